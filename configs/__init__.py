@@ -1,0 +1,15 @@
+"""The data of npu_shim: op tables, Ascend's op names, options, presets. Read with `load` and `folder`."""
+
+import json
+import os
+
+
+def folder(*parts):
+    """Path of a file or folder of the shipped data, for example `folder("ascend910")`."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), *parts)
+
+
+def load(*parts):
+    """Returns the shipped JSON file `parts` as Python values."""
+    with open(folder(*parts), encoding="utf-8") as f:
+        return json.load(f)

@@ -1,0 +1,25 @@
+"""TensorFlow 1.x training scripts written for Ascend NPUs, unmodified on GPUs and CPUs.
+
+Importing this package imports neither TensorFlow nor numpy; every public name is loaded at first use.
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+# public name -> module that defines it
+PUBLIC = {
+    "ConfigError": "npu_shim.rewriter.errors",
+    "PlanError": "npu_shim.rewriter.errors",
+    "VerifyError": "npu_shim.rewriter.errors",
+}
+
+
+def __getattr__(name):
+    if name not in PUBLIC:
+        raise AttributeError("module 'npu_shim' has no attribute '%s'" % name)
+    return getattr(importlib.import_module(PUBLIC[name]), name)
+
+
+def __dir__():
+    return sorted(list(globals()) + list(PUBLIC))

@@ -1,0 +1,48 @@
+"""The three errors of npu_shim and the sentence that suggests a nearer name.
+
+Inside a session the hook turns them into TensorFlow's own error types, see `ConfigError.code`.
+"""
+
+import difflib
+
+
+class ConfigError(ValueError):
+    """A user's option, file or argument cannot be taken.
+
+    Attributes:
+        problems: tuple of str, one sentence a problem; the message joins them by newlines.
+        code: the TensorFlow error code the original bridge answers with: "INVALID_ARGUMENT" or "INTERNAL".
+    """
+
+    def __init__(self, *problems, code="INVALID_ARGUMENT"):
+        super().__init__("\n".join("npu_shim: " + p for p in problems))
+        self.problems = problems
+        self.code = code
+
+
+class PlanError(ValueError):
+    """A graph cannot be rewritten as asked, for example an op that must run in a dtype it does not have."""
+
+    code = "INVALID_ARGUMENT"
+
+    def __init__(self, problem):
+        super().__init__("npu_shim: " + problem)
+
+
+class VerifyError(RuntimeError):
+    """The rewritten graph breaks the contract: a fault of npu_shim, and the graph is not returned."""
+
+    code = "INTERNAL"
+
+    def __init__(self, violations):
+        super().__init__("npu_shim: the rewritten graph is not valid: " + "; ".join(violations))
+        self.violations = tuple(violations)
+
+
+def nearest(name, known):
+    """Returns " (did you mean 'x'?)" for the closest of `known` (an iterable of str), or "" when none is close."""
+    folded = {}
+    for candidate in sorted(known):
+        folded.setdefault(candidate.lower(), candidate)
+    close = difflib.get_close_matches(str(name).lower(), list(folded), 1, 0.6)
+    return " (did you mean '%s'?)" % folded[close[0]] if close else ""
