@@ -1,0 +1,201 @@
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+from npu_shim.rewriter.errors import ConfigError
+
+from npu_shim import options as table
+
+# misspelt or made-up keys of real scripts, which every release of the bridge ignores
+IGNORED_IN_THE_WILD = {
+    "sump_mode": " (did you mean 'dump_mode'?)",
+    "autotune_tune_mode": " (did you mean 'auto_tune_mode'?)",
+    "sfusion_switch_file": " (did you mean 'fusion_switch_file'?)",
+    "allow_mix_compile": " (did you mean 'mix_compile_mode'?)",
+    "enable_auto_mix_precision": " (did you mean 'enable_reduce_precision'?)",
+    "master_slave_mode": None,
+    "fp_point": None,
+    "bp_point": None,
+}
+
+A23 = [
+    "iterations_per_loop", "profiling_config", "model_dir", "tf_random_seed", "save_summary_steps",
+    "save_checkpoints_steps", "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
+    "keep_checkpoint_every_n_hours", "log_step_count_steps", "distribute", "enable_data_pre_proc", "precision_mode",
+    "enable_reduce_precision", "variable_format_optimize", "mix_compile_mode", "hcom_parallel",
+    "graph_memory_max_size", "variable_memory_max_size", "dump_config", "stream_max_parallel_num",
+    "is_tailing_optimization", "horovod_mode", "graph_run_mode", "op_debug_level", "enable_scope_fusion_passes",
+    "enable_exception_dump", "op_select_implmode", "optypelist_for_implmode", "dynamic_input_config", "aoe_mode",
+    "work_path", "buffer_optimize", "enable_small_channel", "fusion_switch_file", "enable_compress_weight",
+    "compress_weight_conf", "op_compiler_cache_mode", "op_compiler_cache_dir", "debug_dir", "hcom_multi_mode",
+    "dynamic_input", "dynamic_graph_execute_mode", "dynamic_inputs_shape_range", "train_distribute",
+    "eval_distribute", "local_rank_id", "local_device_list", "session_device_id", "distribute_config",
+    "modify_mixlist", "op_precision_mode", "device_type", "soc_config", "hccl_timeout", "op_wait_timeout",
+    "op_execute_timeout", "HCCL_algorithm", "customize_dtypes", "op_debug_config", "memory_config",
+    "experimental_config", "topo_sorting_mode", "aoe_config_file", "insert_op_file", "stream_sync_timeout",
+    "event_sync_timeout", "external_weight", "es_cluster_config", "deterministic", "frozen_variable",
+    "variable_placement", "jit_compile", "precision_mode_v2", "ac_parallel_enable",
+]
+
+
+def test_run_config_arguments_stand_in_the_vendors_order():
+    arguments = [name for name, option in table.options().items() if option.run_config is not None]
+    assert len(A23) == 76
+    assert arguments[:76] == A23
+    assert arguments[76:79] == ["quant_dumpable", "input_fusion_size", "compile_dynamic_mode"]
+    assert set(arguments[-3:]) == {"auto_tune_mode", "mstune_mode", "op_tune_mode"}
+
+
+def test_every_row_is_consistent():
+    for name, option in table.options().items():
+        assert option.field in (None, "s", "b", "i"), name
+        assert option.status in ("honoured", "accepted", "refused"), name
+        assert bool(option.because) == (option.status == "refused"), name
+        assert option.code in ("INVALID_ARGUMENT", "INTERNAL"), name
+        assert option.meaning, name
+        assert option.field or option.run_config is not None, "%s is neither a key nor an argument" % name
+        if option.field is None:
+            assert option.default is None, name
+        for value in option.accepted or ():
+            assert type(value) is type(table.ZERO[option.field]), name
+        if option.accepted is not None and option.default is not None:
+            assert option.default in option.accepted, name
+        if option.accepted is not None and option.run_config and option.run_config["default"] is not None:
+            assert option.run_config["default"] in option.accepted, name
+
+
+def test_no_option_stands_twice():
+    from npu_shim import configs
+
+    with open(configs.__path__[0] + "/options.json", encoding="utf-8") as file:
+        names = [row["name"] for row in json.load(file)]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_all_options_of_real_scripts_are_in_the_table(shared):
+    networks = json.loads((shared / "corpus" / "usage.json").read_text())
+    keys, keywords = set(), set()
+    for network in networks.values():
+        keys.update(json.loads(entry)[0] for entry in network["parameter_map"])
+        keywords.update(network["run_config_kwargs"])
+    assert len(keys) > 30
+    assert len(keywords) > 20
+    assert keys - set(table.parameter_keys()) <= set(IGNORED_IN_THE_WILD)
+    assert keywords <= {name for name, option in table.options().items() if option.run_config is not None}
+
+
+def test_real_scripts_write_the_field_of_the_table(shared):
+    networks = json.loads((shared / "corpus" / "usage.json").read_text())
+    known = table.parameter_keys()
+    entries = {tuple(json.loads(entry)[:2]) for network in networks.values() for entry in network["parameter_map"]}
+    wrong = {(key, field) for key, field in entries if key in known and field != known[key].field}
+    # jit_compile=True was right in release 1.11 only; op_debug_level is an int in every release
+    assert wrong == {("jit_compile", "b"), ("op_debug_level", "s")}
+
+
+@pytest.mark.parametrize("key", sorted(IGNORED_IN_THE_WILD))
+def test_unknown_key_is_ignored_and_reported_once(key, caplog):
+    table._reported.discard(key)
+    with caplog.at_level(logging.WARNING, "npu_shim"):
+        values, unknown = table.read_values({key: ("s", b"x"), "precision_mode": ("s", b"force_fp16")})
+        table.read_values({key: ("s", b"x")})
+    assert values == {"precision_mode": "force_fp16"}
+    assert [name for name, _ in unknown] == [key]
+    expected = IGNORED_IN_THE_WILD[key]
+    assert expected is None or unknown[0][1] == expected
+    assert [record.getMessage() for record in caplog.records] == [
+        "npu_shim: parameter_map key '%s' is unknown and ignored%s" % (key, unknown[0][1])
+    ]
+
+
+def test_known_keys_are_not_reported(caplog):
+    values, unknown = table.read_values({"use_off_line": ("b", True), "graph_run_mode": ("i", 0)})
+    assert values == {"use_off_line": True, "graph_run_mode": 0}
+    assert unknown == ()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("key", "entry", "value"),
+    [
+        ("precision_mode", ("b", True), ""),
+        ("precision_mode", (None, None), ""),
+        ("graph_run_mode", ("s", b"0"), 0),
+        ("use_off_line", ("i", 1), False),
+        ("modify_mixlist", ("s", b"./\xff.json"), "./\udcff.json"),
+    ],
+)
+def test_wrong_field_reads_as_zero(key, entry, value):
+    assert table.read_values({key: entry})[0] == {key: value}
+
+
+def test_right_values_have_no_problem():
+    assert table.check_values({}) == ()
+    assert table.check_values({"precision_mode": "allow_mix_precision", "modify_mixlist": "a.json"}) == ()
+    assert table.check_values({"precision_mode_v2": "mixed_bfloat16", "modify_mixlist": ""}) == ()
+    assert table.check_values({"enable_compress_weight": False, "compress_weight_conf": "x"}) == ()
+    for option in table.parameter_keys().values():
+        for value in option.accepted or ():
+            if option.name != "dynamic_node_type":
+                assert table.check_values({option.name: value, "op_select_implmode": "high_precision"}) == ()
+
+
+# (values, code, words of the message): facts of the adapter's own tests and of its order of checks
+WRONG = [
+    ({"precision_mode": "force_Dp32"}, "INVALID_ARGUMENT", ["'force_Dp32'", "did you mean 'force_fp32'?"]),
+    ({"precision_mode": "Allow_mix_precision"}, "INVALID_ARGUMENT", ["did you mean 'allow_mix_precision'?"]),
+    ({"precision_mode": ""}, "INVALID_ARGUMENT", ["field 's'"]),
+    ({"precision_mode_v2": "invalid"}, "INVALID_ARGUMENT", ["precision_mode_v2: 'invalid'", "mixed_float16"]),
+    ({"precision_mode_v2": "mixed_hif8"}, "INVALID_ARGUMENT", ["refused", "HiFloat8"]),
+    ({"precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "INTERNAL", ["at the same time"]),
+    ({"modify_mixlist": "a.json"}, "INTERNAL", ["modify_mixlist", "neither is given"]),
+    ({"modify_mixlist": ""}, "INTERNAL", ["modify_mixlist"]),
+    ({"modify_mixlist": "a", "precision_mode": "force_fp16"}, "INTERNAL", ["modify_mixlist", "precision_mode to be"]),
+    ({"modify_mixlist": "a", "precision_mode_v2": "fp16"}, "INTERNAL", ["precision_mode_v2 to be one of mixed_"]),
+    # a bad value wins over the conflict, and the first mode's value over the second's
+    ({"precision_mode": "x", "precision_mode_v2": "fp16"}, "INVALID_ARGUMENT", ["precision_mode: 'x'"]),
+    ({"precision_mode": "x", "precision_mode_v2": "y"}, "INVALID_ARGUMENT", ["precision_mode: 'x'"]),
+    ({"precision_mode": "x", "modify_mixlist": "a"}, "INVALID_ARGUMENT", ["precision_mode: 'x'"]),
+    ({"dump_mode": "out", "precision_mode": "x"}, "INVALID_ARGUMENT", ["precision_mode: 'x'"]),
+    ({"modify_mixlist": "a", "precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "INTERNAL", ["mixlist"]),
+    ({"jit_compile": ""}, "INVALID_ARGUMENT", ["jit_compile", "field 's'"]),
+    ({"jit_compile": "True"}, "INVALID_ARGUMENT", ["did you mean 'true'?"]),
+    ({"variable_placement": "sta"}, "INVALID_ARGUMENT", ["Host, Device"]),
+    ({"enable_exception_dump": 4}, "INTERNAL", ["0, 1, 2"]),
+    ({"dump_data": "sta"}, "INTERNAL", ["did you mean 'stats'?"]),
+    ({"graph_slice": "000"}, "INTERNAL", ["auto, manual"]),
+    ({"aoe_mode": "3"}, "INVALID_ARGUMENT", ["1, 2, 4"]),
+    ({"graph_run_mode": 2}, "INVALID_ARGUMENT", ["graph_run_mode: '2' is none of 0, 1"]),
+    ({"session_device_id": -1}, "INVALID_ARGUMENT", ["at least 0, got -1"]),
+    ({"optypelist_for_implmode": "Pooling"}, "INVALID_ARGUMENT", ["needs op_select_implmode"]),
+    ({"input_shape": "data:1,-1"}, "INVALID_ARGUMENT", ["input_shape: also needs dynamic_dims, dynamic_node_type"]),
+    ({"enable_compress_weight": True, "compress_weight_conf": "a"}, "INVALID_ARGUMENT", ["enable_compress_weight"]),
+    ({"npu_shim_profile": "ascend"}, "INVALID_ARGUMENT", ["did you mean 'ascend910'?"]),
+]
+
+
+@pytest.mark.parametrize(("values", "code", "words"), WRONG)
+def test_first_problem(values, code, words):
+    with pytest.raises(ConfigError) as caught:
+        table.validate(values)
+    assert caught.value.code == code
+    assert str(caught.value).startswith("npu_shim: ")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_every_problem_is_listed():
+    values = {"precision_mode": "x", "precision_mode_v2": "fp16", "modify_mixlist": "a", "dump_mode": "y"}
+    found = [(problem.option, problem.code) for problem in table.check_values(values)]
+    assert found == [
+        ("precision_mode", "INVALID_ARGUMENT"),
+        ("precision_mode_v2", "INTERNAL"),
+        ("dump_mode", "INVALID_ARGUMENT"),
+    ]
+
+
+def test_import_reads_nothing_and_needs_no_tensorflow():
+    code = "import sys, npu_shim.options as o; print(o.options.cache_info().currsize, 'tensorflow' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code]).split() == [b"0", b"False"]
