@@ -12,6 +12,18 @@ PUBLIC = {
     "ConfigError": "npu_shim.rewriter.errors",
     "PlanError": "npu_shim.rewriter.errors",
     "VerifyError": "npu_shim.rewriter.errors",
+    "float32_variable_storage_getter": "npu_shim.variables",
+    "get_custom_getter": "npu_shim.variables",
+    "master_weights": "npu_shim.variables",
+    "master_of": "npu_shim.variables",
+    "master_weights_report": "npu_shim.variables",
+    "embedding_lookup": "npu_shim.variables",
+    "CastFromFloat32SaverBuilder": "npu_shim.saver",
+    "CastingSaverBuilder": "npu_shim.saver",
+    "casting_initializers": "npu_shim.saver",
+    "init_from_checkpoint": "npu_shim.saver",
+    "warm_start": "npu_shim.saver",
+    "migrate_checkpoint": "npu_shim.checkpoint",
 }
 
 

@@ -4,6 +4,7 @@ Everything else in the project uses `tensorflow.compat.v1`; the linter and a tes
 2.15.1 and 2.21.0.
 """
 
+import collections
 import functools
 
 
@@ -30,3 +31,29 @@ def kernels():
     for kernel in registry.get_all_registered_kernels().kernel:
         found.setdefault(kernel.op, []).append(kernel)
     return found
+
+
+class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repeated control_inputs")):
+    """Where ops are being added: hashable, so that it can key what exists once for each place.
+
+    Attributes:
+        context: the name of the innermost v1 control-flow context, or None.
+        repeated: bool, inside a v1 loop or a function body, which may be a loop's.
+        control_inputs: frozenset of the names of the ops that new ops will wait for.
+    """
+
+
+def control_flow_place(graph):
+    """Returns the ControlFlowPlace at which `graph` is being built."""
+    innermost = context = graph._get_control_flow_context()
+    repeated = graph.building_function
+    while context is not None:
+        repeated = repeated or context.IsWhileContext()
+        context = context.outer_context
+    waits_for = frozenset(getattr(op, "name", None) or op.op.name for op in graph._current_control_dependencies())
+    return ControlFlowPlace(innermost and innermost.name, repeated, waits_for)
+
+
+def partitions(partitioned):
+    """Returns the number of parts along each axis of a PartitionedVariable."""
+    return tuple(partitioned._get_partitions())
