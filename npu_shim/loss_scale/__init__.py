@@ -1,0 +1,34 @@
+"""Loss scaling: one schedule, its TensorFlow managers, and an optimizer that skips the steps that overflow.
+
+Importing this package imports neither TensorFlow nor numpy; every public name is loaded at first use.
+"""
+
+import importlib
+
+# public name -> module of this package that defines it
+PUBLIC = {
+    "POLICIES": "schedule",
+    "Policy": "schedule",
+    "LossScaleState": "schedule",
+    "ScaleExhausted": "schedule",
+    "initial_state": "schedule",
+    "next_state": "schedule",
+    "policy": "schedule",
+    "skipped_until": "schedule",
+    "LossScaleManager": "managers",
+    "FixedLossScaleManager": "managers",
+    "ExponentialUpdateLossScaleManager": "managers",
+    "ScheduledLossScaleManager": "managers",
+    "LossScaleOptimizer": "optimizer",
+    "NPULossScaleOptimizer": "optimizer",
+}
+
+
+def __getattr__(name):
+    if name not in PUBLIC:
+        raise AttributeError("module 'npu_shim.loss_scale' has no attribute '%s'" % name)
+    return getattr(importlib.import_module(__name__ + "." + PUBLIC[name]), name)
+
+
+def __dir__():
+    return sorted(list(globals()) + list(PUBLIC))

@@ -1,0 +1,83 @@
+"""The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and what keeps ops float32."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.framework import attr_value_pb2
+
+from npu_shim.loss_scale.schedule import ASCEND_LIMIT
+
+# graph attribute that the rewriter honours: an op that carries it is never lowered
+KEEP_DTYPE = "_keep_dtype"
+
+
+def keep_dtype():
+    """Returns a context in which every op made is one that the graph rewriter never lowers."""
+    return tf.get_default_graph()._attr_scope({KEEP_DTYPE: attr_value_pb2.AttrValue(i=1)})
+
+
+def next_tensors(rule, now, finite):
+    """Returns the state after a step, as tensors.
+
+    Args:
+        rule: schedule.Policy.
+        now: dict of scalar tensors: loss_scale (rule.dtype), good_steps and bad_steps (any integer dtype), and as far
+            as wanted hysteresis_left, step and last_overflow (of the dtype of good_steps).
+        finite: bool scalar tensor.
+
+    Returns:
+        dict with the keys of `now`, plus "exhausted" (bool scalar) when the policy has a bad_limit.
+    """
+    with keep_dtype(), tf.name_scope("next_loss_scale"):
+        overflow = tf.logical_not(finite)
+        grow = tf.logical_and(finite, now["good_steps"] + 1 >= max(rule.growth_interval, 1))
+        counted, after = overflow, {}
+        if "hysteresis_left" in now:
+            left = now["hysteresis_left"]
+            counted = tf.logical_and(overflow, left <= 0)
+            spent = tf.where(tf.logical_and(overflow, left > 0), left - 1, left)
+            after["hysteresis_left"] = tf.where(grow, tf.ones_like(left) * (rule.hysteresis - 1), spent)
+        shrink, after["bad_steps"] = _bad_steps(rule, now["bad_steps"], finite, grow, counted)
+        zero = tf.zeros_like(now["good_steps"])
+        after["good_steps"] = tf.where(tf.logical_or(grow, overflow), zero, now["good_steps"] + 1)
+        scale = now["loss_scale"]
+        after["loss_scale"] = tf.where(grow, _grown(rule, scale), tf.where(shrink, _shrunk(rule, scale), scale))
+        if rule.bad_limit is not None:
+            after["exhausted"] = after["bad_steps"] > rule.bad_limit
+        if "step" in now:
+            after.update(_steps(now, overflow, after.get("exhausted")))
+        return after
+
+
+def _bad_steps(rule, bad_steps, finite, grow, counted):
+    zero, more = tf.zeros_like(bad_steps), tf.where(counted, bad_steps + 1, bad_steps)
+    if rule.bad_reset == "good step":
+        return counted, tf.where(finite, zero, more)
+    shrink = tf.logical_and(counted, bad_steps + 1 >= rule.backoff_interval)
+    return shrink, tf.where(tf.logical_or(grow, shrink), zero, more)
+
+
+def _steps(now, overflow, exhausted):
+    step = now["step"] + 1
+    last = tf.where(overflow, step, now["last_overflow"])
+    # a run that has ended does not count its last step, see schedule.ScaleExhausted
+    return {"step": step if exhausted is None else tf.where(exhausted, now["step"], step), "last_overflow": last}
+
+
+def _grown(rule, scale):
+    grown = scale * tf.constant(rule.number(rule.growth_factor))
+    if rule.growth_guard == "finite":
+        grown = tf.where(tf.is_finite(grown), grown, scale)
+    if rule.growth_guard == "ascend":
+        grown = tf.where(scale < tf.constant(rule.number(ASCEND_LIMIT / rule.growth_factor)), grown, scale)
+    if rule.max_scale is None:
+        return grown
+    # a product that the guard refused stays as it is
+    return tf.where(tf.equal(grown, scale), scale, tf.minimum(grown, tf.constant(rule.number(rule.max_scale))))
+
+
+def _shrunk(rule, scale):
+    if rule.backoff == "divide":
+        # Grappler folds a division by a constant into a product with its reciprocal, which rounds differently
+        shrunk = scale / tf.placeholder_with_default(tf.constant(rule.shrink), [])
+    else:
+        shrunk = scale * tf.constant(rule.shrink)
+    return tf.maximum(shrunk, tf.constant(rule.number(rule.min_scale)))

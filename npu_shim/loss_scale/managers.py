@@ -1,0 +1,190 @@
+"""Loss-scale managers under the names of tf.contrib.mixed_precision and npu_bridge.
+
+A manager belongs to no graph: its state is made in the graph that is current at its construction and, when it is used
+in another one, there as well. So a manager made outside `model_fn` works (the originals fail).
+"""
+
+import abc
+import dataclasses
+import weakref
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale.graph_ops import next_tensors
+from npu_shim.rewriter.errors import ConfigError
+
+INT32_KEYS = ("good_steps", "bad_steps")
+
+
+class LossScaleManager(abc.ABC):
+    """What a loss-scale optimizer asks for the scale and tells the outcome of a step; users derive from it."""
+
+    @abc.abstractmethod
+    def get_loss_scale(self):
+        """Returns the scale of the coming step: float32 scalar tensor."""
+
+    @abc.abstractmethod
+    def update_loss_scale(self, finite_grads):
+        """Returns the op that moves the scale.
+
+        Args:
+            finite_grads: bool scalar tensor, whether all gradients of the step are finite.
+        """
+
+
+class FixedLossScaleManager(LossScaleManager):
+    """A scale that never moves.
+
+    Args:
+        loss_scale: number >= 1.
+        enable_overflow_check: False applies every step, whatever its gradients are (npu_bridge's argument).
+
+    Raises:
+        ConfigError: loss_scale is below 1 or no number.
+    """
+
+    def __init__(self, loss_scale, enable_overflow_check=True):
+        if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= 1:
+            raise ConfigError("loss_scale=%r is not taken: loss scale must be at least 1." % (loss_scale,))
+        self._value = np.float32(loss_scale)
+        self._enable_overflow_check = bool(enable_overflow_check)
+        if not tf.executing_eagerly():
+            self.get_loss_scale()
+
+    def get_loss_scale(self):
+        """Returns the scale: float32 scalar constant, named `loss_scale` in each graph."""
+        made = _states_of(tf.get_default_graph())
+        if self not in made:
+            with tf.init_scope():
+                made[self] = tf.constant(self._value, name="loss_scale")
+        return made[self]
+
+    def get_enable_overflow_check(self):
+        """Returns whether a step with a gradient that is not finite is skipped."""
+        return self._enable_overflow_check
+
+    def update_loss_scale(self, finite_grads):
+        """Returns an op that does nothing."""
+        del finite_grads
+        return tf.no_op()
+
+
+class ScheduledLossScaleManager(LossScaleManager):
+    """Moves the scale by a Policy of `schedule`.
+
+    The state are the variables `loss_scale` (rule.dtype), `good_steps` and `bad_steps` (int32), not trainable, in
+    GLOBAL_VARIABLES and so in checkpoints, made outside control dependencies; the name scope prefixes them.
+
+    Args:
+        rule: schedule.Policy or the name of one.
+        init_loss_scale: number, the first scale.
+        use_resource: False makes reference variables whatever the global switch says, because scripts fetch
+            'loss_scale:0' and the tensor of that name of a resource variable is a handle.
+    """
+
+    def __init__(self, rule, init_loss_scale, use_resource=False):
+        self._start = schedule.initial_state(rule, init_loss_scale)
+        self._use_resource = use_resource
+        if not tf.executing_eagerly():
+            self._variables()
+
+    @property
+    def initial_state(self):
+        """The schedule.LossScaleState of a new run."""
+        return self._start
+
+    def variables(self):
+        """Returns the state variables in the current graph: dict of name to variable."""
+        return dict(self._variables())
+
+    def get_loss_scale(self):
+        """Returns the scale of the coming step: scalar variable."""
+        return self._variables()["loss_scale"]
+
+    def update_loss_scale(self, finite_grads):
+        """Returns the op that moves the scale and the counters by one step."""
+        variables = self._variables()
+        # copies are taken first: a reference variable shows a reader the value of its moment
+        now = {key: tf.identity(variable) for key, variable in variables.items()}
+        after = next_tensors(self._start.policy, now, finite_grads)
+        exhausted = after.pop("exhausted", None)
+        with tf.control_dependencies([after[key] for key in sorted(after)]):
+            updates = [variables[key].assign(after[key]).op for key in sorted(after)]
+        if exhausted is None:
+            return tf.group(*updates, name="update_loss_scale")
+        with tf.control_dependencies(updates):
+            limit = self._start.policy.bad_limit
+            return tf.Assert(tf.logical_not(exhausted), ["npu_shim: more than %d steps in a row overflowed" % limit])
+
+    def _variables(self):
+        graph = _outer_graph()
+        made = _states_of(graph)
+        if self not in made:
+            with tf.init_scope():
+                made[self] = self._new_variables()
+        return made[self]
+
+    def _new_variables(self):
+        start, made = self._start, {}
+        made["loss_scale"] = self._variable("loss_scale", start.loss_scale)
+        for key in INT32_KEYS:
+            made[key] = self._variable(key, np.int32(0))
+        if start.policy.hysteresis > 1:
+            made["hysteresis_left"] = self._variable("hysteresis_left", np.int32(start.patience))
+        return made
+
+    def _variable(self, name, value):
+        return tf.Variable(
+            value,
+            name=name,
+            dtype=value.dtype,
+            trainable=False,
+            use_resource=self._use_resource,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+
+class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
+    """Grows the scale after finite steps in a row and shrinks it after overflows (npu_bridge's rule).
+
+    Args:
+        init_loss_scale: number, the first scale; nothing is refused, as in the original.
+        incr_every_n_steps: int, finite steps in a row before the scale grows.
+        decr_every_n_nan_or_inf: int, overflows before it shrinks; they add up until the scale moves.
+        incr_ratio: number, the growth.
+        decr_ratio: number, the decrease; the scale stays at least 1.
+    """
+
+    POLICY = "ascend"
+
+    def __init__(
+        self, init_loss_scale, incr_every_n_steps, decr_every_n_nan_or_inf=2, incr_ratio=2, decr_ratio=0.8
+    ):
+        rule = dataclasses.replace(
+            schedule.POLICIES[self.POLICY],
+            growth_interval=incr_every_n_steps,
+            growth_factor=incr_ratio,
+            backoff_interval=decr_every_n_nan_or_inf,
+            backoff_factor=decr_ratio,
+        )
+        super().__init__(rule, init_loss_scale)
+
+
+def _outer_graph():
+    if tf.executing_eagerly():
+        raise ConfigError("a loss-scale manager works in graphs: build it and the model in a tf.Graph")
+    with tf.init_scope():
+        # under eager execution a function body has no outer graph to keep the state in
+        return None if tf.executing_eagerly() else tf.get_default_graph()
+
+
+def _states_of(graph):
+    """Returns the graph's own dict of manager to state; it dies with the graph or with the manager."""
+    if graph is None:
+        raise ConfigError("a loss-scale manager works in graphs: build it and the model in a tf.Graph")
+    states = getattr(graph, "_npu_shim_loss_scale", None)
+    if states is None:
+        states = graph._npu_shim_loss_scale = weakref.WeakKeyDictionary()
+    return states
