@@ -38,7 +38,7 @@ class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repea
 
     Attributes:
         context: the name of the innermost v1 control-flow context, or None.
-        repeated: bool, inside a v1 loop or a function body, which may be a loop's.
+        repeated: bool, inside a v1 loop or inside a function body other than a branch, which may be a loop's.
         control_inputs: frozenset of the names of the ops that new ops will wait for.
     """
 
@@ -46,7 +46,10 @@ class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repea
 def control_flow_place(graph):
     """Returns the ControlFlowPlace at which `graph` is being built."""
     innermost = context = graph._get_control_flow_context()
-    repeated = graph.building_function
+    repeated, function = False, graph
+    while getattr(function, "building_function", False):
+        repeated = repeated or type(function).__name__ != "CondBranchFuncGraph"
+        function = getattr(function, "outer_graph", None)
     while context is not None:
         repeated = repeated or context.IsWhileContext()
         context = context.outer_context

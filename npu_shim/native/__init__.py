@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The C++ hook: its source, its build and its loader."""

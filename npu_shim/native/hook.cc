@@ -1,0 +1,155 @@
+// The door through which TensorFlow sessions reach the rewriter; it holds no policy.
+//
+//   NpuOptimizer   a Grappler custom optimizer: hands the graph, the optimizer's own options and the graph's interface to a
+//                  callback (Python, set through npu_shim_set_callbacks) and takes a graph or an error back.
+//   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
+//                  node attribute and is returned here, where it becomes the session's error.
+//   CountClusters  a last graph pass: tells how many XLA clusters the session will compile.
+//
+// Builds against TensorFlow 1.15 (C++11) to 2.21; see build.py for the flags.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/grappler/grappler_item.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
+#include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tensorflow/core/public/version.h"
+
+#define NPU_SHIM_TF (TF_MAJOR_VERSION * 100 + TF_MINOR_VERSION)
+
+namespace npu_shim {
+
+using tensorflow::Status;
+
+const char kError[] = "_npu_shim_error";  // "<numeric code>\n<message>", on every node of a graph that must fail
+
+#if NPU_SHIM_TF < 200
+Status Ok() { return Status::OK(); }
+Status Error(int code, const std::string& message) {
+  return Status(static_cast<tensorflow::error::Code>(code), message);
+}
+#else
+Status Ok() { return Status(); }
+Status Error(int code, const std::string& message) {
+  return Status(static_cast<absl::StatusCode>(code), message);
+}
+#endif
+
+// What the callback answers through npu_shim_return or npu_shim_fail. Neither called: the graph stays as it is.
+struct Answer {
+  bool has_graph = false;
+  std::string graph;
+  int code = 0;
+  std::string message;
+};
+
+// Names are joined by newlines, which no TensorFlow name can hold.
+typedef void (*Rewrite)(Answer* answer, const char* graph, size_t graph_size, const char* config, size_t config_size,
+                        const char* item, const char* feeds, const char* fetches, const char* preserved);
+typedef void (*Clusters)(int count);
+Rewrite rewrite = nullptr;
+Clusters clusters = nullptr;
+
+void MarkError(int code, const std::string& message, tensorflow::GraphDef* graph) {
+  for (auto& node : *graph->mutable_node()) {
+    (*node.mutable_attr())[kError].set_s(std::to_string(code) + "\n" + message);
+  }
+}
+
+class NpuOptimizer : public tensorflow::grappler::CustomGraphOptimizer {
+ public:
+  Status Init(const tensorflow::RewriterConfig_CustomGraphOptimizer* config) override {
+    if (config != nullptr) config->SerializeToString(&config_);
+    return Ok();
+  }
+  std::string name() const override { return "NpuOptimizer"; }
+  // without this, Grappler hides the function bodies from us
+  bool UsesFunctionLibrary() const override { return true; }
+#if NPU_SHIM_TF < 200
+  void Feedback(tensorflow::grappler::Cluster*, const tensorflow::grappler::GrapplerItem&,
+                const tensorflow::GraphDef&, double) override {}
+#endif
+
+  Status Optimize(tensorflow::grappler::Cluster*, const tensorflow::grappler::GrapplerItem& item,
+                  tensorflow::GraphDef* optimized) override {
+    Answer answer;
+    std::string feeds, fetches, preserved;
+    for (const auto& feed : item.feed) feeds += feed.first + "\n";
+    for (const auto& fetch : item.fetch) fetches += fetch + "\n";
+    for (const auto& node : item.NodesToPreserve()) preserved += node + "\n";
+    if (rewrite == nullptr) {
+      answer.code = 9;  // FAILED_PRECONDITION
+      answer.message = "npu_shim: the rewriter is not connected to its hook";
+    } else {
+      const std::string graph = item.graph.SerializeAsString();
+      rewrite(&answer, graph.data(), graph.size(), config_.data(), config_.size(), item.id.c_str(), feeds.c_str(),
+              fetches.c_str(), preserved.c_str());
+    }
+    if (answer.has_graph && !optimized->ParseFromString(answer.graph)) {
+      answer.code = 13;  // INTERNAL
+      answer.message = "npu_shim: the rewriter returned bytes that are no GraphDef";
+    }
+    if (answer.code != 0 || !answer.has_graph) *optimized = item.graph;
+    if (answer.code != 0) MarkError(answer.code, answer.message, optimized);
+    return Ok();
+  }
+
+ private:
+  std::string config_;
+};
+
+class ReportError : public tensorflow::GraphOptimizationPass {
+ public:
+  Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr) return Ok();
+    for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
+      const auto* error = node->attrs().Find(kError);
+      if (error == nullptr) continue;
+      const size_t end = error->s().find('\n');
+      return Error(std::stoi(error->s().substr(0, end)), error->s().substr(end + 1));
+    }
+    return Ok();
+  }
+};
+
+class CountClusters : public tensorflow::GraphOptimizationPass {
+ public:
+  Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr || clusters == nullptr) return Ok();
+    int count = 0;
+    for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
+      count += node->type_string() == "_XlaCompile" || node->type_string() == "XlaLaunch";
+    }
+    if (count > 0) clusters(count);
+    return Ok();
+  }
+};
+
+REGISTER_GRAPH_OPTIMIZER_AS(NpuOptimizer, "NpuOptimizer");
+// before XLA's own passes of this group (phase 5 and up), which must not see a graph that has to fail
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 0, ReportError);
+// behind XLA's last pass of this group
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 1000, CountClusters);
+
+}  // namespace npu_shim
+
+extern "C" {
+void npu_shim_set_callbacks(npu_shim::Rewrite rewrite, npu_shim::Clusters clusters) {
+  npu_shim::rewrite = rewrite;
+  npu_shim::clusters = clusters;
+}
+void npu_shim_return(npu_shim::Answer* answer, const char* graph, size_t size) {
+  answer->has_graph = true;
+  answer->graph.assign(graph, size);
+}
+void npu_shim_fail(npu_shim::Answer* answer, int code, const char* message) {
+  answer->code = code;
+  answer->message = message;
+}
+}

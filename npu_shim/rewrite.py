@@ -1,0 +1,85 @@
+"""The rewriter as one function: options in the user's words, a GraphDef in, a GraphDef and its plan out."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import options as option_table
+from . import precision
+from .rewriter import graph_def as graphs
+from .rewriter.apply import apply
+from .rewriter.errors import ConfigError, nearest
+from .rewriter.plan import Plan, plan
+from .rewriter.verify import verify
+
+# the words of this function and of the command line for our own parameter_map keys
+OWN_OPTIONS = {"profile": "npu_shim_profile"}
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewritten graph (tf.compat.v1.GraphDef; the given one where nothing changes), its plan, and the seconds that it took."""
+
+    graph_def: Any
+    plan: Plan
+    seconds: float
+
+
+def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
+    """Rewrites a graph to mixed precision, exactly as a session does it.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        fetches: names of tensors or operations that are fetched or run; they keep their names and dtypes.
+        feeds: names of tensors that are fed.
+        device: "CPU" or "GPU", assumed for nodes that name no device.
+        **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2, modify_mixlist,
+            graph_run_mode, ...), and `profile`: "ascend910" (the default) or "gpu".
+
+    Returns:
+        (GraphDef, Plan).
+
+    Raises:
+        ConfigError: an option, a file, a fetch or a feed that cannot be taken.
+        PlanError: an op must run in a dtype that the profile does not have.
+        VerifyError: the result breaks the contract (a fault of npu_shim).
+
+    Example:
+        >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
+    """
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(checked(options)), device)
+    return done.graph_def, done.plan
+
+
+def checked(options):
+    """Returns keyword options as option values; raises ConfigError for an unknown name or a value that is not accepted."""
+    values = {OWN_OPTIONS.get(name, name): value for name, value in options.items() if value is not None}
+    known = option_table.options()
+    for name in values:
+        if name not in known:
+            raise ConfigError("unknown option '%s'%s" % (name, nearest(name, [*known, *OWN_OPTIONS])))
+    option_table.validate(values)
+    return values
+
+
+def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
+    """Reads, plans, applies and verifies.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        feeds: names of tensors that are fed.
+        preserved: names of nodes or tensors whose names and dtypes must stay.
+        chosen: the `precision.Precision` of the options.
+        device: assumed for nodes that name no device.
+
+    Returns:
+        Rewritten.
+    """
+    start = time.perf_counter()
+    kernels = graphs.kernel_table(device)
+    before = graphs.read(graph_def, feeds, preserved)
+    planned = plan(before, chosen.table, chosen.policy, kernels, chosen.warnings, chosen.unmatched)
+    result = apply(planned, graph_def)
+    if result is not graph_def:
+        verify(before, graphs.read(result, feeds, preserved), kernels)
+    return Rewritten(result, planned, time.perf_counter() - start)

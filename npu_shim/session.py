@@ -1,0 +1,125 @@
+"""Sessions: the patch of Session.__init__ that npu_init makes, and what happens when a session hands a graph to NpuOptimizer.
+
+The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc -> `_optimize` here ->
+options.read_values and validate -> precision.resolve -> rewrite.rewrite_graph -> back through the hook into the session.
+"""
+
+import functools
+import logging
+import os
+import sys
+import traceback
+
+import tensorflow.compat.v1 as tf
+
+from . import config_proto, precision, xla
+from . import options as option_table
+from .native import loader
+from .rewrite import rewrite_graph
+from .rewriter import report
+from .rewriter.errors import ConfigError, PlanError, VerifyError
+
+LOG = logging.getLogger("npu_shim")
+MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
+_CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
+_originals = {}  # class -> its own __init__, while patched
+
+
+def patch():
+    """Makes every session that is created from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
+
+    A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook needs on top goes
+    into a copy.
+    """
+    if _originals:
+        return
+    show_log()
+    base = tf.Session.__mro__[1]  # BaseSession: the one door that both session classes go through
+    _replace_init(base, _base_init)
+    for cls in (tf.Session, tf.InteractiveSession):
+        _replace_init(cls, _user_init)
+
+
+def unpatch():
+    """Takes `patch` back; sessions that exist keep what they have."""
+    while _originals:
+        cls, original = _originals.popitem()
+        cls.__init__ = original
+
+
+def show_log():
+    """Lets the package's log lines reach standard error, unless the program has set up logging; NPU_SHIM_LOG=off keeps them away."""
+    if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+def _replace_init(cls, init):
+    original = _originals[cls] = cls.__init__
+
+    @functools.wraps(original)
+    def patched(self, target="", graph=None, config=None):
+        init(self, original, target, graph, config)
+
+    cls.__init__ = patched
+
+
+def _user_init(self, original, target, graph, config):
+    config = tf.ConfigProto() if config is None else config
+    config_proto.prepare(config)
+    original(self, target, graph, config=config)
+
+
+def _base_init(self, original, target, graph, config):
+    if config is not None and config_proto.find_npu_optimizer(config) is not None:
+        loader.connect(_optimize, xla.log_clusters)
+        config = config_proto.for_session(config)
+        # InteractiveSession asks for this; it would keep Grappler, and with it the rewriter, away from the graph
+        config.graph_options.place_pruned_graph = False
+    original(self, target, graph, config=config)
+
+
+def _optimize(graph, config, item, feeds, fetches, preserved):
+    """The hook's callback: a graph in bytes -> the rewritten graph in bytes, or None where it stays as it is."""
+    if item != MAIN_GRAPH:
+        return None
+    try:
+        return _rewrite_bytes(graph, config, feeds, fetches, preserved)
+    except (ConfigError, PlanError, VerifyError) as error:
+        raise loader.HookError(_CODES[error.code], str(error)) from error
+    except Exception as error:  # a fault of ours must reach the user as the session's error, not as a float32 run
+        LOG.error("%s", traceback.format_exc())
+        text = "npu_shim: internal error: %s: %s" % (type(error).__name__, error)
+        raise loader.HookError(tf.errors.INTERNAL, text) from error
+
+
+def _rewrite_bytes(graph, config, feeds, fetches, preserved):
+    values = config_proto.read_entry(config)
+    option_table.validate(values)
+    chosen = precision.resolve(values)
+    marks = xla.wanted(values)
+    graph_def = tf.GraphDef.FromString(graph)
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)
+    _log(done)
+    result = xla.mark(done.graph_def) if marks else done.graph_def
+    return None if result is graph_def else result.SerializeToString(deterministic=True)
+
+
+def _log(done):
+    counts = report.summary(done.plan)
+    for text in done.plan.warnings + done.plan.unmatched:
+        _log_once(text)
+    if counts["lowered"]:
+        LOG.info("npu_shim: %s", report.one_line(done.plan, done.seconds))
+        if os.environ.get("NPU_SHIM_LOG") == "plan":
+            for line in report.lowered_lines(done.plan):
+                LOG.info("npu_shim: %s", line)
+
+
+@functools.lru_cache(maxsize=None)
+def _log_once(text):
+    LOG.warning("npu_shim: %s", text)

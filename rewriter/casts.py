@@ -1,0 +1,166 @@
+"""Where casts stand: one for each tensor and dtype that somebody needs, shared by all consumers.
+
+Three ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32 gets the integer
+cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32 consumers too.
+"""
+
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from .dtypes import FLOAT32, FLOATS, LOW, REF
+from .dtypes import name as dtype_name
+from .graph_view import GraphView, Node, Port
+
+Consumer = Tuple[int, int]  # node position, data input number
+
+
+class CastEdit(NamedTuple):
+    """One Cast to insert: `tensor` (its name for people) is read from `source` as `source_dtype` and given as `dtype`.
+
+    `source` is an output port, or the name of another inserted Cast. `consumers` are rewired to it.
+    """
+
+    name: str
+    tensor: str
+    source: object
+    source_dtype: int
+    dtype: int
+    device: str
+    consumers: Tuple[Consumer, ...]
+
+
+class Boundary(NamedTuple):
+    """A node that is known outside under its name and dtypes: it moves to `renamed`, and its name goes to what restores them.
+
+    `casts` has one entry an output: the name of the inserted Cast that restores it, or None where its dtype has not changed. With one
+    output the Cast itself carries the name.
+    """
+
+    node: int
+    renamed: str
+    casts: Tuple[Optional[str], ...]
+
+
+class Edits(NamedTuple):
+    """All structural edits. `reconnections` lead a consumer to another existing port."""
+
+    casts: Tuple[CastEdit, ...] = ()
+    reconnections: Mapping[Consumer, Port] = {}
+    boundaries: Tuple[Boundary, ...] = ()
+
+
+def find_edits(
+    view: GraphView, first: Sequence[int], becomes: Sequence[int], low: int, narrowed: Mapping[int, int]
+) -> Edits:
+    """Finds the casts for decided slots.
+
+    Args:
+        view, first, becomes: the graph and the decided dtype of slot k of node n at `becomes[first[n] + k]`.
+        low: the mode's low dtype.
+        narrowed: node position -> slot whose inputs are rounded to `low` and computed with in float32.
+    """
+    nodes = view.nodes
+
+    def given(port: Port) -> int:
+        slot = nodes[port.node].layout.outputs[port.port]
+        return becomes[first[port.node] + slot] if slot >= 0 else ~slot
+
+    needs: Dict[Tuple[Port, int, bool], List[Consumer]] = {}
+    reconnections: Dict[Consumer, Port] = {}
+    for position, node in enumerate(nodes):
+        start = first[position]
+        rounded = narrowed.get(position, -1)
+        for number, port in enumerate(node.inputs):
+            slot = node.layout.inputs[number]
+            want = becomes[start + slot] if slot >= 0 else ~slot
+            have = given(port)
+            narrow = slot == rounded and have not in LOW
+            if not narrow and (want == have or want not in FLOATS or have % REF not in FLOATS or have > REF):
+                continue
+            bypass = None if narrow else _written_upcast(view, port, want, given)
+            if bypass is None:
+                needs.setdefault((port, want, narrow), []).append((position, number))
+            else:
+                reconnections[position, number] = bypass
+    names = {node.name for node in nodes}
+    boundaries = _boundaries(view, given, names)
+    casts = _casts(view, given, low, needs, boundaries, names)
+    return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
+
+
+def _written_upcast(view: GraphView, port: Port, want: int, given) -> Optional[Port]:
+    """The low-precision tensor behind an existing up-cast, when `want` is just that dtype."""
+    node = view.nodes[port.node]
+    if node.op != "Cast" or node.controls or port in view.fed:
+        return None
+    return node.inputs[0] if given(node.inputs[0]) == want else None
+
+
+def _boundaries(view: GraphView, given, names: Set[str]) -> Tuple[Boundary, ...]:
+    found = []
+    for position in sorted(view.preserved, key=lambda p: view.nodes[p].name):
+        node = view.nodes[position]
+        outputs = range(len(node.layout.outputs))
+        changed = [given(Port(position, number)) != node.output_dtype(number) for number in outputs]
+        if any(changed):
+            low = next(dtype_name(given(Port(position, n))) for n in outputs if changed[n])
+            renamed = _unused(node.name + "-in-" + low, names)
+            if len(changed) == 1:
+                restored: Tuple[Optional[str], ...] = (node.name,)
+            else:
+                restored = tuple(
+                    _unused(_cast_name(node, n, node.output_dtype(n)), names) if changed[n] else None for n in outputs
+                )
+            found.append(Boundary(position, renamed, restored))
+    return tuple(found)
+
+
+def _casts(view: GraphView, given, low: int, needs, boundaries: Tuple[Boundary, ...], names: Set[str]) -> List[CastEdit]:
+    named: Dict[Tuple[Port, int], str] = {}
+    for boundary in boundaries:
+        for number, name in enumerate(boundary.casts):
+            if name is not None:
+                port = Port(boundary.node, number)
+                key = (port, view.nodes[boundary.node].output_dtype(number))
+                named[key] = name
+                needs.setdefault((*key, False), [])
+    casts: Dict[str, CastEdit] = {}
+    for port, want, narrow in sorted(needs, key=lambda k: (view.nodes[k[0].node].name, k[0].port, k[1], k[2])):
+        node = view.nodes[port.node]
+        consumers = tuple(sorted(needs[port, want, narrow], key=lambda c: (view.nodes[c[0]].name, c[1])))
+        tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
+        if narrow:  # float32 -> low -> float32: the values that a low-precision input would have had
+            down = named.get((port, low)) or _unused(_cast_name(node, port.port, low), names)
+            named[port, low] = down
+            casts.setdefault(down, CastEdit(down, tensor, port, given(port), low, node.device, ()))
+            name = _unused(_cast_name(node, port.port, low) + "-rounded", names)
+            casts[name] = CastEdit(name, tensor, down, low, FLOAT32, node.device, consumers)
+            continue
+        name = named.get((port, want)) or _unused(_cast_name(node, port.port, want), names)
+        named[port, want] = name
+        source, dtype = _integer_source(view, port, want, given)
+        earlier = casts.get(name)
+        casts[name] = CastEdit(name, tensor, source, dtype, want, node.device, consumers + (earlier.consumers if earlier else ()))
+    return list(casts.values())
+
+
+def _integer_source(view: GraphView, port: Port, want: int, given) -> Tuple[Port, int]:
+    """What to cast: the integer or boolean behind an existing Cast to float32, or the tensor itself."""
+    node = view.nodes[port.node]
+    if node.op == "Cast" and want in LOW and not node.controls and port not in view.fed:
+        behind = given(node.inputs[0])
+        if dtype_name(behind) in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64"):
+            return node.inputs[0], behind
+    return port, given(port)
+
+
+def _cast_name(node: Node, port: int, dtype: int) -> str:
+    return "%s-%d-to-%s" % (node.name, port, dtype_name(dtype))
+
+
+def _unused(name: str, names: Set[str]) -> str:
+    """`name`, or with the first free number behind it; taken from now on."""
+    free, number = name, 1
+    while free in names:
+        free, number = "%s-%d" % (name, number), number + 1
+    names.add(free)
+    return free

@@ -1,0 +1,25 @@
+"""TensorFlow's dtype numbers (`DataType` in types.proto) and their names, without TensorFlow."""
+
+from typing import Dict, FrozenSet, Tuple
+
+NAMES: Tuple[str, ...] = (
+    "invalid", "float32", "float64", "int32", "uint8", "int16", "int8", "string", "complex64", "int64", "bool",
+    "qint8", "quint8", "qint32", "bfloat16", "qint16", "quint16", "uint16", "complex128", "float16", "resource",
+    "variant", "uint32", "uint64", "float8_e5m2", "float8_e4m3fn",
+)  # fmt: skip
+NUMBERS: Dict[str, int] = {name: number for number, name in enumerate(NAMES)}
+
+FLOAT32 = NUMBERS["float32"]
+FLOAT16 = NUMBERS["float16"]
+BFLOAT16 = NUMBERS["bfloat16"]
+LOW: FrozenSet[int] = frozenset({FLOAT16, BFLOAT16})
+# the dtypes that a rewrite may change into each other; float64 is a choice of its author and stays
+FLOATS: FrozenSet[int] = LOW | {FLOAT32}
+REF = 100  # a reference dtype is its base dtype plus this (types.proto)
+
+
+def name(dtype: int) -> str:
+    """Name of a dtype number, for example "float16"; reference dtypes end in "_ref"."""
+    if dtype > REF:
+        return name(dtype - REF) + "_ref"
+    return NAMES[dtype] if 0 <= dtype < len(NAMES) else "dtype%d" % dtype

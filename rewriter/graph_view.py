@@ -1,0 +1,103 @@
+"""What the planner sees of a graph: an immutable value, with no TensorFlow behind it.
+
+The unit of a decision is the type slot: a node's type attribute, or one entry of its list attribute. A `Layout` says which slot
+governs which port; nodes of the same shape share one.
+"""
+
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+
+
+class Slot(NamedTuple):
+    """A type attribute of an op; `index` counts within an attribute of kind list(type) and is None otherwise."""
+
+    attr: str
+    index: Optional[int] = None
+
+
+class Layout(NamedTuple):
+    """Which slot governs which port, for one op type and one set of list lengths.
+
+    `op` is the op type that this is the definition of: the node's own, or a newer form of it that splits a slot in two
+    (FusedBatchNormV2 of FusedBatchNorm, so that statistics can stay float32); a node that is lowered takes that form. `inputs` and `outputs` hold one number a data port: a position in `slots`, or `~dtype` (negative) where the op
+    definition fixes the dtype. `admits` has one entry a slot: the dtypes that the op definition admits, None for all.
+    """
+
+    op: str
+    slots: Tuple[Slot, ...]
+    inputs: Tuple[int, ...]
+    outputs: Tuple[int, ...]
+    admits: Tuple[Optional[FrozenSet[int]], ...]
+    ref_inputs: FrozenSet[int] = frozenset()
+    ref_outputs: FrozenSet[int] = frozenset()
+
+
+class Port(NamedTuple):
+    """An output of a node: the node's position in `GraphView.nodes`, and the number of the output."""
+
+    node: int
+    port: int
+
+
+class Node(NamedTuple):
+    """One operation. `dtypes` has one dtype number a slot of its layout; `inputs` are data inputs in the op's order."""
+
+    name: str
+    op: str
+    device: str
+    layout: Layout
+    dtypes: Tuple[int, ...]
+    inputs: Tuple[Port, ...]
+    controls: Tuple[int, ...]
+    kept: bool = False  # carries the attribute _keep_dtype of keep_dtype_scope
+
+    def input_dtype(self, number: int) -> int:
+        """Dtype that this node wants at data input `number`."""
+        slot = self.layout.inputs[number]
+        return self.dtypes[slot] if slot >= 0 else ~slot
+
+    def output_dtype(self, number: int) -> int:
+        """Dtype that this node gives at output `number`."""
+        slot = self.layout.outputs[number]
+        return self.dtypes[slot] if slot >= 0 else ~slot
+
+
+class GraphView(NamedTuple):
+    """A graph and its interface.
+
+    `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name and
+    dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of library functions.
+    """
+
+    nodes: Tuple[Node, ...]
+    fed: FrozenSet[Port] = frozenset()
+    preserved: FrozenSet[int] = frozenset()
+    functions: FrozenSet[str] = frozenset()
+
+    def positions(self) -> Dict[str, int]:
+        """Position of every node by its name."""
+        return {node.name: position for position, node in enumerate(self.nodes)}
+
+
+def topological_order(nodes: Iterable[Node]) -> List[int]:
+    """Positions of the nodes, each after its data inputs; edges out of NextIteration, which close a loop, do not count.
+
+    Nodes on any other cycle (which TensorFlow would reject) come last, in their own order.
+    """
+    nodes = tuple(nodes)
+    consumers: List[List[int]] = [[] for _ in nodes]
+    missing = [0] * len(nodes)
+    for position, node in enumerate(nodes):
+        for port in node.inputs:
+            if nodes[port.node].op not in ("NextIteration", "RefNextIteration"):
+                consumers[port.node].append(position)
+                missing[position] += 1
+    order = [position for position, count in enumerate(missing) if not count]
+    for position in order:  # grows while it is read
+        for consumer in consumers[position]:
+            missing[consumer] -= 1
+            if not missing[consumer]:
+                order.append(consumer)
+    if len(order) < len(nodes):
+        done = set(order)
+        order += [position for position in range(len(nodes)) if position not in done]
+    return order

@@ -1,0 +1,126 @@
+"""The op table: which list an op is on, what it does to its values, and the names it goes by.
+
+Read from JSON files in the shape of Ascend's op information library: `{"MatMulV2": {"precision_reduce": {"flag": "true"}}}`, flag
+"true" for white, "false" for black, absent for gray. Our own keys stand beside the vendor's, see `KEYS`.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from .errors import ConfigError
+
+LISTS = {"true": "white", "false": "black"}
+ROLES = ("computes", "moves", "source", "container", "cast", "pinned")
+# our own keys of an entry, beside the vendor's "precision_reduce"
+KEYS = {
+    "tensorflow": "the TensorFlow ops it stands for; absent: the op of the same name",
+    "role": "what the op does to values, one of ROLES; absent: computes",
+    "engine": "'cube' for matrix and convolution ops",
+    "dtypes": "the floating dtypes that the profile's hardware runs it in; absent: all",
+    "keep": "type attributes that stay as they are when the op is lowered",
+    "note": "why",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the table says of one Ascend IR op type and the TensorFlow ops that it stands for."""
+
+    name: str
+    listed: str = "gray"  # white, gray or black
+    role: str = "computes"
+    cube: bool = False
+    dtypes: Optional[FrozenSet[str]] = None
+    keep: FrozenSet[str] = frozenset()
+    tensorflow: Tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """Entries by TensorFlow op type; `names` maps every Ascend IR name and variant to TensorFlow op types."""
+
+    profile: str
+    entries: Mapping[str, Entry]
+    names: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    warnings: Tuple[str, ...] = ()
+
+    def ops(self, name: str) -> Tuple[str, ...]:
+        """TensorFlow op types that an Ascend IR name, one of its variants, or a TensorFlow name stands for; () if unknown."""
+        return self.names.get(name) or ((name,) if name in self.entries else ())
+
+    def with_lists(self, changes: Mapping[str, str]) -> "OpTable":
+        """This table with other lists: `changes` maps TensorFlow op types to "white", "gray" or "black"."""
+        changed = {op: replace(self.entries[op], listed=listed) for op, listed in changes.items()}
+        return replace(self, entries={**self.entries, **changed})
+
+
+def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
+    """Reads one entry of an op information file; keys of the vendor that say nothing about precision are passed over.
+
+    Raises:
+        ConfigError: a flag, a role or a list that the format does not have.
+    """
+    flag = row.get("precision_reduce", {}).get("flag")
+    role = row.get("role", "computes")
+    if flag not in (None, "true", "false"):
+        raise ConfigError("op %s: precision_reduce.flag is %r, expected 'true' (white) or 'false' (black)" % (name, flag))
+    if role not in ROLES:
+        raise ConfigError("op %s: role is %r, expected one of %s" % (name, role, ", ".join(ROLES)))
+    return Entry(
+        name=name,
+        listed=LISTS.get(flag, "gray"),
+        role=role,
+        cube=row.get("engine") == "cube",
+        dtypes=frozenset(row["dtypes"]) if "dtypes" in row else None,
+        keep=frozenset(row.get("keep", ())),
+        tensorflow=tuple(row.get("tensorflow", (name,))),
+        note=row.get("note", ""),
+    )
+
+
+def read_file(path: str) -> Dict[str, Entry]:
+    """Reads one op information file: dict of Ascend IR op type to `Entry`.
+
+    Raises:
+        ConfigError: the file is missing, is not JSON, or is not an object of entries; the message names the file.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as f:
+            rows = json.load(f)
+        if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+            raise ConfigError("expected a JSON object of op types")
+        return {name: read_entry(name, row) for name, row in rows.items()}
+    except OSError as reason:
+        raise ConfigError("op information file %s cannot be read: %s" % (path, reason.strerror)) from reason
+    except ConfigError as reason:
+        raise ConfigError("op information file %s: %s" % (path, "; ".join(reason.problems))) from reason
+    except ValueError as reason:
+        raise ConfigError("op information file %s is not JSON: %s" % (path, reason)) from reason
+
+
+def build(profile: str, files: Sequence[str], variants: Mapping[str, str], all_dtypes: bool = False) -> OpTable:
+    """Builds the table of a profile.
+
+    Args:
+        profile: its name, for reports.
+        files: paths of op information files; where two have the same op, the later wins, with a warning that names both.
+        variants: further Ascend IR names -> the IR name of the entry that they stand for.
+        all_dtypes: whether the hardware runs every op in float16 and float32, whatever the entries' `dtypes` say.
+    """
+    found: Dict[str, Tuple[Entry, str]] = {}
+    warnings: List[str] = []
+    for path in files:
+        for name, entry in read_file(path).items():
+            if name in found:
+                warnings.append("op %s is in %s and in %s; the later one counts" % (name, found[name][1], path))
+            found[name] = (replace(entry, dtypes=None) if all_dtypes else entry, path)
+    entries = {op: entry for entry, _ in found.values() for op in entry.tensorflow}
+    return OpTable(profile, entries, _names([entry for entry, _ in found.values()], variants), tuple(warnings))
+
+
+def _names(entries: Iterable[Entry], variants: Mapping[str, str]) -> Dict[str, Tuple[str, ...]]:
+    names = {entry.name: entry.tensorflow for entry in entries}
+    names.update({variant: names[base] for variant, base in variants.items() if base in names and variant not in names})
+    return names

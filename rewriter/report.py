@@ -1,0 +1,100 @@
+"""What a plan says, as text for people and as JSON values for programs."""
+
+from collections import Counter
+from typing import Any, Dict, List, Optional, Tuple
+
+from .dtypes import FLOAT32, FLOATS, LOW
+from .dtypes import name as dtype_name
+from .graph_view import Slot
+from .plan import Plan
+
+MOST_LINES = 12  # of a group in the text report
+
+
+def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
+    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, and the seconds that the rewrite took."""
+    changes = [(was, becomes) for node, dtypes in plan.node_dtypes() for was, becomes in zip(node.dtypes, dtypes)]
+    return {
+        "nodes": len(plan.view.nodes),
+        "slots": sum(was in FLOATS for was, _ in changes),
+        "lowered": sum(was == FLOAT32 and becomes in LOW for was, becomes in changes),
+        "casts_to_low": sum(cast.dtype in LOW for cast in plan.casts),
+        "casts_to_float32": sum(cast.dtype == FLOAT32 for cast in plan.casts),
+        "seconds": seconds,
+    }
+
+
+def as_json(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
+    """The whole plan as JSON values; the same graph gives the same values whatever the order of its nodes (but for seconds)."""
+    names = [node.name for node in plan.view.nodes]
+    return {
+        "summary": summary(plan, seconds),
+        "decisions": [
+            {
+                "node": d.node,
+                "op": d.op,
+                "attr": d.slot.attr,
+                "index": d.slot.index,
+                "was": dtype_name(d.was),
+                "becomes": dtype_name(d.becomes),
+                "reason": d.reason.value,
+                "because": None if d.because is None else slot_name(*d.because),
+            }
+            for d in plan.decisions()
+        ],
+        "casts": [
+            {
+                "tensor": cast.tensor,
+                "to": dtype_name(cast.dtype),
+                "consumers": ["%s:%d" % (names[position], number) for position, number in cast.consumers],
+            }
+            for cast in plan.casts
+        ],
+        "unmatched": list(plan.unmatched),
+        "warnings": list(plan.warnings),
+    }
+
+
+def slot_name(node: str, slot: Slot) -> str:
+    """A slot for people: "node.T", or "node.T[1]" for an entry of a list attribute."""
+    return "%s.%s" % (node, slot.attr) if slot.index is None else "%s.%s[%d]" % (node, slot.attr, slot.index)
+
+
+def one_line(plan: Plan, seconds: Optional[float] = None) -> str:
+    """The one line that a session logs."""
+    counts = summary(plan, seconds)
+    took = "" if seconds is None else ", %.2f s" % seconds
+    return "%s: %d of %d float slots to %s, casts %d down and %d up%s" % (
+        plan.policy.name, counts["lowered"], counts["slots"], dtype_name(plan.policy.low),
+        counts["casts_to_low"], counts["casts_to_float32"], took,
+    )  # fmt: skip
+
+
+def lowered_lines(plan: Plan) -> List[str]:
+    """One line a lowered node, for NPU_SHIM_LOG=plan."""
+    return [
+        "reduce precision of %s (%s): %s to %s: %s"
+        % (slot_name(d.node, d.slot), d.op, dtype_name(d.was), dtype_name(d.becomes), d.reason.value)
+        for d in plan.decisions()
+        if d.becomes in LOW and d.was == FLOAT32
+    ]
+
+
+def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
+    """The report that `npu-shim plan` prints: a summary, op types by what happened to them and why, casts, warnings."""
+    lines = [one_line(plan, seconds), ""]
+    groups: Counter[Tuple[str, str, str]] = Counter()
+    for d in plan.decisions():
+        groups[dtype_name(d.becomes), d.reason.value, d.op] += 1
+    for becomes in sorted({key[0] for key in groups}):
+        lines.append("%s:" % becomes)
+        reasons = sorted({key[1] for key in groups if key[0] == becomes})
+        for reason in reasons:
+            ops = Counter({key[2]: n for key, n in groups.items() if key[:2] == (becomes, reason)})
+            shown = ["%s %d" % pair for pair in sorted(ops.items(), key=lambda pair: (-pair[1], pair[0]))]
+            rest = "" if len(shown) <= MOST_LINES else ", and %d more op types" % (len(shown) - MOST_LINES)
+            lines.append("  %-60s %5d   %s%s" % (reason, sum(ops.values()), ", ".join(shown[:MOST_LINES]), rest))
+    for title, texts in (("warnings", plan.warnings), ("matched nothing", plan.unmatched)):
+        if texts:
+            lines += ["%s:" % title, *("  " + text for text in texts)]
+    return "\n".join(lines) + "\n"
