@@ -1,8 +1,8 @@
 """Float32 storage for variables that a TensorFlow 1 model asks for in float16 or bfloat16.
 
-The model keeps computing in the dtype it asked for; what is stored, trained, averaged, regularized and saved is float32.
-What a getter returns is the cast: an ordinary Tensor, with `assign` and its relatives added, that `master_of` leads back
-to its variable.
+The model keeps computing in the dtype it asked for; what is stored, trained, averaged, regularized and saved is
+float32. What a getter returns is the cast: an ordinary Tensor, with `assign` and its relatives added, that `master_of`
+leads back to its variable.
 
 Sources: the getter of NVIDIA's mixed-precision guide (same name and call), TensorFlow 1.15.5 and 2.15.1.
 """
@@ -120,7 +120,7 @@ def master_of(tensor):
         ConfigError: `tensor` is no such cast.
     """
     if not isinstance(tensor, tf.Tensor):
-        if isinstance(tensor, tf.Variable) or hasattr(tensor, "as_tensor"):
+        if hasattr(tensor, "read_value") or hasattr(tensor, "as_tensor"):
             return tensor
         raise ConfigError("master_of expects a Tensor that a float32 getter returned, got %r" % (tensor,))
     masters = getattr(tensor.graph, STATE, _Masters()).masters
@@ -171,11 +171,11 @@ def master_weights_report(graph=None):
     return tuple(found[name] for name in sorted(found))
 
 
-def _inside(getter, outer):
-    """Returns the getter that applies `getter` around `outer`."""
+def _inside(own, outer):
+    """Returns the getter that applies the getter `own` around the getter `outer`."""
 
-    def both(true_getter, *args, **kwargs):
-        return getter(functools.partial(outer, true_getter), *args, **kwargs)
+    def both(getter, *args, **kwargs):  # TensorFlow passes it by this name
+        return own(functools.partial(outer, getter), *args, **kwargs)
 
     return both
 
@@ -236,7 +236,7 @@ def _float32_initializer(initializer):
         if inspect.isclass(initializer) or not _takes_nothing(initializer):
             return initializer
         return lambda: tf.cast(initializer(), tf.float32)
-    if isinstance(initializer, tf.Tensor) or hasattr(initializer, "initialized_value"):
+    if isinstance(initializer, tf.Tensor) or hasattr(initializer, "read_value"):
         return tf.cast(initializer, tf.float32)
     return np.asarray(initializer).astype(np.float32)
 
@@ -303,7 +303,10 @@ def _assignable(cast, master, trainable):
 def _note(variable, requested, trainable, reason):
     name = _name(variable)
     stored = variable.dtype.base_dtype.name
-    _state(tf.get_default_graph()).requests[name] = Interception(name, requested.name, stored, bool(trainable), reason)
+    graph = tf.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None and hasattr(graph.outer_graph, "as_graph_def"):
+        graph = graph.outer_graph  # a function's request belongs to the report of the graph around it
+    _state(graph).requests[name] = Interception(name, requested.name, stored, bool(trainable), reason)
 
 
 def _name(variable):
