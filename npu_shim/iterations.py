@@ -2,8 +2,8 @@
 
 On the NPU a device loop runs the training step `iterations_per_loop` times before control returns to Python. Here the
 session does it: a run that fetches a repeated operation first runs that operation alone, with the same feeds, until
-one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see one
-run of n steps, and what is fetched beside the operation is computed once.
+one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
+one run of n steps, and what is fetched beside the operation is computed once.
 
 Two entrances, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
 `set_iteration_per_loop` for sess.run. The parameter_map key alone repeats nothing, there as here. Only the session

@@ -1,0 +1,290 @@
+import inspect
+import os
+import random
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow.compat.v1")
+
+from npu_shim import config_proto, options  # noqa: E402
+from npu_shim.estimator import NPUEstimator, NPUEstimatorSpec, session_config_of, values_of  # noqa: E402
+from npu_shim.run_config import DumpConfig, ExperimentalConfig, NPURunConfig, ProfilingConfig  # noqa: E402
+
+ModeKeys = tf.estimator.ModeKeys
+X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+
+
+def model_fn(features, labels, mode, params):
+    slope = tf.get_variable("slope", initializer=0.0)
+    prediction = features * slope
+    if mode == ModeKeys.PREDICT:
+        return NPUEstimatorSpec(mode, predictions={"y": prediction})
+    loss = tf.reduce_mean(tf.square(prediction - labels))
+    if mode == ModeKeys.EVAL:
+        metrics = {"mae": tf.metrics.mean_absolute_error(labels, prediction)}
+        return NPUEstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    tf.summary.scalar("watched", slope)
+    optimizer = tf.train.GradientDescentOptimizer(params.get("rate", 0.5))
+    train_op = optimizer.minimize(loss, global_step=tf.train.get_global_step())
+    return params.get("spec", NPUEstimatorSpec)(mode, loss=loss, train_op=train_op, **params.get("extra", {}))
+
+
+def data(steps=None):
+    def feed():
+        pairs = tf.data.Dataset.from_tensor_slices((X, 3 * X)).repeat().batch(16)
+        return pairs if steps is None else pairs.take(steps)
+
+    return feed
+
+
+def estimator(folder, params=None, **options_given):
+    config = NPURunConfig(model_dir=str(folder), tf_random_seed=1, **options_given)
+    return NPUEstimator(model_fn=model_fn, config=config, params=params or {})
+
+
+def checkpoints(folder):
+    names = [name for name in os.listdir(str(folder)) if name.endswith(".index")]
+    return sorted(int(name[len("model.ckpt-") : -len(".index")]) for name in names)
+
+
+def summary_steps(folder, tag="watched"):
+    steps = []
+    for name in os.listdir(str(folder)):
+        if "tfevents" in name:
+            for event in tf.train.summary_iterator(os.path.join(str(folder), name)):
+                steps += [event.step for value in event.summary.value if value.tag == tag]
+    return sorted(steps)
+
+
+def parameter_map(config):
+    entries = config.graph_options.rewrite_options.custom_optimizers
+    assert [entry.name for entry in entries].count("NpuOptimizer") == 1
+    return config_proto.read(config)
+
+
+def test_train_evaluate_predict(tmp_path):
+    model = estimator(tmp_path)
+    model.train(data(), max_steps=100)
+    result = model.evaluate(data(4))
+    assert result["global_step"] == 100
+    assert result["mae"] < 0.05
+    predicted = [p["y"] for p in model.predict(lambda: tf.data.Dataset.from_tensors(X))]
+    np.testing.assert_allclose(predicted, 3 * X, atol=0.1)
+    assert checkpoints(tmp_path) == [0, 100]
+    assert summary_steps(tmp_path) == []
+
+
+def test_train_and_evaluate(tmp_path):
+    model = estimator(tmp_path, iterations_per_loop=7)
+    tf.estimator.train_and_evaluate(
+        model, tf.estimator.TrainSpec(data(), max_steps=30), tf.estimator.EvalSpec(data(4), steps=4)
+    )
+    assert model.get_variable_value("global_step") == 30
+
+
+@pytest.mark.parametrize("per_loop", [1, 10, 30])
+def test_loops_end_checkpoint_and_summarize_where_single_steps_do(tmp_path, per_loop):
+    runs = []
+
+    class Count(tf.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            runs.append(1)
+
+    model = estimator(tmp_path, iterations_per_loop=per_loop, save_checkpoints_steps=50, save_summary_steps=40)
+    model.train(data(), max_steps=105, hooks=[Count()])
+    assert checkpoints(tmp_path) == [0, 50, 100, 105]
+    assert summary_steps(tmp_path) == [1, 41, 81]
+    assert len(runs) == 105 if per_loop == 1 else len(runs) < 20
+    model.train(data(), steps=13)
+    assert model.get_variable_value("global_step") == 118
+    assert summary_steps(tmp_path) == [1, 41, 81, 106]
+
+
+def test_loops_train_as_single_steps_do(tmp_path):
+    slopes = []
+    for per_loop in (1, 10):
+        model = estimator(tmp_path / str(per_loop), iterations_per_loop=per_loop, params={"rate": 0.1})
+        model.train(data(), max_steps=25)
+        slopes.append(model.get_variable_value("slope"))
+    assert slopes[0] == slopes[1]
+    assert 0 < slopes[0] < 3
+
+
+@pytest.mark.parametrize("per_loop", [1, 10])
+def test_data_that_ends_early_ends_training(tmp_path, per_loop):
+    model = estimator(tmp_path, iterations_per_loop=per_loop)
+    model.train(data(13), max_steps=100)
+    assert model.get_variable_value("global_step") == 13
+    assert checkpoints(tmp_path) == [0, 13]
+
+
+def test_host_call_runs_in_every_session_run(tmp_path):
+    written = []
+
+    def host_call(step, loss):
+        assert loss.dtype == tf.float32
+        return tf.py_func(lambda value: written.append(int(value)), [step], [])
+
+    def with_host_call(features, labels, mode, params):
+        spec = model_fn(features, labels, mode, params)
+        if mode != ModeKeys.TRAIN:
+            return spec
+        step = tf.train.get_global_step()
+        return spec._replace(host_call=(host_call, {"step": step, "loss": spec.loss}))
+
+    model = NPUEstimator(with_host_call, config=NPURunConfig(model_dir=str(tmp_path)), params={})
+    model.train(data(), max_steps=4)
+    assert len(written) == 4
+
+
+def test_a_plain_estimator_spec_will_do(tmp_path):
+    model = estimator(tmp_path, params={"spec": tf.estimator.EstimatorSpec}, iterations_per_loop=2)
+    model.train(data(), max_steps=3)
+    assert model.get_variable_value("global_step") == 3
+
+
+def test_another_result_in_training_is_a_runtime_error(tmp_path):
+    config = NPURunConfig(model_dir=str(tmp_path))
+    model = NPUEstimator(lambda features, labels, mode: {"loss": 1}, config=config)
+    with pytest.raises(RuntimeError, match="npu_shim: NPUEstimator: model_fn must return an NPUEstimatorSpec"):
+        model.train(data(), max_steps=1)
+
+
+def test_an_error_of_the_model_fn_stays_its_own(tmp_path):
+    def broken(features, labels, mode):
+        raise ValueError("mine")
+
+    model = NPUEstimator(broken, config=NPURunConfig(model_dir=str(tmp_path)))
+    with pytest.raises(ValueError, match="mine"):
+        model.train(data(), max_steps=1)
+
+
+@pytest.mark.parametrize("config", [None, "text"])
+def test_config_must_be_an_npu_run_config(config):
+    with pytest.raises(ValueError, match="npu_shim: NPUEstimator: config must be an NPURunConfig"):
+        NPUEstimator(model_fn, config=config)
+    with pytest.raises(ValueError, match="must be an NPURunConfig"):
+        NPUEstimator(model_fn, config=tf.estimator.RunConfig())
+
+
+def test_model_dir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="model_dir"):
+        NPUEstimator(model_fn, model_dir="a", config=NPURunConfig(model_dir="b"))
+    assert NPUEstimator(model_fn, model_dir="a", config=NPURunConfig(), params={}).model_dir == "a"
+    assert NPUEstimator(model_fn, model_dir="a", config=NPURunConfig(model_dir="a"), params={}).model_dir == "a"
+    random.seed(3)
+    expected = random.Random(3).random()
+    made = NPUEstimator(model_fn, config=NPURunConfig(), params={}).model_dir
+    assert random.random() == expected
+    assert os.listdir(str(tmp_path)) == [os.path.basename(made)]
+    assert os.path.basename(made).startswith("model_dir_")
+    assert len(os.path.basename(made)) == len("model_dir_") + 10
+
+
+def test_signatures():
+    assert str(inspect.signature(NPUEstimator)) == (
+        "(model_fn=None, model_dir=None, config=None, params=None, job_start_file='', warm_start_from=None)"
+    )
+    assert list(inspect.signature(NPUEstimatorSpec).parameters)[-1] == "host_call"
+    assert list(inspect.signature(NPUEstimatorSpec).parameters)[:-1] == list(
+        inspect.signature(tf.estimator.EstimatorSpec).parameters
+    )
+
+
+def test_the_config_is_what_the_caller_gave(tmp_path):
+    session_config = tf.ConfigProto(inter_op_parallelism_threads=3)
+    before = session_config.SerializeToString()
+    config = NPURunConfig(model_dir=str(tmp_path), session_config=session_config, precision_mode="allow_mix_precision")
+    model = NPUEstimator(model_fn, config=config, params={})
+    assert session_config.SerializeToString() == before
+    assert config.session_config is session_config
+    assert type(model.config) is NPURunConfig
+    assert model.config.session_config.inter_op_parallelism_threads == 3
+    assert parameter_map(model.config.session_config)["precision_mode"] == "allow_mix_precision"
+
+
+def test_keys_written_without_any_option():
+    values = parameter_map(session_config_of(NPURunConfig()))
+    always = """enable_data_pre_proc mix_compile_mode use_off_line iterations_per_loop is_tailing_optimization
+        min_group_size hcom_parallel graph_run_mode enable_exception_dump enable_small_channel deterministic
+        enable_reduce_precision enable_compress_weight hcom_multi_mode device_type jit_compile stream_sync_timeout
+        event_sync_timeout external_weight frozen_variable variable_placement enable_dump enable_dump_debug job
+        task_index experimental_logical_device_cluster_deploy_mode"""
+    assert set(always.split()) <= set(values)
+    for absent in ("precision_mode", "precision_mode_v2", "modify_mixlist", "op_precision_mode", "customize_dtypes"):
+        assert absent not in values
+    assert values["use_off_line"] is True
+    assert values["enable_data_pre_proc"] is True
+    assert values["enable_dump"] is False
+    assert values["experimental_logical_device_cluster_deploy_mode"] == "LB"
+    assert options.check_values(values) == ()
+
+
+def test_keys_of_given_options():
+    config = NPURunConfig(
+        precision_mode="",
+        iterations_per_loop=10,
+        graph_memory_max_size=str(26 * 1024),
+        profiling_config=ProfilingConfig(True, '{"output": "/tmp"}'),
+        dump_config=DumpConfig(enable_dump=True, dump_path="/tmp", dump_step="0|5", dump_mode="all"),
+        experimental_config=ExperimentalConfig(accelerate_train_mode="fast|step|0.9"),
+    )
+    values = parameter_map(session_config_of(config))
+    expected = {
+        "precision_mode": "",
+        "iterations_per_loop": 10,
+        "graph_memory_max_size": "26624",
+        "profiling_mode": True,
+        "profiling_options": '{"output": "/tmp"}',
+        "enable_dump": True,
+        "enable_dump_debug": False,
+        "dump_path": "/tmp",
+        "dump_step": "0|5",
+        "dump_mode": "all",
+        "experimental_accelerate_train_mode": "fast|step|0.9",
+    }
+    assert {name: values[name] for name in expected} == expected
+    assert "dump_layer" not in values
+    assert [problem.option for problem in options.check_values(values)] == ["precision_mode"]
+    assert values == values_of(config)
+
+
+def test_the_users_entry_is_completed_and_given_options_win():
+    session_config = tf.ConfigProto()
+    session_config.graph_options.rewrite_options.custom_optimizers.add().name = "Other"
+    entry = session_config.graph_options.rewrite_options.custom_optimizers.add()
+    entry.name = "NpuOptimizer"
+    entry.parameter_map["precision_mode"].s = b"force_fp32"
+    entry.parameter_map["modify_mixlist"].s = b"list.json"
+    entry.parameter_map["hcom_parallel"].b = False
+    entry.parameter_map["dump_mode"].s = b"input"
+    dump = DumpConfig(dump_mode="all")
+    made = session_config_of(
+        NPURunConfig(session_config=session_config, precision_mode="force_fp16", dump_config=dump)
+    )
+    values = parameter_map(made)
+    assert values["precision_mode"] == "force_fp16"
+    assert values["modify_mixlist"] == "list.json"
+    assert values["hcom_parallel"] is False
+    assert values["dump_mode"] == "all"
+    assert len(made.graph_options.rewrite_options.custom_optimizers) == 2
+    assert dict(entry.parameter_map)["precision_mode"].s == b"force_fp32"
+    assert len(entry.parameter_map) == 4
+
+
+def test_a_precision_mode_that_is_no_text_fails_here_as_in_the_original(tmp_path):
+    with pytest.raises(TypeError, match="npu_shim: precision_mode must be str, got bool True"):
+        NPUEstimator(model_fn, config=NPURunConfig(model_dir=str(tmp_path), precision_mode=True), params={})
+
+
+@pytest.mark.parametrize("host_call", ["text", (1, 2), (print,), print])
+def test_host_call_must_be_a_function_and_tensors(host_call):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"npu_shim: NPUEstimatorSpec: host_call must be"):
+        NPUEstimatorSpec(ModeKeys.PREDICT, predictions=tf.constant(1), host_call=host_call)
