@@ -61,6 +61,11 @@ class FixedLossScaleManager(LossScaleManager):
                 made[self] = tf.constant(self._value, name="loss_scale")
         return made[self]
 
+    @property
+    def floor(self):
+        """The smallest scale: float."""
+        return float(self._value)
+
     def get_enable_overflow_check(self):
         """Returns whether a step with a gradient that is not finite is skipped."""
         return self._enable_overflow_check
@@ -89,6 +94,11 @@ class ScheduledLossScaleManager(LossScaleManager):
         self._use_resource = use_resource
         if not tf.executing_eagerly():
             self._variables()
+
+    @property
+    def floor(self):
+        """The smallest scale: float."""
+        return self._start.policy.min_scale
 
     @property
     def initial_state(self):

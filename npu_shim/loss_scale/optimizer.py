@@ -1,11 +1,14 @@
 """The optimizer that scales the loss, unscales the gradients in float32 and skips the steps that overflow."""
 
-import contextlib
+import weakref
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow
-from npu_shim.loss_scale.graph_ops import keep_dtype
+from npu_shim.loss_scale import overflow, stuck, update_ops
+from npu_shim.loss_scale.counters import ATTEMPTED, GRADS_FINITE, LOSS_SCALE, SKIPPED, SKIPPED_STEPS, StepCounters
+from npu_shim.loss_scale.gradients import scale_loss, unscale
+from npu_shim.loss_scale.inner import learning_rate, names_as_outside, prepare, prepared, train_ops_replaced
+from npu_shim.rewriter.errors import ConfigError, nearest
 
 
 class LossScaleOptimizer(tf.train.Optimizer):
@@ -20,14 +23,42 @@ class LossScaleOptimizer(tf.train.Optimizer):
         detector: function from a list of gradients (Tensor or IndexedSlices) to a bool scalar tensor that says whether
             the step may be applied; None looks at the values.
         reducer: function from this worker's bool scalar tensor to the one all workers agree on; None does not talk.
+        protect_update_ops: bool; True puts back what UPDATE_OPS assigned in a step that is then skipped.
+        on_stuck: "warn", "raise" or "ignore": what happens when `stuck_after` steps in a row were skipped at the
+            smallest scale.
+        stuck_after: int >= 1.
+
+    Raises:
+        ConfigError: on_stuck or stuck_after is not one of these.
     """
 
-    def __init__(self, opt, loss_scale_manager, detector=None, reducer=None):
+    def __init__(
+        self,
+        opt,
+        loss_scale_manager,
+        detector=None,
+        reducer=None,
+        protect_update_ops=False,
+        on_stuck="warn",
+        stuck_after=100,
+    ):
         super().__init__(use_locking=getattr(opt, "_use_locking", False), name=type(self).__name__)
+        if on_stuck not in stuck.ANSWERS:
+            raise ConfigError(
+                "on_stuck='%s' is unknown%s, expected one of %s"
+                % (on_stuck, nearest(on_stuck, stuck.ANSWERS), ", ".join(stuck.ANSWERS))
+            )
+        if stuck_after < 1:
+            raise ConfigError("stuck_after=%r is not taken, expected at least 1" % (stuck_after,))
         self._opt = opt
         self._loss_scale_manager = loss_scale_manager
-        self._detector = detector or overflow.all_finite
+        self._detector = detector
         self._reducer = reducer
+        self._protect_update_ops = protect_update_ops
+        self._on_stuck, self._stuck_after = on_stuck, stuck_after
+        self._counters = weakref.WeakKeyDictionary()
+        self._grads_finite = None
+        stuck.log_cost_of_start(loss_scale_manager)
 
     def __getattr__(self, name):
         if name == "_opt":  # not there yet while a copy or a pickle is being made
@@ -57,7 +88,7 @@ class LossScaleOptimizer(tf.train.Optimizer):
             list of (gradient, variable); a gradient has its variable's dtype, is None where there is none and
             IndexedSlices where it is sparse.
         """
-        _prepare(self._opt)
+        prepare(self._opt)
         scale = self._loss_scale_manager.get_loss_scale()
         scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
         pairs = self._opt.compute_gradients(
@@ -82,27 +113,118 @@ class LossScaleOptimizer(tf.train.Optimizer):
             ValueError: no variable has a gradient.
         """
         pairs = tuple(grads_and_vars)
-        if not any(gradient is not None for gradient, _ in pairs):
+        given = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+        if not given:
             raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
-        finite = self._finite([gradient for gradient, _ in pairs if gradient is not None])
-        _prepare(self._opt)
-        with _runnable_train_op() as train_ops, _outside_names() as inside, _prepared(self._opt):
-            def apply():
-                with inside():
-                    return tf.group(self._opt.apply_gradients(pairs, global_step, name))
+        finite, sizes = self._check([gradient for gradient, _ in given])
+        if not tf.distribute.has_strategy():
+            apply = lambda: self._opt.apply_gradients(pairs, global_step, name)  # noqa: E731
+            return self._gated(apply, given, finite, sizes, name)
+        if tf.distribute.in_cross_replica_context():
+            raise RuntimeError("npu_shim: apply_gradients is called in each replica, not across them")
+        return tf.distribute.get_replica_context().merge_call(
+            self._apply_across_replicas, args=(given, finite, global_step, name)
+        )
 
-            applied = tf.cond(finite, apply, tf.no_op, name="apply_if_finite")
-            update = self._loss_scale_manager.update_loss_scale(finite)
-            train_op = tf.group(applied, update, name=name or self.get_name())
-            train_ops.append(train_op)
-        return train_op
+    def _apply_across_replicas(self, strategy, pairs, finite, global_step, name):
+        overflows = strategy.reduce(
+            tf.distribute.ReduceOp.SUM,
+            strategy.experimental_local_results(finite)[0]
+            if not hasattr(finite, "values")
+            else type(finite)([tf.cast(tf.logical_not(flag), tf.float32) for flag in finite.values]),
+            axis=None,
+        )
+        apply = lambda: self._opt._distributed_apply(strategy, pairs, global_step, name)  # noqa: E731
+        return self._gated(apply, pairs, tf.equal(overflows, 0.0), None, name)
 
-    def _finite(self, gradients):
+    def _check(self, gradients):
+        """Returns (may the step be applied: bool scalar, magnitude of each gradient or None)."""
         check = getattr(self._loss_scale_manager, "get_enable_overflow_check", None)
         if check is not None and not check():
-            return tf.constant(True)
-        finite = self._detector(gradients)
-        return finite if self._reducer is None else self._reducer(finite)
+            return tf.constant(True), None
+        if self._detector is not None:
+            finite, sizes = self._detector(gradients), None
+        else:
+            sizes = overflow.magnitudes(gradients)
+            finite = overflow.all_finite(gradients, sizes)
+        return (finite if self._reducer is None else self._reducer(finite)), sizes
+
+    def _gated(self, apply, pairs, finite, sizes, name):
+        prepare(self._opt)
+        taken = []
+        if self._protect_update_ops:
+            taken = update_ops.snapshots(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
+        with train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
+
+            def applied():
+                with inside():
+                    return tf.group(apply())
+
+            def skipped():
+                return update_ops.rollback(taken) if taken else tf.no_op()
+
+            ops = [tf.cond(finite, applied, skipped, name="apply_if_finite")]
+            ops += self._count(finite, sizes, [variable.name for _, variable in pairs])
+            ops.append(self._loss_scale_manager.update_loss_scale(finite))
+            train_ops.append(tf.group(*ops, name=name or self.get_name()))
+        self._publish(finite)
+        return train_ops[0]
+
+    def _count(self, finite, sizes, names):
+        counters = self._step_counters()
+        scale = tf.cast(self._loss_scale_manager.get_loss_scale(), tf.float32)
+        at_floor = scale <= tf.constant(getattr(self._loss_scale_manager, "floor", 1.0), tf.float32)
+        update, stuck_steps = counters.count(finite, at_floor)
+        return [update, *stuck.report(self._on_stuck, self._stuck_after, stuck_steps, scale, sizes, names)]
+
+    def _publish(self, finite):
+        self._grads_finite = finite
+        tf.add_to_collection(GRADS_FINITE, finite)
+        tf.add_to_collection(LOSS_SCALE, tf.identity(self._loss_scale_manager.get_loss_scale()))
+        tf.add_to_collection(SKIPPED_STEPS, self.skipped_steps)
+
+    def _step_counters(self):
+        graph = tf.get_default_graph()
+        if graph not in self._counters:
+            self._counters[graph] = StepCounters()
+        return self._counters[graph]
+
+    @property
+    def attempted_steps(self):
+        """How many steps this run asked for, applied or skipped: int64 scalar tensor."""
+        return self._step_counters()[ATTEMPTED]
+
+    @property
+    def skipped_steps(self):
+        """How many steps this run skipped: int64 scalar tensor."""
+        return self._step_counters()[SKIPPED]
+
+    @property
+    def grads_finite(self):
+        """Whether the last `apply_gradients` applies in this run: bool scalar tensor, None before it is built."""
+        return self._grads_finite
+
+    @property
+    def learning_rate(self):
+        """The wrapped optimizer's learning rate: scalar tensor that can always be fetched, None when it has none."""
+        prepare(self._opt)
+        return learning_rate(self._opt)
+
+    def when_finite(self, build):
+        """Returns an op that runs what `build()` returns (an op) in applied steps only, for example an EMA's apply.
+
+        Raises:
+            ConfigError: apply_gradients has not been called yet.
+        """
+        if self._grads_finite is None:
+            raise ConfigError("when_finite is called after minimize or apply_gradients, expected the training op first")
+        with names_as_outside() as inside:
+
+            def run():
+                with inside():
+                    return tf.group(build())
+
+            return tf.cond(self._grads_finite, run, tf.no_op)
 
     def get_slot(self, var, name):
         """Returns the wrapped optimizer's slot of that name."""
@@ -124,95 +246,10 @@ class NPULossScaleOptimizer(LossScaleOptimizer):
         opt: optimizer.
         loss_scale_manager: LossScaleManager.
         is_distributed: bool; True lets all workers skip a step when one of them overflows.
+        safety: keyword arguments of LossScaleOptimizer.
     """
 
-    def __init__(self, opt, loss_scale_manager, is_distributed=False):
-        super().__init__(opt, loss_scale_manager, reducer=overflow.agreed if is_distributed else None)
-
-
-def scale_loss(loss, scale):
-    """Returns loss * scale, in float32 when the loss is narrower (2**32 is infinity in float16)."""
-    with keep_dtype(), tf.name_scope("scale_loss"):
-        loss = tf.convert_to_tensor(loss)
-        wide = tf.float64 if loss.dtype.base_dtype == tf.float64 else tf.float32
-        return tf.cast(loss, wide) * tf.cast(scale, wide)
-
-
-def unscale(grads_and_vars, scale):
-    """Returns the pairs with every gradient multiplied by 1 / scale, in float32 or wider, in its own dtype again."""
-    with keep_dtype(), tf.name_scope("unscale"):
-        down = tf.reciprocal(tf.cast(scale, tf.float32))
-        return [(None if g is None else _times(g, down), v) for g, v in grads_and_vars]
-
-
-def _times(gradient, factor):
-    if isinstance(gradient, tf.IndexedSlices):
-        values = _times(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    dtype = gradient.dtype.base_dtype
-    if dtype == tf.float32:
-        return gradient * factor
-    wide = tf.float64 if dtype == tf.float64 else tf.float32
-    return tf.cast(tf.cast(gradient, wide) * tf.cast(factor, wide), dtype)
-
-
-def _chain(opt):
-    """Returns the optimizer and what it wraps, outermost first."""
-    chain = []
-    while opt is not None and opt not in chain:
-        chain.append(opt)
-        opt = opt.__dict__.get("_opt") or opt.__dict__.get("_optimizer")
-    return chain
-
-
-def _prepare(opt):
-    """Makes the hyperparameter tensors (`_lr_t`) here, where they can be fetched, and not in the conditional."""
-    for each in _chain(opt):
-        if isinstance(each, tf.train.Optimizer):
-            each._prepare()
-
-
-@contextlib.contextmanager
-def _prepared(opt):
-    """Keeps the tensors of `_prepare` while the optimizer applies."""
-    chain = [each for each in _chain(opt) if isinstance(each, tf.train.Optimizer)]
-    for each in chain:
-        each._prepare = lambda: None
-    try:
-        yield
-    finally:
-        for each in chain:
-            del each._prepare
-
-
-@contextlib.contextmanager
-def _outside_names():
-    """Gives variables that are made in a branch the names they would have outside of it."""
-    outer = tf.get_default_graph().get_name_scope()
-    branch = []
-
-    def creator(next_creator, **kwargs):
-        scope = tf.get_default_graph().get_name_scope()
-        if not branch or not scope.startswith(branch[-1]):
-            return next_creator(**kwargs)
-        plain = "/".join(part for part in (outer, scope[len(branch[-1]):].strip("/")) if part)
-        with tf.name_scope(plain + "/" if plain else None):
-            return next_creator(**kwargs)
-
-    @contextlib.contextmanager
-    def inside():
-        branch.append(tf.get_default_graph().get_name_scope())
-        yield
-        branch.pop()
-
-    with tf.variable_creator_scope(creator):
-        yield inside
-
-
-@contextlib.contextmanager
-def _runnable_train_op():
-    """Leaves in the TRAIN_OP collection what it held and what is appended here, not the op inside the conditional."""
-    collection = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
-    before, own = list(collection), []
-    yield own
-    collection[:] = before + own
+    def __init__(self, opt, loss_scale_manager, is_distributed=False, **safety):
+        if is_distributed:
+            safety.setdefault("reducer", overflow.agreed)
+        super().__init__(opt, loss_scale_manager, **safety)

@@ -1,24 +1,59 @@
 """Whether all gradients of a step are finite, and whether all workers say so."""
 
+import os
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
 
 
-def all_finite(gradients):
+def magnitudes(gradients):
+    """Returns one number a gradient that is not finite when one of the gradient's values is not.
+
+    It is half the sum of squares, one reduction a tensor; it may also be infinite for finite values beyond about 1e19.
+
+    Args:
+        gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
+
+    Returns:
+        float32 tensor of shape [len(gradients)].
+    """
+    with keep_dtype(), tf.name_scope("magnitudes"):
+        return tf.stack([tf.cast(tf.nn.l2_loss(_wide(value)), tf.float32) for value in _values(gradients)])
+
+
+def all_finite(gradients, known=None):
     """Returns a bool scalar tensor: every value of every gradient is finite.
 
     Args:
         gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
+        known: `magnitudes(gradients)` where they are there already.
     """
     with keep_dtype(), tf.name_scope("all_finite"):
-        values = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-        flags = [tf.reduce_all(tf.is_finite(v)) for v in values]
-        return flags[0] if len(flags) == 1 else tf.reduce_all(tf.stack(flags))
+        known = magnitudes(gradients) if known is None else known
+        quick = tf.is_finite(tf.reduce_sum(known))
+        # a sum of squares overflows before its terms do: look at each value when the sum is not finite
+        return tf.cond(quick, lambda: tf.identity(quick), lambda: _every_value_finite(gradients))
 
 
 def agreed(finite):
-    """Returns whether the step is finite on every worker of the hccl group."""
+    """Returns whether the step is finite on every worker of the hccl group: bool scalar tensor."""
+    if int(os.environ.get("RANK_SIZE") or 1) <= 1:
+        return finite
     from npu_shim.distributed import allreduce
 
     return tf.equal(allreduce(tf.cast(tf.logical_not(finite), tf.float32), "sum"), 0.0)
+
+
+def _every_value_finite(gradients):
+    with keep_dtype():
+        return tf.reduce_all(tf.stack([tf.reduce_all(tf.is_finite(value)) for value in _values(gradients)]))
+
+
+def _values(gradients):
+    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+
+
+def _wide(value):
+    # 256 squared is infinity in float16
+    return value if value.dtype.base_dtype in (tf.float32, tf.float64) else tf.cast(value, tf.float32)

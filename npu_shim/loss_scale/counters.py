@@ -1,0 +1,54 @@
+"""How many steps an optimizer was asked for, how many it skipped, and how long it has been stuck at the floor."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+ATTEMPTED, SKIPPED, STUCK = range(3)
+# collections by which hooks and summaries find what an optimizer made
+GRADS_FINITE = "npu_shim/grads_finite"
+LOSS_SCALE = "npu_shim/loss_scale"
+SKIPPED_STEPS = "npu_shim/skipped_steps"
+
+
+class StepCounters:
+    """Counts the steps of this run: one int64 variable of shape [3], in LOCAL_VARIABLES and so in no checkpoint.
+
+    A script that restores a checkpoint and initializes nothing finds it at zero as well.
+    """
+
+    def __init__(self):
+        with tf.init_scope():
+            self._variable = tf.Variable(
+                np.zeros(3, np.int64),
+                name="loss_scale_steps",
+                trainable=False,
+                collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                use_resource=True,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            self._now = self._read()
+
+    def __getitem__(self, which):
+        """Returns ATTEMPTED, SKIPPED or STUCK as it is before or after the step of the same run: int64 scalar."""
+        return self._now[which]
+
+    def count(self, finite, at_floor):
+        """Returns (update op, steps skipped in a row at the floor after this step: int64 scalar).
+
+        Args:
+            finite: bool scalar tensor, whether the step is applied.
+            at_floor: bool scalar tensor, whether the scale cannot shrink any more.
+        """
+        now = self._read()
+        zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
+        skipped = tf.where(finite, zero, one)
+        stuck = tf.where(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
+        return self._variable.assign(tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])).op, stuck
+
+    def _read(self):
+        variable = self._variable
+        return tf.cond(
+            tf.is_variable_initialized(variable),
+            lambda: tf.identity(variable),
+            lambda: tf.zeros([3], tf.int64),
+        )

@@ -1,0 +1,92 @@
+"""What lets a wrapped optimizer build its ops in a branch of a conditional without leaving traces of it."""
+
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+# where the optimizers of TensorFlow and of the BERT scripts keep their learning rate, tensors before numbers
+RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "learning_rate")
+
+
+def chain(opt):
+    """Returns the optimizer and the optimizers it wraps, outermost first."""
+    found = []
+    while opt is not None and not any(opt is each for each in found):
+        found.append(opt)
+        own = getattr(opt, "__dict__", {})
+        opt = own.get("_opt") or own.get("_optimizer")
+    return found
+
+
+def prepare(opt):
+    """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched."""
+    with tf.init_scope():
+        for each in chain(opt):
+            if isinstance(each, tf.train.Optimizer) and not _is_prepared(each):
+                with tf.name_scope(each.get_name()):
+                    each._prepare()
+
+
+@contextlib.contextmanager
+def prepared(opt):
+    """Keeps the tensors that `prepare` made while the optimizer applies."""
+    wrapped = [each for each in chain(opt) if isinstance(each, tf.train.Optimizer)]
+    for each in wrapped:
+        each._prepare = lambda: None
+    try:
+        yield
+    finally:
+        for each in wrapped:
+            del each._prepare
+
+
+def learning_rate(opt):
+    """Returns the first learning rate found in the chain as a scalar tensor, or None."""
+    for each in chain(opt):
+        for name in RATE_ATTRIBUTES:
+            value = getattr(each, "__dict__", {}).get(name)
+            if value is not None:
+                return tf.convert_to_tensor(value() if callable(value) else value)
+    return None
+
+
+@contextlib.contextmanager
+def names_as_outside():
+    """Gives variables made in a branch the names they would have outside of it; yields what enters the branch."""
+    outer = tf.get_default_graph().get_name_scope()
+    branch = []
+
+    def creator(next_creator, **kwargs):
+        scope = tf.get_default_graph().get_name_scope()
+        if not branch or not scope.startswith(branch[-1]):
+            return next_creator(**kwargs)
+        # opt/apply_if_finite/Adam -> opt/Adam
+        plain = "/".join(part for part in (outer, scope[len(branch[-1]) :].strip("/")) if part)
+        with tf.name_scope(plain + "/" if plain else None):
+            return next_creator(**kwargs)
+
+    @contextlib.contextmanager
+    def inside():
+        branch.append(tf.get_default_graph().get_name_scope())
+        try:
+            yield
+        finally:
+            branch.pop()
+
+    with tf.variable_creator_scope(creator):
+        yield inside
+
+
+@contextlib.contextmanager
+def train_ops_replaced():
+    """Yields a list that takes the place, in TRAIN_OP, of the ops made meanwhile (they cannot be run on their own)."""
+    collection = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
+    before, own = list(collection), []
+    yield own
+    collection[:] = before + own
+
+
+def _is_prepared(opt):
+    graph = tf.get_default_graph()
+    tensors = [value for name, value in vars(opt).items() if name in RATE_ATTRIBUTES[:2] and tf.is_tensor(value)]
+    return any(tensor.graph is graph for tensor in tensors)

@@ -1,0 +1,54 @@
+"""What is said when the scale can fall no further and steps are still skipped, and when it starts too high."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale.schedule import FLOAT16_OVERFLOW, skipped_until
+
+ANSWERS = ("warn", "raise", "ignore")
+HINT = (
+    "Scaling cannot help here: look for an infinity in the forward pass (an epsilon that is 0 in float16, a mask of "
+    "-1e9, a variance that overflows) and keep that op in float32."
+)
+
+
+def report(answer, after, stuck_steps, scale, sizes, names):
+    """Returns the ops (none or one) that speak up after `after` skipped steps in a row at the smallest scale.
+
+    Args:
+        answer: one of ANSWERS; "warn" repeats every `after` steps, "raise" is InvalidArgumentError.
+        after: int.
+        stuck_steps: int64 scalar tensor, steps skipped in a row at the smallest scale.
+        scale: float32 scalar tensor.
+        sizes: float32 tensor, one number a gradient that is not finite where the gradient is not; or None.
+        names: list of str, the gradients' variables.
+    """
+    if answer == "ignore":
+        return []
+    due = tf.logical_and(stuck_steps > 0, tf.equal(stuck_steps % after, 0))
+
+    def speak():
+        worst = tf.constant("unknown, the flag comes from a detector or from several replicas")
+        if sizes is not None:
+            worst = tf.boolean_mask(tf.constant(names), tf.logical_not(tf.is_finite(sizes)))
+        said = ["npu_shim: steps skipped in a row at the smallest loss scale:", stuck_steps, "loss scale:", scale]
+        said += ["gradients that are not finite:", worst, HINT]
+        if answer == "raise":
+            return tf.group(tf.Assert(tf.constant(False), said, summarize=20))
+        return tf.print(*said, output_stream=tf.logging.warning, summarize=20)
+
+    return [tf.cond(due, speak, tf.no_op, name="report_stuck")]
+
+
+def log_cost_of_start(manager):
+    """Logs how many steps a start beyond float16's range will cost."""
+    state = getattr(manager, "initial_state", None)
+    if state is None or state.loss_scale < FLOAT16_OVERFLOW:
+        return
+    lost = skipped_until(state)
+    tf.logging.info(
+        "npu_shim: the loss scale starts at %g; a float16 gradient of 1 overflows until it is below %d, which takes %s "
+        "skipped steps",
+        state.loss_scale,
+        FLOAT16_OVERFLOW,
+        "endless" if lost is None else lost,
+    )
