@@ -1,11 +1,13 @@
 """The one door to TensorFlow's private modules, and the one file that knows the differences between its versions.
 
-Everything else in the project uses `tensorflow.compat.v1`; the linter and a test hold that rule. Sources: TensorFlow 1.15.5,
-2.15.1 and 2.21.0.
+Everything else in the project uses `tensorflow.compat.v1`; the linter and a test hold that rule. Sources: TensorFlow
+1.15.5, 2.15.1 and 2.21.0.
 """
 
 import collections
+import contextlib
 import functools
+import sys
 
 
 @functools.lru_cache(maxsize=None)
@@ -60,3 +62,52 @@ def control_flow_place(graph):
 def partitions(partitioned):
     """Returns the number of parts along each axis of a PartitionedVariable."""
     return tuple(partitioned._get_partitions())
+
+
+def bulk_saver_builder():
+    """Returns the class that `tf.train.Saver` builds with when it is given no builder."""
+    from tensorflow.python.training import saver
+
+    return saver.BulkSaverBuilder
+
+
+def saver_that_builds(builder):
+    """Returns the Saver that is calling `builder`, or None: TensorFlow tells a builder neither it nor its options."""
+    frame = sys._getframe(1)
+    for _ in range(8):
+        caller = frame.f_locals.get("self") if frame is not None else None
+        if caller is not builder and getattr(caller, "_builder", None) is builder:
+            return caller
+        frame = frame and frame.f_back
+    return None
+
+
+def object_graph_keys(checkpoint):
+    """Returns variable name -> key for an object-based checkpoint (the path of its prefix)."""
+    from tensorflow.python.training import saver
+
+    return saver.object_graph_key_mapping(checkpoint)
+
+
+def saveables(variables):
+    """Returns the SaveableObjects of a Saver's `var_list`: a list, a dict or None for everything in the graph."""
+    from tensorflow.python.ops import variables as variables_module
+    from tensorflow.python.training.saving import saveable_object_util
+
+    variables = variables_module._all_saveable_objects() if variables is None else variables
+    if not isinstance(variables, dict):
+        variables = saveable_object_util.op_list_to_dict(variables)
+    return saveable_object_util.validate_and_slice_inputs(variables)
+
+
+@contextlib.contextmanager
+def replaced_restore_v2(wrap):
+    """Scope in which TensorFlow's Python code calls `wrap(restore_v2)` where it would call `restore_v2`."""
+    from tensorflow.python.ops import io_ops
+
+    original = io_ops.restore_v2
+    io_ops.restore_v2 = wrap(original)
+    try:
+        yield
+    finally:
+        io_ops.restore_v2 = original

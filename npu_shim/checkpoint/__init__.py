@@ -1,0 +1,8 @@
+"""Checkpoint migration between float32, float16 and bfloat16, and between optimizers' names."""
+
+
+def migrate_checkpoint(*args, **kwargs):
+    """See `npu_shim.checkpoint.migrate.migrate_checkpoint`; TensorFlow is imported by the first call."""
+    from npu_shim.checkpoint import migrate
+
+    return migrate.migrate_checkpoint(*args, **kwargs)
