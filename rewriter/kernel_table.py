@@ -5,6 +5,8 @@ from typing import Dict, FrozenSet, Mapping, Sequence, Tuple
 
 from .graph_view import Layout
 
+ANY_DEVICE = "DEFAULT"  # TensorFlow's device type for kernels that serve every device which has none of its own
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -35,7 +37,7 @@ class KernelTable:
         key = (layout.op, kind, dtypes, len(layout.slots))
         if key not in self._answers:
             kernels = self.by_op.get(layout.op, ())
-            self._answers[key] = any(k.device == kind and k.runs(layout, dtypes) for k in kernels)
+            self._answers[key] = any(k.device in (kind, ANY_DEVICE) and k.runs(layout, dtypes) for k in kernels)
         return self._answers[key]
 
 

@@ -1,0 +1,51 @@
+"""The command npu-shim: run, plan, ops, check, doctor. Each subcommand is a module with `add_arguments` and `main`."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from npu_shim.rewriter.errors import ConfigError, PlanError
+
+COMMANDS = {
+    "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
+    "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
+    "doctor": "say what is installed, whether sessions can be hooked, and try it",
+}
+
+
+def main(argv=None):
+    """Runs `npu-shim` with `argv` (default: the process's arguments) and returns the exit status: 0 fine, 2 bad input."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):
+        # before argparse: all that follows belongs to the script
+        return _guarded(lambda: importlib.import_module("npu_shim.cli.run").main(argv[1:]))
+    args = _parser().parse_args(argv)
+    return _guarded(lambda: args.main(args))
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="npu-shim", description=sys.modules["npu_shim"].__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands.required = True
+    for name, text in COMMANDS.items():
+        module = importlib.import_module("npu_shim.cli." + name)
+        command = commands.add_parser(name, help=text, description=text)
+        module.add_arguments(command)
+        command.set_defaults(main=module.main)
+    return parser
+
+
+def _guarded(command):
+    """Runs a subcommand; what the user got wrong is one line on standard error, and exit status 2."""
+    try:
+        return command()
+    except (ConfigError, PlanError, ImportError) as error:
+        if isinstance(error, ImportError) and not str(error).startswith("npu_shim:"):
+            raise
+        print(error, file=sys.stderr)
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 2

@@ -1,0 +1,64 @@
+"""npu-shim doctor: what is installed, and a self-test through a real session."""
+
+import platform
+import sys
+
+
+def add_arguments(parser):
+    """Takes no arguments."""
+
+
+def main(_):
+    """Prints what it finds, one line a fact; returns 0 when a session can be rewritten here, else 1."""
+    from npu_shim import __version__
+    from npu_shim.compat import tensorflow_v1
+
+    print("npu_shim      %s, Python %s, %s" % (__version__, platform.python_version(), platform.platform()))
+    tf = tensorflow_v1.import_tensorflow()
+    import numpy
+    from google import protobuf
+
+    print("tensorflow    %s, numpy %s, protobuf %s" % (tf.__version__, numpy.__version__, protobuf.__version__))
+    healthy = _print_hook()
+    devices = tf.config.experimental.list_physical_devices()
+    print("devices       %s" % ", ".join(device.name.replace("/physical_device:", "") for device in devices))
+    from npu_shim import xla
+
+    print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if xla.wanted({}) else "off"))
+    return 0 if healthy and _self_test() else 1
+
+
+def _print_hook():
+    from npu_shim.native import build
+
+    try:
+        print("hook          %s" % build.build())
+    except build.BuildError as reason:
+        print("hook          not built: %s" % reason)
+        return False
+    return True
+
+
+def _self_test():
+    """Trains one step of a small graph in mixed precision; says whether its matrix product ran in float16."""
+    import tensorflow.compat.v1 as tf
+
+    from npu_shim import session
+
+    session.patch()
+    config = tf.ConfigProto()
+    optimizer = config.graph_options.rewrite_options.custom_optimizers.add()
+    optimizer.name = "NpuOptimizer"
+    optimizer.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    with tf.Graph().as_default(), tf.Session(config=config) as sess:
+        weight = tf.get_variable("weight", [8, 8], use_resource=True)
+        loss = tf.reduce_sum(tf.square(tf.matmul(tf.ones([4, 8]), weight, name="product")))
+        step = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+        sess.run(tf.global_variables_initializer())
+        ran = tf.RunMetadata()
+        sess.run([loss, step], options=tf.RunOptions(output_partition_graphs=True), run_metadata=ran)
+    nodes = [node for graph in ran.partition_graphs for node in graph.node if node.op in ("MatMul", "_FusedMatMul")]
+    passed = bool(nodes) and all(tf.as_dtype(node.attr["T"].type) == tf.float16 for node in nodes)
+    print("self-test     %s" % ("passed: a training step ran its matrix products in float16" if passed else "FAILED"))
+    sys.stdout.flush()
+    return passed

@@ -1,0 +1,53 @@
+"""npu-shim plan GRAPH --fetches A,B."""
+
+import json
+
+from npu_shim.rewriter.errors import ConfigError
+
+
+def add_arguments(parser):
+    """Adds the arguments of the subcommand."""
+    parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also with .gz behind it")
+    parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
+    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed (placeholders need not be named)")
+    parser.add_argument("--precision-mode", metavar="M", help="default: by --graph-run-mode, as on the NPU")
+    parser.add_argument("--precision-mode-v2", metavar="M")
+    parser.add_argument("--modify-mixlist", metavar="FILE", help="changes to the white, gray and black lists")
+    parser.add_argument("--graph-run-mode", metavar="N", type=int, help="0 inference, 1 training (default)")
+    parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
+    parser.add_argument("--device", metavar="D", help="CPU or GPU, for nodes that name no device; default: what is here")
+    parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
+    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz behind it")
+
+
+def main(args):
+    """Prints the report; writes what was asked for. Returns the exit status."""
+    from npu_shim import graph_file, precision, xla
+    from npu_shim.rewrite import checked, rewrite_graph
+    from npu_shim.rewriter import report
+
+    names = ("precision_mode", "precision_mode_v2", "modify_mixlist", "graph_run_mode", "profile")
+    chosen = precision.resolve(checked({name: getattr(args, name) for name in names}))
+    graph, targets = graph_file.read(args.graph)
+    fetches = _names(args.fetches) or targets
+    if not fetches:
+        raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
+    done = rewrite_graph(graph, _names(args.feeds), fetches, chosen, _device(args.device, xla))
+    if args.write:
+        graph_file.write(args.write, done.graph_def)
+    text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
+    if args.json and args.json != "-":
+        graph_file.write_bytes(args.json, text.encode("utf-8"))
+    print(text if args.json == "-" else report.as_text(done.plan, done.seconds), end="")
+    return 0
+
+
+def _names(text):
+    return [name for name in (part.strip() for part in text.split(",")) if name]
+
+
+def _device(wanted, xla):
+    device = (wanted or xla.accelerator()).upper()
+    if device not in ("CPU", "GPU"):
+        raise ConfigError("--device is '%s', expected CPU or GPU" % wanted)
+    return device

@@ -1,0 +1,104 @@
+"""Makes `import tensorflow` mean TensorFlow 1's API, with TensorFlow 2's behaviour off.
+
+Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as ever; names of the v1 API import as modules too
+(`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+
+V1 = "tensorflow.compat.v1"
+# modules of the v1 API that live in packages of their own (TensorFlow 2.15)
+ELSEWHERE = {
+    "tensorflow.keras": "keras.api._v1.keras",
+    "tensorflow.estimator": "tensorflow_estimator.python.estimator.api._v1.estimator",
+}
+
+
+def install():
+    """Replaces the module `tensorflow` for every import from now on; a second call does nothing.
+
+    Raises:
+        ImportError: no TensorFlow is installed; the message says how to install one.
+    """
+    real = import_tensorflow()
+    if isinstance(real, Facade) or real.__version__.startswith("1."):
+        return
+    v1 = importlib.import_module(V1)
+    v1.disable_v2_behavior()
+    sys.modules["tensorflow"] = Facade(real, v1)
+    sys.meta_path.insert(0, _V1Modules(real))
+
+
+def import_tensorflow():
+    """Returns the module `tensorflow`; raises ImportError with the way out when none is installed."""
+    try:
+        import tensorflow as tf
+    except ImportError as reason:
+        raise ImportError(
+            "npu_shim: TensorFlow cannot be imported (%s); install one with: pip install 'npu-shim[gpu]' (CUDA) or "
+            "'npu-shim[cpu]'" % reason
+        ) from reason
+    return tf
+
+
+class Facade(types.ModuleType):
+    """The module that `import tensorflow` gives: the v1 API first, the real package's submodules behind it."""
+
+    def __init__(self, real, v1):
+        super().__init__("tensorflow", real.__doc__)
+        self.__dict__.update(
+            {name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__", "__version__")}
+        )
+        self.__package__ = "tensorflow"
+        self.__dict__["_real"] = real
+        self.__dict__["_v1"] = v1
+
+    def __getattr__(self, name):
+        for module in (self._v1, self._real):
+            try:
+                return getattr(module, name)
+            except AttributeError:
+                continue
+        raise AttributeError("module 'tensorflow' (the TensorFlow 1 API of npu_shim) has no attribute '%s'" % name)
+
+    def __dir__(self):
+        return sorted(set(dir(self._v1)) | {"core", "python"})
+
+
+class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds `tensorflow.NAME...` in the v1 API where the real package has no such folder."""
+
+    def __init__(self, real):
+        self._folders = real.__path__
+
+    def find_spec(self, fullname, path=None, target=None):
+        if not fullname.startswith("tensorflow."):
+            return None
+        top = fullname.split(".")[1]
+        own = "tensorflow." + top in ELSEWHERE
+        if not own and any(os.path.exists(os.path.join(f, top + end)) for f in self._folders for end in ("", ".py")):
+            return None
+        try:
+            found = importlib.import_module(_target(fullname))
+        except ImportError:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self)
+        spec.loader_state = found
+        return spec
+
+    def exec_module(self, module):
+        # the import system hands out what stands in sys.modules after this call
+        sys.modules[module.__spec__.name] = module.__spec__.loader_state
+
+
+def _target(fullname):
+    """The module behind a v1 API name: "tensorflow.keras.layers" -> "keras.api._v1.keras.layers"."""
+    for prefix, target in ELSEWHERE.items():
+        if fullname == prefix or fullname.startswith(prefix + "."):
+            return target + fullname[len(prefix) :]
+    return "tensorflow._api.v2.compat.v1" + fullname[len("tensorflow") :]
