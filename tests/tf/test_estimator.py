@@ -55,6 +55,7 @@ def checkpoints(folder):
 
 def summary_steps(folder, tag="watched"):
     steps = []
+    tf.summary.FileWriterCache.get(str(folder)).flush()
     for name in os.listdir(str(folder)):
         if "tfevents" in name:
             for event in tf.train.summary_iterator(os.path.join(str(folder), name)):
