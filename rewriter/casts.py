@@ -4,13 +4,16 @@ Three ways to do without one: a consumer of an up-cast takes what was cast; a co
 cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32 consumers too.
 """
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .dtypes import FLOAT32, FLOATS, LOW, REF
 from .dtypes import name as dtype_name
 from .graph_view import GraphView, Node, Port
 
 Consumer = Tuple[int, int]  # node position, data input number
+Needs = Dict[Tuple[Port, int, bool], List[Consumer]]  # (tensor, dtype, by way of the low dtype) -> who needs it
+Given = Callable[[Port], int]  # the decided dtype of an output
+INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "int64"})
 
 
 class CastEdit(NamedTuple):
@@ -64,7 +67,7 @@ def find_edits(
         slot = nodes[port.node].layout.outputs[port.port]
         return becomes[first[port.node] + slot] if slot >= 0 else ~slot
 
-    needs: Dict[Tuple[Port, int, bool], List[Consumer]] = {}
+    needs: Needs = {}
     reconnections: Dict[Consumer, Port] = {}
     for position, node in enumerate(nodes):
         start = first[position]
@@ -78,7 +81,8 @@ def find_edits(
                 continue
             bypass = None if narrow else _written_upcast(view, port, want, given)
             if bypass is None:
-                needs.setdefault((port, want, narrow), []).append((position, number))
+                origin = port if narrow else _integer_behind(view, port, want, given)
+                needs.setdefault((origin, want, narrow), []).append((position, number))
             else:
                 reconnections[position, number] = bypass
     names = {node.name for node in nodes}
@@ -87,7 +91,7 @@ def find_edits(
     return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
 
 
-def _written_upcast(view: GraphView, port: Port, want: int, given) -> Optional[Port]:
+def _written_upcast(view: GraphView, port: Port, want: int, given: Given) -> Optional[Port]:
     """The low-precision tensor behind an existing up-cast, when `want` is just that dtype."""
     node = view.nodes[port.node]
     if node.op != "Cast" or node.controls or port in view.fed:
@@ -95,7 +99,7 @@ def _written_upcast(view: GraphView, port: Port, want: int, given) -> Optional[P
     return node.inputs[0] if given(node.inputs[0]) == want else None
 
 
-def _boundaries(view: GraphView, given, names: Set[str]) -> Tuple[Boundary, ...]:
+def _boundaries(view: GraphView, given: Given, names: Set[str]) -> Tuple[Boundary, ...]:
     found = []
     for position in sorted(view.preserved, key=lambda p: view.nodes[p].name):
         node = view.nodes[position]
@@ -114,7 +118,9 @@ def _boundaries(view: GraphView, given, names: Set[str]) -> Tuple[Boundary, ...]
     return tuple(found)
 
 
-def _casts(view: GraphView, given, low: int, needs, boundaries: Tuple[Boundary, ...], names: Set[str]) -> List[CastEdit]:
+def _casts(
+    view: GraphView, given: Given, low: int, needs: Needs, boundaries: Tuple[Boundary, ...], names: Set[str]
+) -> List[CastEdit]:
     named: Dict[Tuple[Port, int], str] = {}
     for boundary in boundaries:
         for number, name in enumerate(boundary.casts):
@@ -130,27 +136,23 @@ def _casts(view: GraphView, given, low: int, needs, boundaries: Tuple[Boundary, 
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         if narrow:  # float32 -> low -> float32: the values that a low-precision input would have had
             down = named.get((port, low)) or _unused(_cast_name(node, port.port, low), names)
-            named[port, low] = down
+            named[port, low] = down  # a plain cast to `low`, if there is one, comes later and takes its place
             casts.setdefault(down, CastEdit(down, tensor, port, given(port), low, node.device, ()))
             name = _unused(_cast_name(node, port.port, low) + "-rounded", names)
             casts[name] = CastEdit(name, tensor, down, low, FLOAT32, node.device, consumers)
             continue
         name = named.get((port, want)) or _unused(_cast_name(node, port.port, want), names)
         named[port, want] = name
-        source, dtype = _integer_source(view, port, want, given)
-        earlier = casts.get(name)
-        casts[name] = CastEdit(name, tensor, source, dtype, want, node.device, consumers + (earlier.consumers if earlier else ()))
+        casts[name] = CastEdit(name, tensor, port, given(port), want, node.device, consumers)
     return list(casts.values())
 
 
-def _integer_source(view: GraphView, port: Port, want: int, given) -> Tuple[Port, int]:
+def _integer_behind(view: GraphView, port: Port, want: int, given: Given) -> Port:
     """What to cast: the integer or boolean behind an existing Cast to float32, or the tensor itself."""
     node = view.nodes[port.node]
     if node.op == "Cast" and want in LOW and not node.controls and port not in view.fed:
-        behind = given(node.inputs[0])
-        if dtype_name(behind) in ("bool", "int8", "uint8", "int16", "uint16", "int32", "int64"):
-            return node.inputs[0], behind
-    return port, given(port)
+        return node.inputs[0] if dtype_name(given(node.inputs[0])) in INTEGERS else port
+    return port
 
 
 def _cast_name(node: Node, port: int, dtype: int) -> str:

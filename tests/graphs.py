@@ -1,0 +1,120 @@
+"""A text notation for small graphs, and their views, so that a test shows graph and result side by side.
+
+    parse("x:Placeholder w:Const; a:MatMul(x,w); r:Relu(a)")
+
+One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its float dtype (h float16, b bfloat16, f float32, i int32),
+`[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
+"""
+
+import re
+
+from npu_shim.rewriter import op_table
+from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
+from npu_shim.rewriter.graph_view import GraphView, Layout, Node, Port, Slot
+from npu_shim.rewriter.kernel_table import Kernel, KernelTable
+
+I32 = NUMBERS["int32"]
+F, H, B = FLOAT32, FLOAT16, BFLOAT16
+DTYPES = {"f": F, "h": H, "b": B, "i": I32}
+FLOAT_LIKE = frozenset({F, H, B, NUMBERS["float64"], I32})
+
+
+def _layout(op, inputs, outputs, slots=("T",), admits=FLOAT_LIKE, refs_in=(), refs_out=()):
+    return Layout(
+        op, tuple(Slot(s) for s in slots), tuple(inputs), tuple(outputs), tuple(admits for _ in slots), frozenset(refs_in), frozenset(refs_out)
+    )
+
+
+def layout(op, count):
+    """The layout of a test op; `count` is its number of data inputs."""
+    if op == "Cast":
+        return _layout(op, [0], [1], ("SrcT", "DstT"))
+    if op == "IdentityN":
+        slots = tuple(Slot("T", k) for k in range(count))
+        return Layout(op, slots, tuple(range(count)), tuple(range(count)), tuple(FLOAT_LIKE for _ in slots))
+    if op == "FusedBatchNormV3":
+        return _layout(op, [0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ("T", "U"))
+    if op == "CTCLossV1":  # outputs and inputs of a dtype fixed by the op definition
+        return _layout(op, [~F] * count, [~F], ())
+    if op == "Split":
+        return _layout(op, [~I32, 0], [0, 0])
+    if op == "VariableV2":
+        return _layout(op, [], [0], refs_out=(0,))
+    if op == "AssignAdd":
+        return _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,))
+    return _layout(op, [0] * count, [0])
+
+
+WHITE, BLACK = ("MatMul", "Conv2D"), ("Exp", "Softmax", "Pow")
+GRAY = ("Add", "Mul", "Relu", "FusedBatchNormV3", "Tanh")
+MOVES = ("Reshape", "Identity", "IdentityN", "Split")
+SOURCES = ("Const", "Placeholder", "ReadVariableOp", "VariableV2")
+
+
+def table(**changes):
+    """A small op table; keyword arguments change the list of an op."""
+    rows = [op_table.Entry(op, "white", cube=True, tensorflow=(op,), dtypes=frozenset({"float16"})) for op in WHITE]
+    rows += [op_table.Entry(op, "black", tensorflow=(op,)) for op in BLACK]
+    rows += [op_table.Entry(op, keep=frozenset({"U"}), tensorflow=(op,)) for op in GRAY]
+    rows += [op_table.Entry(op, role="moves", tensorflow=(op,)) for op in MOVES]
+    rows += [op_table.Entry(op, role="source", tensorflow=(op,)) for op in SOURCES]
+    rows += [op_table.Entry("Cast", role="cast", tensorflow=("Cast",)), op_table.Entry("AssignAdd", "black", role="pinned", tensorflow=("AssignAdd",))]
+    made = op_table.OpTable("test", {row.name: row for row in rows}, {row.name: (row.name,) for row in rows})
+    return made.with_lists(changes)
+
+
+def kernels(*missing):
+    """Kernels for every test op in every dtype on CPU and GPU, but for the ops in `missing`, which have float32 only."""
+    ops = WHITE + BLACK + GRAY + MOVES + SOURCES + ("Cast", "AssignAdd", "CTCLossV1", "Unlisted")
+    only = ((Slot("T").attr, frozenset({F})),)
+    return KernelTable({op: tuple(Kernel(d, only if op in missing else ()) for d in ("CPU", "GPU")) for op in ops})
+
+
+STATEMENT = re.compile(r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbi]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?")
+
+
+def parse(text, feeds=(), preserved=()):
+    """The GraphView of a graph in the notation above."""
+    found = [match.groupdict() for match in STATEMENT.finditer(text)]
+    position = {row["name"]: number for number, row in enumerate(found)}
+    nodes = []
+    for row in found:
+        names = [name.strip() for name in (row["inputs"] or "").split(",") if name.strip()]
+        data = [name for name in names if name[0] != "^"]
+        shape = layout(row["op"], len(data))
+        dtypes = row["dtypes"] or "f" * len(shape.slots)
+        dtypes = dtypes * len(shape.slots) if len(dtypes) == 1 else dtypes
+        nodes.append(
+            Node(
+                row["name"], row["op"], "", shape, tuple(DTYPES[d] for d in dtypes),
+                tuple(_port(name, position) for name in data),
+                tuple(position[name[1:]] for name in names if name[0] == "^"),
+                row["flag"] == "keep",
+            )
+        )  # fmt: skip
+    fed = frozenset(_port(name, position) for name in feeds)
+    return GraphView(tuple(nodes), fed, frozenset(position[name] for name in preserved))
+
+
+def _port(text, position):
+    name, _, port = text.partition(":")
+    return Port(position[name], int(port or 0))
+
+
+def shown(plan):
+    """What a plan does, in one line: "a:h r:h" for every slot that is or becomes low, then its casts."""
+    letters = {F: "f", H: "h", B: "b"}
+    changed = [
+        "%s:%s" % (d.node if len(node_slots(plan, d.node)) == 1 else "%s.%s%s" % (d.node, d.slot.attr, "" if d.slot.index is None else d.slot.index), letters[d.becomes])
+        for d in plan.decisions()
+        if d.becomes != d.was
+    ]
+    names = [node.name for node in plan.view.nodes]
+    casts = [
+        "%s>%s(%s)" % (cast.tensor, letters[cast.dtype], ",".join(names[position] for position, _ in cast.consumers)) for cast in plan.casts
+    ]
+    return " ".join(changed) + " | " + " ".join(casts)
+
+
+def node_slots(plan, name):
+    return next(node.dtypes for node in plan.view.nodes if node.name == name)

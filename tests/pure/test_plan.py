@@ -1,0 +1,204 @@
+"""The planner: text in, text out. `a:h` says that a slot becomes float16, `x>h(a)` that x is cast to float16 for a."""
+
+import random
+
+import graphs
+import pytest
+
+from npu_shim.rewriter.dtypes import FLOATS, LOW
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.plan import Reason, plan
+from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2
+
+MIX = PRECISION_MODE["allow_mix_precision"]
+
+
+def planned(text, mode=MIX, feeds=(), preserved=(), table=None, kernels=None):
+    return plan(graphs.parse(text, feeds, preserved), table or graphs.table(), mode, kernels or graphs.kernels())
+
+
+CHANGES = {
+    # white lowers, its inputs are cast once each
+    "x:Placeholder w:Const a:MatMul(x,w)": "a:h | w>h(a) x>h(a)",
+    # one cast a tensor, shared
+    "x:Placeholder w:Const a:MatMul(x,w) b:MatMul(x,w)": "a:h b:h | w>h(a,b) x>h(a,b)",
+    # gray follows; neutral inputs decide nothing
+    "x:Placeholder w:Const b:Const a:MatMul(x,w) s:Add(a,b) r:Relu(s)": "a:h r:h s:h | b>h(s) w>h(a) x>h(a)",
+    # black stays, and gray behind it
+    "x:Placeholder a:MatMul(x,x) e:Exp(a) r:Relu(e)": "a:h | a>f(e) x>h(a,a)",
+    # a computed float32 input keeps gray in float32
+    "x:Placeholder a:MatMul(x,x) e:Exp(x) s:Add(a,e)": "a:h | a>f(s) x>h(a,a)",
+    # data-moving ops behave as gray
+    "x:Placeholder a:MatMul(x,x) m:Reshape(a) e:Exp(m)": "a:h m:h | m>f(e) x>h(a,a)",
+    # moving neutral data keeps it neutral
+    "x:Placeholder w:Const m:Reshape(w) a:MatMul(x,x) s:Add(a,m)": "a:h s:h | m>h(s) x>h(a,a)",
+    # list attributes: each entry by itself
+    "x:Placeholder a:MatMul(x,x) e:Exp(x) n:IdentityN(a,e) f:Exp(n:0) g:Exp(n:1)": "a:h n.T0:h | n>f(f) x>h(a,a)",
+    # statistics stay float32: U is kept by the table
+    "x:Placeholder s:Const a:MatMul(x,x) n:FusedBatchNormV3(a,s,s,s,s) r:Relu(n)": "a:h n.T:h r:h | x>h(a,a)",
+    # a fixed float32 input wants its cast
+    "x:Placeholder a:MatMul(x,x) l:CTCLossV1(a)": "a:h | a>f(l) x>h(a,a)",
+    # an existing Cast reads what it gets; a gray consumer looks through an up-cast and takes what is behind it
+    "x:Placeholder a:MatMul@h(x,x) c:Cast@hf(a) r:Relu(c)": "r:h | x>h(a,a)",
+    # an integer's cast is neutral, and is cast to float16 from the integer itself
+    "x:Placeholder i:Placeholder@i m:Cast@if(i) a:MatMul(x,x) s:Mul(a,m)": "a:h s:h | i>h(s) x>h(a,a)",
+    # a second output
+    "x:Placeholder i:Const@i a:MatMul(x,x) p:Split(i,a) e:Exp(p:1)": "a:h p:h | p:1>f(e) x>h(a,a)",
+    # written in float16 by the author: as written, and the gray consumer follows
+    "x:Placeholder@h a:Relu@h(x) c:Cast@hf(a) r:Relu(c) e:Exp(r)": "r:h | r>f(e)",
+}
+
+STAYS = {
+    "x:Placeholder e:Exp(x)": "nothing is white",
+    "x:Placeholder b:Const s:Add(x,b)": "gray without a low producer",
+    "x:Placeholder@h w:Const@h a:MatMul@h(x,w)": "already float16",
+    "x:Placeholder@i w:Const@i a:MatMul@i(x,w)": "not float",
+    "x:Placeholder a:Unlisted(x,x)": "not in the op table",
+    "v:VariableV2 x:Const a:AssignAdd(v,x)": "pinned by the op table",
+    "v:VariableV2 x:Const a:MatMul(v,v)": "a cast of a reference would read it at another time",
+    "x:Placeholder a:MatMul@f[keep](x,x)": "kept by scope",
+}
+
+
+@pytest.mark.parametrize("text", CHANGES, ids=list(CHANGES.values()))
+def test_changes(text):
+    assert graphs.shown(planned(text)) == CHANGES[text]
+
+
+@pytest.mark.parametrize("text", STAYS, ids=list(STAYS.values()))
+def test_stays(text):
+    done = planned(text)
+    assert not done.changed
+    assert graphs.shown(done) == " | "
+
+
+def test_a_white_op_without_kernel_stays_and_says_so():
+    done = planned("x:Placeholder a:MatMul(x,x)", kernels=graphs.kernels("MatMul"))
+    assert [d.reason for d in done.decisions() if d.node == "a"] == [Reason.NO_KERNEL]
+    assert not done.changed
+
+
+def test_a_fed_tensor_keeps_its_dtype_and_is_neutral():
+    done = planned("x:Placeholder a:MatMul(x,x) b:MatMul(a,x) s:Add(b,a)", feeds=["a"])
+    assert graphs.shown(done) == "b:h s:h | a>h(b,s) x>h(b)"
+
+
+def test_what_is_fetched_keeps_name_and_dtype_and_changes_nothing_else():
+    text = "x:Placeholder a:MatMul(x,x) r:Relu(a) e:Exp(r) n:MatMul(r,x)"
+    plain, fetched = planned(text), planned(text, preserved=["a", "r", "n"])
+    assert list(plain.becomes) == list(fetched.becomes)
+    assert [b.renamed for b in fetched.edits.boundaries] == ["a-in-float16", "n-in-float16", "r-in-float16"]
+    # the fetched name is the up-cast, and serves the float32 consumer as well
+    assert graphs.shown(fetched) == "a:h n:h r:h | a>f() n>f() r>f(e) x>h(a,a,n)"
+
+
+def test_because_leads_to_a_white_op():
+    done = planned("x:Placeholder a:MatMul(x,x) r:Relu(a) i:Identity(r)")
+    because = {d.node: d.because and d.because[0] for d in done.decisions()}
+    assert because == {"x": None, "a": None, "r": "a", "i": "r"}
+
+
+def test_black_cast_is_not_looked_through():
+    text = "x:Placeholder@h c:Cast@hf(x) r:Relu(c)"
+    assert graphs.shown(planned(text)) == "r:h | "
+    table = graphs.table(Cast="black")
+    assert graphs.shown(planned(text, table=table)) == " | "
+
+
+MODES = {
+    # x -> MatMul (cube) -> Relu (gray) -> Exp (black)
+    "allow_mix_precision": "a:h r:h | r>f(e) x>h(a,a)",
+    "allow_mix_precision_fp16": "a:h r:h | r>f(e) x>h(a,a)",
+    "allow_mix_precision_bf16": "a:b r:b | r>f(e) x>b(a,a)",
+    "allow_fp32_to_fp16": "a:h | a>f(r) x>h(a,a)",
+    "allow_fp32_to_bf16": "a:b | a>f(r) x>b(a,a)",
+    "force_fp16": "a:h e:h r:h | x>h(a,a)",
+    "force_fp32": " | x>h() x>f(a,a)",
+    "cube_fp16in_fp32out": " | x>h() x>f(a,a)",
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(mode):
+    text = "x:Placeholder a:MatMul(x,x) r:Relu(a) e:Exp(r)"
+    assert graphs.shown(planned(text, PRECISION_MODE[mode])) == MODES[mode]
+
+
+@pytest.mark.parametrize(
+    ("v2", "v1"),
+    [
+        ("mixed_float16", "allow_mix_precision"),
+        ("mixed_bfloat16", "allow_mix_precision_bf16"),
+        ("fp16", "force_fp16"),
+        ("cube_fp16in_fp32out", "cube_fp16in_fp32out"),
+    ],
+)
+def test_modes_of_version_2(v2, v1):
+    text = "x:Placeholder a:MatMul(x,x) r:Relu(a) e:Exp(r)"
+    assert graphs.shown(planned(text, PRECISION_MODE_V2[v2])) == MODES[v1]
+
+
+def test_force_fp32_raises_what_was_written_in_float16():
+    done = planned("x:Placeholder@h r:Relu@h(x) e:Exp@h(r)", PRECISION_MODE["force_fp32"])
+    assert graphs.shown(done) == "e:f r:f | x>f(r)"
+
+
+def test_must_keep_origin_dtype_fails_where_the_hardware_cannot():
+    with pytest.raises(PlanError, match=r"op MatMul \(node 'a'\) is float32.*'must_keep_origin_dtype'.*profile 'gpu'"):
+        planned("x:Placeholder a:MatMul(x,x)", PRECISION_MODE["must_keep_origin_dtype"])
+    assert not planned("x:Placeholder@h a:MatMul@h(x,x)", PRECISION_MODE["must_keep_origin_dtype"]).changed
+
+
+def random_graph(rng, size):
+    """The text of a random graph of every kind of op."""
+    statements = ["x:Placeholder", "w:ReadVariableOp", "i:Placeholder@i", "h:Placeholder@h"]
+    floats, lows = ["x", "w"], ["h"]
+    for number in range(size):
+        name = "n%d" % number
+        op = rng.choice([*graphs.WHITE, *graphs.BLACK, "Add", "Mul", "Relu", "Reshape", "Identity", "IdentityN", "up", "down", "mask"])
+        if op == "up":
+            statements.append("%s:Cast@hf(%s)" % (name, rng.choice(lows)))
+        elif op == "down":
+            statements.append("%s:Cast@fh(%s)" % (name, rng.choice(floats)))
+        elif op == "mask":
+            statements.append("%s:Cast@if(i)" % name)
+        else:
+            count = 2 if op in (*graphs.WHITE, "Add", "Mul", "IdentityN") else 1
+            statements.append("%s:%s(%s)" % (name, op, ",".join(rng.choice(floats) for _ in range(count))))
+        (lows if op == "down" else floats).append(name)
+    return statements
+
+
+def by_name(done):
+    return {(d.node, d.slot): (d.becomes, d.reason, d.because) for d in done.decisions()}
+
+
+@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16"])
+def test_contract_on_random_graphs(seed, mode):
+    rng = random.Random(seed)
+    statements = random_graph(rng, 25)
+    fetch = ["n%d" % rng.randrange(25) for _ in range(3)]
+    policy = PRECISION_MODE[mode]
+    done = planned(" ".join(statements), policy, preserved=fetch)
+    # total, and every decision has a reason that is not a default
+    floats = sum(dtype in FLOATS for node in done.view.nodes for dtype in node.dtypes)
+    assert len(list(done.decisions())) == floats
+    assert all(d.reason is not Reason.NOT_FLOAT for d in done.decisions())
+    # independent of the order of the nodes and of what is fetched
+    shuffled = statements[:]
+    rng.shuffle(shuffled)
+    again = planned(" ".join(shuffled), policy)
+    assert by_name(done) == by_name(again)
+    # chains of `because` end, and they end at a slot that needs no other
+    causes = {(d.node, d.slot): d.because for d in done.decisions()}
+    for start in causes:
+        seen = set()
+        while causes.get(start) is not None:
+            assert start not in seen
+            seen.add(start)
+            start = causes[start]
+    # no tensor is cast twice to one dtype
+    keys = [(cast.source, cast.dtype) for cast in done.casts]
+    assert len(keys) == len(set(keys))
+    assert all(cast.dtype in LOW or cast.source_dtype in LOW for cast in done.casts)
