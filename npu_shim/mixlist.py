@@ -2,8 +2,8 @@
 
     {"black-list": {"to-add": ["ReduceSumD"]}, "white-list": {"to-remove": ["MatMulV2"], "to-add": ["BiasAdd"]}}
 
-Source: the parser and the conflict rules of Ascend's fusion engine. Where that parser rejects the // comments that Ascend's own documents
-show, this one accepts them.
+Source: the parser and the conflict rules of Ascend's fusion engine. Where that parser rejects the // comments that
+Ascend's own documents show, this one accepts them.
 """
 
 import json
@@ -52,11 +52,13 @@ def read(path: str) -> Mixlist:
     """Reads a mixlist file.
 
     Args:
-        path: as the user gave it; a relative one counts from the working directory. JSON with // and /* */ comments and a byte order
+        path: as the user gave it; a relative one counts from the working directory. JSON with // and /* */ comments
+            and a byte order
             mark; what follows the closing brace is not looked at; of a repeated key the last counts.
 
     Raises:
-        ConfigError: (INTERNAL, as the bridge answers) the file is missing or unreadable, is not JSON, has another structure, or asks a
+        ConfigError: (INTERNAL, as the bridge answers) the file is missing or unreadable, is not JSON, has another
+            structure, or asks a
             contradiction for an op. All contradictions are reported at once.
     """
     try:
@@ -103,7 +105,8 @@ def _items(value: Any, path: str, where: str, known: Sequence[str]) -> List[Tupl
         raise _error(path, "%s is %s, expected an object with %s" % (where, _short(value), " and ".join(known)))
     for key in value:
         if key not in known:
-            raise _error(path, "%s has the key '%s', expected %s%s" % (where, key, ", ".join(known), nearest(key, known)))
+            expected = ", ".join(known) + nearest(key, known)
+            raise _error(path, "%s has the key '%s', expected %s" % (where, key, expected))
     return list(value.items())
 
 
@@ -133,7 +136,8 @@ class Merged:
 def merge(mixlist: Mixlist, table: OpTable) -> Merged:
     """Puts a mixlist's changes into an op table.
 
-    to-add black or white puts an op on that list; to-remove from the list that it is on makes it gray; to-remove from another list
+    to-add black or white puts an op on that list; to-remove from the list that it is on makes it gray; to-remove from
+    another list
     changes nothing and warns; gray to-add changes nothing by itself. One name may stand for several TensorFlow ops.
     """
     changes: Dict[str, str] = {}

@@ -18,7 +18,7 @@ PROFILES = {"ascend910": False, "gpu": True}
 
 @dataclass(frozen=True)
 class Precision:
-    """What a set of options means: the policy of its mode, the op table with the user's lists in it, and what there is to say."""
+    """What options mean: the policy of the mode, the op table with the user's lists in it, and what there is to say."""
 
     policy: PrecisionPolicy
     table: OpTable
@@ -30,14 +30,16 @@ def resolve(values: Mapping[str, Any]) -> Precision:
     """Reads the precision options.
 
     Args:
-        values: option name -> value, as `options.read_values` gives them; those that matter here are precision_mode, precision_mode_v2,
+        values: option name -> value, as `options.read_values` gives them; those that matter here are precision_mode,
+            precision_mode_v2,
             graph_run_mode, modify_mixlist and npu_shim_profile. Their values have been through `options.validate`.
 
     Raises:
         ConfigError: a profile that does not exist, or a file that cannot be read.
     """
-    table = profile_table(values.get("npu_shim_profile") or "ascend910", os.environ.get("NPU_SHIM_OPS_INFO_DIR") or None)
-    warnings, unmatched = table.warnings, ()
+    table = profile_table(values.get("npu_shim_profile") or "ascend910", os.environ.get("NPU_SHIM_OPS_INFO_DIR"))
+    warnings: Tuple[str, ...] = table.warnings
+    unmatched: Tuple[str, ...] = ()
     path = values.get("modify_mixlist")
     if path:
         merged = mixlist.merge(mixlist.read(path), table)
@@ -47,7 +49,7 @@ def resolve(values: Mapping[str, Any]) -> Precision:
 
 
 def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:
-    """The policy of precision_mode or precision_mode_v2; with neither, the default of graph_run_mode (0 inference, 1 training)."""
+    """The policy of precision_mode or precision_mode_v2; with neither, graph_run_mode's (0 inference, 1 training)."""
     if values.get("precision_mode"):
         return PRECISION_MODE[values["precision_mode"]]
     if values.get("precision_mode_v2"):

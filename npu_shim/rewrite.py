@@ -18,7 +18,7 @@ OWN_OPTIONS = {"profile": "npu_shim_profile"}
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A rewritten graph (tf.compat.v1.GraphDef; the given one where nothing changes), its plan, and the seconds that it took."""
+    """A rewritten GraphDef (the given one itself where nothing changes), its plan, and the seconds that it took."""
 
     graph_def: Any
     plan: Plan
@@ -33,7 +33,8 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         fetches: names of tensors or operations that are fetched or run; they keep their names and dtypes.
         feeds: names of tensors that are fed.
         device: "CPU" or "GPU", assumed for nodes that name no device.
-        **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2, modify_mixlist,
+        **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
+            modify_mixlist,
             graph_run_mode, ...), and `profile`: "ascend910" (the default) or "gpu".
 
     Returns:
@@ -52,7 +53,7 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
 
 
 def checked(options):
-    """Returns keyword options as option values; raises ConfigError for an unknown name or a value that is not accepted."""
+    """Returns keyword options as option values; raises ConfigError for an unknown name or a value not accepted."""
     values = {OWN_OPTIONS.get(name, name): value for name, value in options.items() if value is not None}
     known = option_table.options()
     for name in values:

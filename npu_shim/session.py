@@ -1,7 +1,9 @@
-"""Sessions: the patch of Session.__init__ that npu_init makes, and what happens when a session hands a graph to NpuOptimizer.
+"""Sessions: the patch that npu_init makes, and what happens when a session hands a graph to NpuOptimizer.
 
-The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc -> `_optimize` here ->
-options.read_values and validate -> precision.resolve -> rewrite.rewrite_graph -> back through the hook into the session.
+The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
+`_optimize` here ->
+options.read_values and validate -> precision.resolve -> rewrite.rewrite_graph -> back through the hook into the
+session.
 """
 
 import functools
@@ -26,9 +28,10 @@ _originals = {}  # class -> its own __init__, while patched
 
 
 def patch():
-    """Makes every session that is created from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
+    """Makes every session from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
 
-    A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook needs on top goes
+    A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook
+    needs on top goes
     into a copy.
     """
     if _originals:
@@ -48,7 +51,7 @@ def unpatch():
 
 
 def show_log():
-    """Lets the package's log lines reach standard error, unless the program has set up logging; NPU_SHIM_LOG=off keeps them away."""
+    """Lets our log lines reach standard error, unless the program has set up logging or NPU_SHIM_LOG is "off"."""
     if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
         return
     handler = logging.StreamHandler(sys.stderr)

@@ -1,7 +1,9 @@
 """XLA in the session: marks nodes so that TensorFlow's own clustering compiles them.
 
-`_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags (TensorFlow 1.15.5 to 2.21);
-TensorFlow leaves out by itself what XLA cannot compile. Switched by NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
+`_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags
+(TensorFlow 1.15.5 to 2.21);
+TensorFlow leaves out by itself what XLA cannot compile. Switched by NPU_SHIM_XLA or the parameter_map key
+`npu_shim_xla`.
 """
 
 import functools
@@ -30,7 +32,8 @@ def wanted(values):
     """
     switch = values.get("npu_shim_xla") or os.environ.get("NPU_SHIM_XLA") or "auto"
     if switch not in SWITCH:
-        raise ConfigError("NPU_SHIM_XLA is '%s', expected one of %s%s" % (switch, ", ".join(SWITCH), nearest(switch, SWITCH)))
+        expected = ", ".join(SWITCH) + nearest(switch, SWITCH)
+        raise ConfigError("NPU_SHIM_XLA is '%s', expected one of %s" % (switch, expected))
     return switch == "on" or (switch == "auto" and accelerator() == "GPU")
 
 
@@ -41,7 +44,7 @@ def accelerator():
 
 
 def mark(graph_def):
-    """Returns a copy of a GraphDef with every node on the accelerator marked, but for those that opted out or are marked already."""
+    """Returns a copy of a GraphDef with every node on the accelerator marked, but for those that opted out."""
     target = accelerator()
     marked = tf.GraphDef()
     marked.CopyFrom(graph_def)

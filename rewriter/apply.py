@@ -13,7 +13,8 @@ def apply(plan, graph_def):
         graph_def: tf.compat.v1.GraphDef; it is not changed. Where the plan changes nothing, it is returned itself.
 
     Returns:
-        A GraphDef whose nodes are ordered by name, so that the same graph gives the same bytes whatever its nodes' order was.
+        A GraphDef whose nodes are ordered by name, so that the same graph gives the same bytes whatever its nodes'
+        order was.
     """
     if not plan.changed:
         return graph_def
@@ -51,7 +52,7 @@ def _set_dtypes(proto, node, becomes):
 
 
 def _rename(boundary, nodes, names, protos):
-    """Moves a node to its new name; its consumers go with it (those that want the old dtype are rewired by their cast)."""
+    """Moves a node to its new name; its consumers follow (those that want the old dtype are rewired by their cast)."""
     names[boundary.node] = protos[boundary.node].name = boundary.renamed
     for node, proto in zip(nodes, protos):
         for number, port in enumerate(node.inputs):

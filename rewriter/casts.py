@@ -1,6 +1,7 @@
 """Where casts stand: one for each tensor and dtype that somebody needs, shared by all consumers.
 
-Three ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32 gets the integer
+Three ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32
+gets the integer
 cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32 consumers too.
 """
 
@@ -32,9 +33,10 @@ class CastEdit(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """A node that is known outside under its name and dtypes: it moves to `renamed`, and its name goes to what restores them.
+    """A node that is known outside: it moves to `renamed`, and its name goes to what restores its dtypes.
 
-    `casts` has one entry an output: the name of the inserted Cast that restores it, or None where its dtype has not changed. With one
+    `casts` has one entry an output: the name of the inserted Cast that restores it, or None where its dtype has not
+    changed. With one
     output the Cast itself carries the name.
     """
 
@@ -57,7 +59,9 @@ def find_edits(
     """Finds the casts for decided slots.
 
     Args:
-        view, first, becomes: the graph and the decided dtype of slot k of node n at `becomes[first[n] + k]`.
+        view: the graph.
+        first: position of each node's first slot in `becomes`.
+        becomes: the decided dtypes; slot k of node n is `becomes[first[n] + k]`.
         low: the mode's low dtype.
         narrowed: node position -> slot whose inputs are rounded to `low` and computed with in float32.
     """

@@ -4,6 +4,7 @@ Inside a session the hook turns them into TensorFlow's own error types, see `Con
 """
 
 import difflib
+from typing import Dict, Iterable, Tuple
 
 
 class ConfigError(ValueError):
@@ -14,9 +15,9 @@ class ConfigError(ValueError):
         code: the TensorFlow error code the original bridge answers with: "INVALID_ARGUMENT" or "INTERNAL".
     """
 
-    def __init__(self, *problems, code="INVALID_ARGUMENT"):
+    def __init__(self, *problems: str, code: str = "INVALID_ARGUMENT") -> None:
         super().__init__("\n".join("npu_shim: " + p for p in problems))
-        self.problems = problems
+        self.problems: Tuple[str, ...] = problems
         self.code = code
 
 
@@ -25,7 +26,7 @@ class PlanError(ValueError):
 
     code = "INVALID_ARGUMENT"
 
-    def __init__(self, problem):
+    def __init__(self, problem: str) -> None:
         super().__init__("npu_shim: " + problem)
 
 
@@ -34,14 +35,15 @@ class VerifyError(RuntimeError):
 
     code = "INTERNAL"
 
-    def __init__(self, violations):
+    def __init__(self, violations: Iterable[str]) -> None:
+        violations = tuple(violations)
         super().__init__("npu_shim: the rewritten graph is not valid: " + "; ".join(violations))
-        self.violations = tuple(violations)
+        self.violations = violations
 
 
-def nearest(name, known):
+def nearest(name: object, known: Iterable[str]) -> str:
     """Returns " (did you mean 'x'?)" for the closest of `known` (an iterable of str), or "" when none is close."""
-    folded = {}
+    folded: Dict[str, str] = {}
     for candidate in sorted(known):
         folded.setdefault(candidate.lower(), candidate)
     close = difflib.get_close_matches(str(name).lower(), list(folded), 1, 0.6)

@@ -8,9 +8,10 @@ from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
 
-# Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as its newer form,
-# the new attribute as a copy of the old one, and takes that form only if it is lowered.
-NEWER_FORM = {"FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}), "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U": "T"})}
+# Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
+# its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
+NEWER_FORM = {"FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}), "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U":
+"T"})}
 
 
 def read(graph_def, feeds=(), preserved=()):
@@ -25,7 +26,8 @@ def read(graph_def, feeds=(), preserved=()):
         A GraphView with the nodes in the order of the GraphDef.
 
     Raises:
-        ConfigError: an op that this TensorFlow does not have, an input, feed or preserved name that is not in the graph.
+        ConfigError: an op that this TensorFlow does not have, an input, feed or preserved name that is not in the
+            graph.
     """
     library = {function.signature.name: function.signature for function in graph_def.library.function}
     layouts = _Layouts(library)
@@ -42,7 +44,7 @@ def read(graph_def, feeds=(), preserved=()):
 
 
 def kernel_table(default_device="CPU"):
-    """The kernels of this TensorFlow as a KernelTable; `default_device` ("CPU" or "GPU") is assumed where a node names none."""
+    """The kernels of this TensorFlow; `default_device` ("CPU" or "GPU") is assumed where a node names none."""
     return KernelTable(_kernels(), default_device)
 
 
@@ -135,7 +137,7 @@ class _Layouts:
     def _of_lists(self, op, attr, definition):
         lengths, values = {}, []
         for a in definition.attr:
-            value = attr[a.name] if a.name in attr else a.default_value
+            value = attr.get(a.name, a.default_value)
             if a.type == "type":
                 values.append(value.type)
             elif a.type == "list(type)":
@@ -151,7 +153,7 @@ class _Layouts:
 
 
 def _layout(definition, lengths):
-    """The layout of an op; `lengths` has the values of its int attributes and the lengths of its list(type) attributes."""
+    """The layout of an op; `lengths` has its int attributes' values and its list(type) attributes' lengths."""
     slots: List[Slot] = []
     admits = []
     start: Dict[str, int] = {}

@@ -1,7 +1,7 @@
 """What the planner sees of a graph: an immutable value, with no TensorFlow behind it.
 
-The unit of a decision is the type slot: a node's type attribute, or one entry of its list attribute. A `Layout` says which slot
-governs which port; nodes of the same shape share one.
+The unit of a decision is the type slot: a node's type attribute, or one entry of its list attribute. A `Layout` says
+which slot governs which port; nodes of the same shape share one.
 """
 
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
@@ -11,15 +11,22 @@ class Slot(NamedTuple):
     """A type attribute of an op; `index` counts within an attribute of kind list(type) and is None otherwise."""
 
     attr: str
-    index: Optional[int] = None
+    index: Optional[int] = None  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
 
 class Layout(NamedTuple):
     """Which slot governs which port, for one op type and one set of list lengths.
 
-    `op` is the op type that this is the definition of: the node's own, or a newer form of it that splits a slot in two
-    (FusedBatchNormV2 of FusedBatchNorm, so that statistics can stay float32); a node that is lowered takes that form. `inputs` and `outputs` hold one number a data port: a position in `slots`, or `~dtype` (negative) where the op
-    definition fixes the dtype. `admits` has one entry a slot: the dtypes that the op definition admits, None for all.
+    Attributes:
+        op: the op type that this is the definition of: the node's own, or a newer form of it that splits a slot in two
+            (FusedBatchNormV2 of FusedBatchNorm, so that statistics can stay float32); a lowered node takes that form.
+        slots: the type slots.
+        inputs: one number a data input: a position in `slots`, or `~dtype` (negative) where the definition fixes the
+            dtype.
+        outputs: the same for the outputs.
+        admits: one entry a slot: the dtypes that the definition admits, None for all.
+        ref_inputs: data inputs that take a reference.
+        ref_outputs: outputs that give a reference.
     """
 
     op: str
@@ -64,8 +71,10 @@ class Node(NamedTuple):
 class GraphView(NamedTuple):
     """A graph and its interface.
 
-    `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name and
-    dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of library functions.
+    `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their
+    name and
+    dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
+    library functions.
     """
 
     nodes: Tuple[Node, ...]

@@ -42,7 +42,7 @@ class KernelTable:
 
 
 def device_type(device: str) -> str:
-    """Device type of a device name: "GPU" of "/job:a/task:0/device:GPU:0" and of the older "/gpu:0"; "" where it names none."""
+    """Device type of a device name: "GPU" of "/job:a/device:GPU:0" and of "/gpu:0"; "" where it names none."""
     last = device.rpartition("/")[2]
     if not last or last.startswith(("job:", "task:", "replica:")):
         return ""

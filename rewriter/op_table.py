@@ -1,6 +1,7 @@
 """The op table: which list an op is on, what it does to its values, and the names it goes by.
 
-Read from JSON files in the shape of Ascend's op information library: `{"MatMulV2": {"precision_reduce": {"flag": "true"}}}`, flag
+Read from JSON files in the shape of Ascend's op information library: `{"MatMulV2": {"precision_reduce": {"flag":
+"true"}}}`, flag
 "true" for white, "false" for black, absent for gray. Our own keys stand beside the vendor's, see `KEYS`.
 """
 
@@ -47,7 +48,7 @@ class OpTable:
     warnings: Tuple[str, ...] = ()
 
     def ops(self, name: str) -> Tuple[str, ...]:
-        """TensorFlow op types that an Ascend IR name, one of its variants, or a TensorFlow name stands for; () if unknown."""
+        """TensorFlow op types that an Ascend IR name, a variant of one, or a TensorFlow name stands for; () if none."""
         return self.names.get(name) or ((name,) if name in self.entries else ())
 
     def with_lists(self, changes: Mapping[str, str]) -> "OpTable":
@@ -65,7 +66,8 @@ def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
     flag = row.get("precision_reduce", {}).get("flag")
     role = row.get("role", "computes")
     if flag not in (None, "true", "false"):
-        raise ConfigError("op %s: precision_reduce.flag is %r, expected 'true' (white) or 'false' (black)" % (name, flag))
+        expected = "'true' (white) or 'false' (black)"
+        raise ConfigError("op %s: precision_reduce.flag is %r, expected %s" % (name, flag, expected))
     if role not in ROLES:
         raise ConfigError("op %s: role is %r, expected one of %s" % (name, role, ", ".join(ROLES)))
     return Entry(
@@ -105,7 +107,8 @@ def build(profile: str, files: Sequence[str], variants: Mapping[str, str], all_d
 
     Args:
         profile: its name, for reports.
-        files: paths of op information files; where two have the same op, the later wins, with a warning that names both.
+        files: paths of op information files; where two have the same op, the later wins, with a warning that names
+            both.
         variants: further Ascend IR names -> the IR name of the entry that they stand for.
         all_dtypes: whether the hardware runs every op in float16 and float32, whatever the entries' `dtypes` say.
     """

@@ -2,16 +2,19 @@
 
 The rule of the mixed modes, in topological order, so that a decision depends only on what is upstream:
 
-    white -> low.   black -> as written.   gray and data-moving: low when an input comes from a low slot and no *computed* input is float32.
-    Constants, variable reads, feeds and other sources are neutral: they decide nothing and are cast to what their consumers have.
+    white -> low.   black -> as written.   gray and data-moving: low when an input comes from a low slot and no
+    *computed* input is float32.
+    Constants, variable reads, feeds and other sources are neutral: they decide nothing and are cast to what their
+    consumers have.
 
     e.g.  read -> MatMul -> BiasAdd(read) -> Exp -> Mul(const) -> MatMul
-    gets  f32     f16       f16              f32    f32           f16      with casts behind both reads, before Exp and before the last MatMul
+    gets  f32     f16       f16              f32    f32           f16      with casts behind both reads, before Exp
+    and before the last MatMul
 """
 
 import enum
 from dataclasses import dataclass
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .casts import CastEdit, Edits, find_edits
 from .dtypes import FLOAT32, FLOATS, LOW
@@ -76,7 +79,7 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions for a graph, as parallel lists over its slots (slot k of node n is entry `first[n] + k`), and the edits."""
+    """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits."""
 
     view: GraphView
     policy: PrecisionPolicy
@@ -138,7 +141,8 @@ def plan(
         table: which list each op is on.
         policy: the precision mode.
         kernels: what runs where.
-        warnings, unmatched: what reading the user's options brought up, passed on to the report.
+        warnings: what reading the user's options brought up, for the report.
+        unmatched: the user's op names that stand for no op, for the report.
 
     Raises:
         PlanError: an op must stay in a dtype that the profile's hardware does not run it in.
@@ -225,7 +229,7 @@ def _rule(state: _State, node: Node) -> _Rule:
     return rule
 
 
-def _pin_by_table(functions: frozenset, op: str, entry: Optional[Entry]) -> Optional[Reason]:
+def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) -> Optional[Reason]:
     if op in CONTROL_FLOW_OPS:
         return Reason.CONTROL_FLOW
     if entry is None:
@@ -320,14 +324,14 @@ def _keep(state: _State, node: Node, rule: _Rule, was: int) -> _Wanted:
     if policy.unsupported is Action.LOWER:
         return _Wanted(policy.low, Reason.HARDWARE, -1)
     raise PlanError(
-        "op %s (node '%s') is %s, which profile '%s' runs in %s only, and precision mode '%s' forbids to change it; choose "
-        "another mode, for example allow_mix_precision, or the profile 'gpu', where every op runs in both"
+        "op %s (node '%s') is %s, which profile '%s' runs in %s only, and precision mode '%s' forbids to change it; "
+        "choose another mode, for example allow_mix_precision, or the profile 'gpu', where every op runs in both"
         % (node.op, node.name, dtype_name(was), state.table.profile, ", ".join(sorted(entry.dtypes)), policy.name)
     )
 
 
 def _producer(state: _State, node: Node, number: int) -> Tuple[int, int]:
-    """The slot that governs what data input `number` receives (-1 for a fixed dtype), and what that means to a gray op."""
+    """The slot that governs what data input `number` gets (-1 for a fixed dtype), and its meaning to a gray op."""
     port = node.inputs[number]
     slot = state.view.nodes[port.node].layout.outputs[port.port]
     if slot < 0:
@@ -355,7 +359,7 @@ def _with_kernel(state: _State, node: Node, wanted: List[_Wanted]) -> List[_Want
 
 
 def _decide_cast(state: _State, position: int, node: Node, entry: Entry) -> None:
-    """An existing Cast: its input follows its producer, its output stays; gray consumers look through it unless it is black."""
+    """An existing Cast: its input follows, its output stays; gray consumers look through it unless it is black."""
     first = state.first[position]
     source, target = 0, 1
     if node.layout.slots[0].attr != "SrcT":

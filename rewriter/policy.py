@@ -1,4 +1,4 @@
-"""The precision modes as rows of one table: what each does to white, gray and black ops and to matrix and convolution ops.
+"""The precision modes as rows of one table: what each does to the ops of each list and to matrix and convolution ops.
 
 Source: Ascend's adapter and graph engine, the meaning of precision_mode and precision_mode_v2.
 """

@@ -12,7 +12,7 @@ MOST_LINES = 12  # of a group in the text report
 
 
 def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
-    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, and the seconds that the rewrite took."""
+    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, and the seconds of the rewrite."""
     changes = [(was, becomes) for node, dtypes in plan.node_dtypes() for was, becomes in zip(node.dtypes, dtypes)]
     return {
         "nodes": len(plan.view.nodes),
@@ -25,7 +25,7 @@ def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
 
 
 def as_json(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
-    """The whole plan as JSON values; the same graph gives the same values whatever the order of its nodes (but for seconds)."""
+    """The whole plan as JSON values: but for the seconds the same for a graph whatever the order of its nodes."""
     names = [node.name for node in plan.view.nodes]
     return {
         "summary": summary(plan, seconds),

@@ -1,4 +1,4 @@
-"""Checks a rewritten graph against the graph it came from. Runs after every rewrite, in production too: a wrong cast is silent."""
+"""Checks a rewritten graph against the one it came from, after every rewrite: a wrong cast would be silent."""
 
 from typing import Callable, Iterator, List, Tuple
 

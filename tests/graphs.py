@@ -2,8 +2,8 @@
 
     parse("x:Placeholder w:Const; a:MatMul(x,w); r:Relu(a)")
 
-One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its float dtype (h float16, b bfloat16, f float32, i int32),
-`[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
+One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its float dtype (h float16, b
+bfloat16, f float32, i int32), `[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
 """
 
 import re
@@ -21,7 +21,8 @@ FLOAT_LIKE = frozenset({F, H, B, NUMBERS["float64"], I32})
 
 def _layout(op, inputs, outputs, slots=("T",), admits=FLOAT_LIKE, refs_in=(), refs_out=()):
     return Layout(
-        op, tuple(Slot(s) for s in slots), tuple(inputs), tuple(outputs), tuple(admits for _ in slots), frozenset(refs_in), frozenset(refs_out)
+        op, tuple(Slot(s) for s in slots), tuple(inputs), tuple(outputs), tuple(admits for _ in slots),
+        frozenset(refs_in), frozenset(refs_out)
     )
 
 
@@ -58,19 +59,22 @@ def table(**changes):
     rows += [op_table.Entry(op, keep=frozenset({"U"}), tensorflow=(op,)) for op in GRAY]
     rows += [op_table.Entry(op, role="moves", tensorflow=(op,)) for op in MOVES]
     rows += [op_table.Entry(op, role="source", tensorflow=(op,)) for op in SOURCES]
-    rows += [op_table.Entry("Cast", role="cast", tensorflow=("Cast",)), op_table.Entry("AssignAdd", "black", role="pinned", tensorflow=("AssignAdd",))]
+    rows.append(op_table.Entry("Cast", role="cast", tensorflow=("Cast",)))
+    rows.append(op_table.Entry("AssignAdd", "black", role="pinned", tensorflow=("AssignAdd",)))
     made = op_table.OpTable("test", {row.name: row for row in rows}, {row.name: (row.name,) for row in rows})
     return made.with_lists(changes)
 
 
 def kernels(*missing):
-    """Kernels for every test op in every dtype on CPU and GPU, but for the ops in `missing`, which have float32 only."""
+    """Kernels for every test op in every dtype on CPU and GPU; the ops in `missing` have float32 only."""
     ops = WHITE + BLACK + GRAY + MOVES + SOURCES + ("Cast", "AssignAdd", "CTCLossV1", "Unlisted")
     only = ((Slot("T").attr, frozenset({F})),)
     return KernelTable({op: tuple(Kernel(d, only if op in missing else ()) for d in ("CPU", "GPU")) for op in ops})
 
 
-STATEMENT = re.compile(r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbi]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?")
+STATEMENT = re.compile(
+    r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbi]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
+)
 
 
 def parse(text, feeds=(), preserved=()):
@@ -102,19 +106,22 @@ def _port(text, position):
 
 
 def shown(plan):
-    """What a plan does, in one line: "a:h r:h" for every slot that is or becomes low, then its casts."""
+    """What a plan does, in one line: "a:h r:h" for every changed slot, then its casts, tensor>dtype(consumers)."""
     letters = {F: "f", H: "h", B: "b"}
+    slots = {node.name: len(node.dtypes) for node in plan.view.nodes}
     changed = [
-        "%s:%s" % (d.node if len(node_slots(plan, d.node)) == 1 else "%s.%s%s" % (d.node, d.slot.attr, "" if d.slot.index is None else d.slot.index), letters[d.becomes])
+        "%s:%s" % (d.node if slots[d.node] == 1 else _slot_name(d), letters[d.becomes])
         for d in plan.decisions()
         if d.becomes != d.was
     ]
     names = [node.name for node in plan.view.nodes]
-    casts = [
-        "%s>%s(%s)" % (cast.tensor, letters[cast.dtype], ",".join(names[position] for position, _ in cast.consumers)) for cast in plan.casts
-    ]
+    casts = []
+    for cast in plan.casts:
+        consumers = ",".join(names[position] for position, _ in cast.consumers)
+        casts.append("%s>%s(%s)" % (cast.tensor, letters[cast.dtype], consumers))
     return " ".join(changed) + " | " + " ".join(casts)
 
 
-def node_slots(plan, name):
-    return next(node.dtypes for node in plan.view.nodes if node.name == name)
+def _slot_name(decision):
+    index = "" if decision.slot.index is None else decision.slot.index
+    return "%s.%s%s" % (decision.node, decision.slot.attr, index)

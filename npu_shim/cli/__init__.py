@@ -15,7 +15,7 @@ COMMANDS = {
 
 
 def main(argv=None):
-    """Runs `npu-shim` with `argv` (default: the process's arguments) and returns the exit status: 0 fine, 2 bad input."""
+    """Runs `npu-shim` with `argv` (default: the process's) and returns the exit status: 0 fine, 2 bad input."""
     argv = sys.argv[1:] if argv is None else list(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):

@@ -9,15 +9,15 @@ def add_arguments(parser):
     """Adds the arguments of the subcommand."""
     parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also with .gz behind it")
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
-    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed (placeholders need not be named)")
+    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; placeholders need no name")
     parser.add_argument("--precision-mode", metavar="M", help="default: by --graph-run-mode, as on the NPU")
     parser.add_argument("--precision-mode-v2", metavar="M")
     parser.add_argument("--modify-mixlist", metavar="FILE", help="changes to the white, gray and black lists")
     parser.add_argument("--graph-run-mode", metavar="N", type=int, help="0 inference, 1 training (default)")
     parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
-    parser.add_argument("--device", metavar="D", help="CPU or GPU, for nodes that name no device; default: what is here")
+    parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
-    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz behind it")
+    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
 
 def main(args):

@@ -14,7 +14,7 @@ def main(argv):
     """Runs the script `argv[0]` with the rest as its arguments; returns its exit status."""
     from npu_shim.compat import launcher
 
-    if not isinstance(argv, list) or argv[:1] == ["-m"] and len(argv) < 2:
+    if not isinstance(argv, list) or argv == ["-m"]:
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     try:
         return launcher.run(argv[0], argv[1:])

@@ -1,7 +1,8 @@
 """Builds hook.cc for the TensorFlow that is installed, once, into a cache that every process shares.
 
-Runs without the package too (setup.py does so). The cache is `$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or
-`~/.cache`; a file's name holds the TensorFlow version and a hash of the source and flags, so nothing stale is ever loaded.
+Runs without the package too (setup.py does so). The cache is `$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME`
+or `~/.cache`; a file's name holds the TensorFlow version and a hash of the source and flags, so nothing stale is ever
+loaded.
 """
 
 import fcntl

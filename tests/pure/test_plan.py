@@ -2,9 +2,9 @@
 
 import random
 
-import graphs
 import pytest
 
+import graphs
 from npu_shim.rewriter.dtypes import FLOATS, LOW
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.plan import Reason, plan
@@ -149,13 +149,16 @@ def test_must_keep_origin_dtype_fails_where_the_hardware_cannot():
     assert not planned("x:Placeholder@h a:MatMul@h(x,x)", PRECISION_MODE["must_keep_origin_dtype"]).changed
 
 
+RANDOM_OPS = ("Add", "Mul", "Relu", "Reshape", "Identity", "IdentityN", "up", "down", "mask")
+
+
 def random_graph(rng, size):
     """The text of a random graph of every kind of op."""
     statements = ["x:Placeholder", "w:ReadVariableOp", "i:Placeholder@i", "h:Placeholder@h"]
     floats, lows = ["x", "w"], ["h"]
     for number in range(size):
         name = "n%d" % number
-        op = rng.choice([*graphs.WHITE, *graphs.BLACK, "Add", "Mul", "Relu", "Reshape", "Identity", "IdentityN", "up", "down", "mask"])
+        op = rng.choice([*graphs.WHITE, *graphs.BLACK, *RANDOM_OPS])
         if op == "up":
             statements.append("%s:Cast@hf(%s)" % (name, rng.choice(lows)))
         elif op == "down":
