@@ -60,18 +60,20 @@ def names_as_outside():
         scope = tf.get_default_graph().get_name_scope()
         if not branch or not scope.startswith(branch[-1]):
             return next_creator(**kwargs)
-        # opt/apply_if_finite/Adam -> opt/Adam
+        # gan/apply_if_finite/branch/Adam -> gan/Adam
         plain = "/".join(part for part in (outer, scope[len(branch[-1]) :].strip("/")) if part)
         with tf.name_scope(plain + "/" if plain else None):
             return next_creator(**kwargs)
 
     @contextlib.contextmanager
     def inside():
-        branch.append(tf.get_default_graph().get_name_scope())
-        try:
-            yield
-        finally:
-            branch.pop()
+        # a name of its own tells what is made here from get_variable, which names its variables in full
+        with tf.name_scope("branch"):
+            branch.append(tf.get_default_graph().get_name_scope())
+            try:
+                yield
+            finally:
+                branch.pop()
 
     with tf.variable_creator_scope(creator):
         yield inside

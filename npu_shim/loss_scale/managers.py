@@ -116,6 +116,12 @@ class ScheduledLossScaleManager(LossScaleManager):
     def update_loss_scale(self, finite_grads):
         """Returns the op that moves the scale and the counters by one step."""
         variables = self._variables()
+        if not self._use_resource and _outer_graph() is not tf.get_default_graph():
+            raise ConfigError(
+                "the loss scale is a reference variable (so that 'loss_scale:0' can be fetched) and cannot move inside a "
+                "tf.cond or tf.function of control flow v2: call tf.disable_control_flow_v2() or give the manager "
+                "use_resource=True"
+            )
         # copies are taken first: a reference variable shows a reader the value of its moment
         now = {key: tf.identity(variable) for key, variable in variables.items()}
         after = next_tensors(self._start.policy, now, finite_grads)
@@ -165,12 +171,19 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
         decr_every_n_nan_or_inf: int, overflows before it shrinks; they add up until the scale moves.
         incr_ratio: number, the growth.
         decr_ratio: number, the decrease; the scale stays at least 1.
+        use_resource: as in ScheduledLossScaleManager.
     """
 
     POLICY = "ascend"
 
     def __init__(
-        self, init_loss_scale, incr_every_n_steps, decr_every_n_nan_or_inf=2, incr_ratio=2, decr_ratio=0.8
+        self,
+        init_loss_scale,
+        incr_every_n_steps,
+        decr_every_n_nan_or_inf=2,
+        incr_ratio=2,
+        decr_ratio=0.8,
+        use_resource=False,
     ):
         rule = dataclasses.replace(
             schedule.POLICIES[self.POLICY],
@@ -179,7 +192,7 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
             backoff_interval=decr_every_n_nan_or_inf,
             backoff_factor=decr_ratio,
         )
-        super().__init__(rule, init_loss_scale)
+        super().__init__(rule, init_loss_scale, use_resource)
 
 
 def _outer_graph():

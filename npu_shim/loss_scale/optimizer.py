@@ -122,18 +122,13 @@ class LossScaleOptimizer(tf.train.Optimizer):
             return self._gated(apply, given, finite, sizes, name)
         if tf.distribute.in_cross_replica_context():
             raise RuntimeError("npu_shim: apply_gradients is called in each replica, not across them")
+        overflowed = tf.cast(tf.logical_not(finite), tf.float32)
         return tf.distribute.get_replica_context().merge_call(
-            self._apply_across_replicas, args=(given, finite, global_step, name)
+            self._apply_across_replicas, args=(given, overflowed, global_step, name)
         )
 
-    def _apply_across_replicas(self, strategy, pairs, finite, global_step, name):
-        overflows = strategy.reduce(
-            tf.distribute.ReduceOp.SUM,
-            strategy.experimental_local_results(finite)[0]
-            if not hasattr(finite, "values")
-            else type(finite)([tf.cast(tf.logical_not(flag), tf.float32) for flag in finite.values]),
-            axis=None,
-        )
+    def _apply_across_replicas(self, strategy, pairs, overflowed, global_step, name):
+        overflows = strategy.reduce(tf.distribute.ReduceOp.SUM, overflowed, axis=None)
         apply = lambda: self._opt._distributed_apply(strategy, pairs, global_step, name)  # noqa: E731
         return self._gated(apply, pairs, tf.equal(overflows, 0.0), None, name)
 

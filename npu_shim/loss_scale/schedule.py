@@ -231,5 +231,6 @@ def _grown(state):
 
 def _shrunk(state):
     rule, scale = state.policy, state.loss_scale
-    shrunk = scale / rule.shrink if rule.backoff == "divide" else scale * rule.shrink
+    with np.errstate(over="ignore", invalid="ignore"):
+        shrunk = scale / rule.shrink if rule.backoff == "divide" else scale * rule.shrink
     return max(shrunk, rule.number(rule.min_scale))

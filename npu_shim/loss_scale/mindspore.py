@@ -1,0 +1,122 @@
+"""Loss-scale managers with MindSpore's arguments, methods and three slightly different schedules.
+
+Source: MindSpore 2.9.0, facts measured by running it.
+"""
+
+import dataclasses
+import numbers
+
+from npu_shim.loss_scale import schedule
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+# MindSpore's class -> the policy that reproduces it
+SCHEDULES = ("mindspore-manager", "mindspore-cell", "mindspore-scaler")
+
+
+class FixedLossScaleManager:
+    """A scale that never moves.
+
+    Args:
+        loss_scale: number >= 1.
+        drop_overflow_update: bool; False applies every step. Unlike in MindSpore the gradients are unscaled in both
+            cases, so the optimizer needs no loss_scale argument of its own.
+
+    Raises:
+        ConfigError: loss_scale is below 1.
+    """
+
+    def __init__(self, loss_scale=128.0, drop_overflow_update=True):
+        if not isinstance(loss_scale, numbers.Number) or not loss_scale >= 1:
+            raise ConfigError("loss_scale=%r is not taken, expected a number of at least 1" % (loss_scale,))
+        self._loss_scale = loss_scale
+        self._drop_overflow_update = bool(drop_overflow_update)
+
+    def get_loss_scale(self):
+        """Returns the scale: number."""
+        return self._loss_scale
+
+    def get_drop_overflow_update(self):
+        """Returns whether a step that overflows is skipped: bool."""
+        return self._drop_overflow_update
+
+    def update_loss_scale(self, overflow):
+        """Does nothing."""
+
+    def graph_manager(self):
+        """Returns the manager that LossScaleOptimizer takes."""
+        from npu_shim.loss_scale import managers
+
+        return managers.FixedLossScaleManager(self._loss_scale, enable_overflow_check=self._drop_overflow_update)
+
+
+class DynamicLossScaleManager:
+    """A scale that grows after `scale_window` clean steps and shrinks at every overflow.
+
+    Used on its own it moves on the host in Python floats, as MindSpore's manager does.
+
+    Args:
+        init_loss_scale: number >= 1; the first positional argument.
+        scale_factor: number > 0.
+        scale_window: int >= 1.
+
+    Raises:
+        ConfigError: an argument is outside these ranges; all are named at once.
+    """
+
+    def __init__(self, init_loss_scale=2**24, scale_factor=2, scale_window=2000):
+        problems = []
+        if not isinstance(init_loss_scale, numbers.Number) or not init_loss_scale >= 1:
+            problems.append("init_loss_scale=%r is not taken, expected a number of at least 1" % (init_loss_scale,))
+        if not isinstance(scale_factor, numbers.Number) or not scale_factor > 0:
+            problems.append("scale_factor=%r is not taken, expected a number above 0" % (scale_factor,))
+        if isinstance(scale_window, bool) or not isinstance(scale_window, numbers.Integral) or scale_window < 1:
+            problems.append("scale_window=%r is not taken, expected an integer of at least 1" % (scale_window,))
+        if problems:
+            raise ConfigError(*problems)
+        self._arguments = (init_loss_scale, scale_factor, scale_window)
+        self.state = schedule.initial_state(self._rule("mindspore-manager"), init_loss_scale)
+
+    def get_loss_scale(self):
+        """Returns the scale: float."""
+        return float(self.state.loss_scale)
+
+    def get_drop_overflow_update(self):
+        """Returns True: a step that overflows is skipped."""
+        return True
+
+    def update_loss_scale(self, overflow):
+        """Moves the scale on the host.
+
+        Args:
+            overflow: bool.
+
+        Raises:
+            ScaleExhausted: the 1001st overflow in a row; the scale is reduced all the same.
+        """
+        try:
+            self.state = schedule.next_state(self.state, not overflow)
+        except schedule.ScaleExhausted as ended:
+            self.state = ended.state
+            raise
+
+    def graph_manager(self, implementation="mindspore-cell"):
+        """Returns the manager that LossScaleOptimizer takes.
+
+        Args:
+            implementation: which of MindSpore's three schedules: "mindspore-cell" is what its training uses,
+                "mindspore-scaler" its functional API, "mindspore-manager" this class.
+        """
+        from npu_shim.loss_scale import managers
+
+        if implementation not in SCHEDULES:
+            raise ConfigError(
+                "implementation '%s' is unknown%s, expected one of %s"
+                % (implementation, nearest(implementation, SCHEDULES), ", ".join(SCHEDULES))
+            )
+        return managers.ScheduledLossScaleManager(self._rule(implementation), self._arguments[0])
+
+    def _rule(self, name):
+        _, factor, window = self._arguments
+        return dataclasses.replace(
+            schedule.POLICIES[name], growth_factor=factor, backoff_factor=factor, growth_interval=window
+        )

@@ -1,0 +1,174 @@
+"""The graph ops against the golden traces and against the pure schedule, with and without Grappler."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from loss_scale_golden import COLUMNS, OVERFLOWS, contrib_cases, contrib_rule, experimental_cases, load, mindspore_cases
+from tensorflow.core.protobuf import rewriter_config_pb2
+
+from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale.graph_ops import next_tensors
+from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.optimizer import LossScaleOptimizer
+
+GRAPPLER = {"grappler": False, "no-grappler": True}
+
+
+def session_config(disabled):
+    config = tf.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.disable_meta_optimizer = disabled
+    options.min_graph_nodes = -1
+    options.constant_folding = rewriter_config_pb2.RewriterConfig.ON
+    return config
+
+
+@pytest.mark.parametrize("grappler", sorted(GRAPPLER))
+@pytest.mark.parametrize("supplier", [contrib_cases, experimental_cases])
+def test_optimizer_replays_tensorflow_traces(shared, supplier, grappler):
+    cases = supplier(shared)
+    assert cases
+    for case in cases:
+        with tf.Graph().as_default(), tf.Session(config=session_config(GRAPPLER[grappler])) as session:
+            manager = ScheduledLossScaleManager(case.rule, case.init)
+            optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), manager, on_stuck="ignore")
+            w = tf.get_variable("w", initializer=0.0)
+            global_step = tf.train.get_or_create_global_step()
+            gradient = tf.placeholder(tf.float32, [])
+            train = session.make_callable(optimizer.apply_gradients([(gradient, w)], global_step), [gradient])
+            assert [v.name for v in tf.global_variables()] == [
+                "loss_scale:0",
+                "good_steps:0",
+                "bad_steps:0",
+                "w:0",
+                "global_step:0",
+            ]
+            session.run(tf.global_variables_initializer())
+            variables = manager.variables()
+            tensors = dict(variables, global_step=global_step, w=w)
+            read = session.make_callable([tensors[column].value() for column in case.columns])
+            for step, symbol in enumerate(("init", *case.symbols)):
+                if step:
+                    train(OVERFLOWS.get(symbol, 0.5))
+                if step in case.rows:
+                    assert [float(v) for v in read()] == case.rows[step], (case.name, step)
+
+
+@pytest.mark.parametrize("grappler", sorted(GRAPPLER))
+def test_graph_ops_replay_mindspore_traces(shared, grappler):
+    cases = mindspore_cases(shared)
+    assert len(cases) == 30
+    for case in cases:
+        states, exhausted = run_in_a_loop(case, session_config(GRAPPLER[grappler]))
+        for step, row in case.rows.items():
+            assert [COLUMNS[column](states[step]) for column in case.columns] == row, (case.name, step)
+        assert exhausted == (case.error is not None), case.name
+
+
+def run_in_a_loop(case, config):
+    """Returns (state after each step, did the last step exhaust the policy), all steps in one session.run."""
+    keys = ("loss_scale", "good_steps", "bad_steps", "step", "last_overflow")
+    start = schedule.initial_state(case.rule, case.init)
+    length = len(case.symbols)
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        finite = tf.constant([symbol == "F" for symbol in case.symbols])
+        initial = [tf.constant(getattr(start, key), case.rule.dtype if key == "loss_scale" else None) for key in keys]
+        arrays = [tf.TensorArray(value.dtype, length, element_shape=[]) for value in initial]
+
+        def body(i, now, arrays, exhausted):
+            after = next_tensors(case.rule, dict(zip(keys, now)), finite[i])
+            exhausted = after.get("exhausted", exhausted)
+            values = [after[key] for key in keys]
+            return i + 1, values, [a.write(i, value) for a, value in zip(arrays, values)], exhausted
+
+        _, _, arrays, exhausted = tf.while_loop(
+            lambda i, *_: i < length, body, (0, initial, arrays, False), parallel_iterations=1
+        )
+        columns, exhausted = session.run([[array.stack() for array in arrays], exhausted])
+    rows = [dict(zip(keys, row)) for row in zip(*columns)]
+    states = [schedule.LossScaleState(case.rule, **row) for row in rows]
+    return [start, *states], bool(exhausted)
+
+
+def mirrored(session, rule):
+    """Returns (state, finite) -> (state, exhausted), computed by the graph ops."""
+    now = {"loss_scale": tf.placeholder(rule.dtype, [])}
+    now.update((key, tf.placeholder(tf.int32, [])) for key in ("good_steps", "bad_steps", "step", "last_overflow"))
+    if rule.hysteresis > 1:
+        now["hysteresis_left"] = tf.placeholder(tf.int32, [])
+    finite = tf.placeholder(tf.bool, [])
+    after = next_tensors(rule, now, finite)
+    after.setdefault("exhausted", tf.constant(False))
+    order, fed = sorted(after), sorted(now)
+    call = session.make_callable([after[key] for key in order], [now[key] for key in fed] + [finite])
+    field = {"hysteresis_left": "patience"}
+
+    def step(state, is_finite):
+        values = dict(zip(order, call(*[getattr(state, field.get(key, key)) for key in fed], is_finite)))
+        exhausted = bool(values.pop("exhausted"))
+        numbers = {field.get(k, k): v if k == "loss_scale" else int(v) for k, v in values.items()}
+        return schedule.LossScaleState(rule, **numbers), exhausted
+
+    return step
+
+
+@pytest.mark.parametrize("name", sorted(schedule.POLICIES))
+def test_graph_ops_follow_the_pure_schedule_on_random_runs(name):
+    random = np.random.RandomState(sorted(schedule.POLICIES).index(name))
+    for _ in range(4):
+        rule = schedule.policy(
+            name,
+            growth_interval=int(random.randint(0, 5)),
+            growth_factor=float(random.choice([2.0, 1.1, 3.0, 1e6])),
+            backoff_interval=int(random.randint(0, 4)),
+            backoff_factor=float(random.choice([0.5, 0.8, 2.0, 3.0])),
+            min_scale=float(random.choice([1.0, 0.01])),
+            max_scale=random.choice([None, 1e5, 1e30]),
+            hysteresis=int(random.randint(1, 4)),
+        )
+        with tf.Graph().as_default(), tf.Session(config=session_config(False)) as session:
+            step_of = mirrored(session, rule)
+            pure = mirror = schedule.initial_state(rule, float(random.choice([1.0, 777.7, 2.0**126])))
+            for finite in random.rand(250) < 0.7:
+                mirror, _ = step_of(mirror, finite)
+                pure = schedule.next_state(pure, bool(finite))
+                assert mirror == pure, rule
+
+
+def test_end_to_end_float16_traces(shared):
+    cases = load(shared, "golden_loss_scale_tf115.json")["sections"]["contrib_end_to_end_fp16"]["cases"]
+    assert len(cases) == 3
+    for case in cases:
+        with tf.Graph().as_default(), tf.Session() as session:
+            w = tf.get_variable("w", initializer=0.5)
+            loss = tf.cast(tf.cast(w, tf.float16) * tf.constant(2.0, tf.float16), case["loss_dtype"])
+            manager = ScheduledLossScaleManager(contrib_rule(case["params"]), case["params"]["init_loss_scale"])
+            optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.0), manager, on_stuck="ignore")
+            global_step = tf.train.get_or_create_global_step()
+            pairs = optimizer.compute_gradients(loss, [w])
+            train_op = optimizer.apply_gradients(pairs, global_step)
+            with tf.control_dependencies([train_op]):
+                variables = manager.variables()
+                after = [variables[k].read_value() for k in ("loss_scale", "good_steps", "bad_steps")]
+                after.append(global_step.read_value())
+            session.run(tf.global_variables_initializer())
+            rows = {row[0]: row[1:] for row in case["trace"]}
+            skipped = []
+            for step in range(1, case["n_steps"] + 1):
+                gradient, *state = session.run([pairs[0][0], *after])
+                if step in rows:
+                    assert [np.float32(rows[step][0]), *rows[step][1:]] == [gradient, *state], (case["name"], step)
+                if not np.isfinite(gradient):
+                    skipped.append(step)
+            first = case["first_applied_step"]
+            assert skipped[: first - 1] == list(range(1, first))
+            assert first not in skipped
+            assert session.run(optimizer.skipped_steps) == len(skipped)
+            assert session.run(optimizer.attempted_steps) == case["n_steps"]
+
+
+def test_bridge_manager_is_the_ascend_row():
+    with tf.Graph().as_default():
+        manager = ExponentialUpdateLossScaleManager(2**32, 1000, 2, decr_ratio=0.5)
+        rule = schedule.policy("ascend", growth_interval=1000, growth_factor=2, backoff_factor=0.5)
+        assert manager.initial_state == schedule.initial_state(rule, 2**32)
