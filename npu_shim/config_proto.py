@@ -101,6 +101,13 @@ def read(config):
     return options.read_values(_fields(entry.parameter_map))[0] if entry is not None else {}
 
 
+def read_entry(serialized):
+    """Returns the options of a serialized NpuOptimizer entry (bytes of a CustomGraphOptimizer), as `read` does."""
+    entry = tf.ConfigProto().graph_options.rewrite_options.custom_optimizers.add()
+    entry.ParseFromString(serialized)
+    return options.read_values(_fields(entry.parameter_map))[0]
+
+
 def _fields(parameter_map):
     """Turns a parameter_map (map of AttrValue) into key -> (field that is set, its value)."""
     fields = {}
