@@ -104,6 +104,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     values = config_proto.read_entry(config)
     option_table.validate(values)
     chosen = precision.resolve(values)
+    if values.get("use_off_line") is False:  # the graph is not for the device
+        return None
     marks = xla.wanted(values)
     graph_def = tf.GraphDef.FromString(graph)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)

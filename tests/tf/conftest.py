@@ -1,0 +1,18 @@
+import os
+import pathlib
+import sys
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+
+@pytest.fixture
+def patched():
+    """Sessions go through NpuOptimizer within the test."""
+    import npu_shim
+
+    npu_shim.patch()
+    yield
+    npu_shim.unpatch()

@@ -1,0 +1,32 @@
+"""What session tests share: configs in the user's words, and the dtypes that really ran, read from the partition graphs."""
+
+import tensorflow.compat.v1 as tf
+
+
+def config(**parameters):
+    """A ConfigProto with an NpuOptimizer entry, as a user writes it; ints go to `i`, bools to `b`, the rest to `s`."""
+    made = tf.ConfigProto()
+    entry = made.graph_options.rewrite_options.custom_optimizers.add()
+    entry.name = "NpuOptimizer"
+    for key, value in parameters.items():
+        if isinstance(value, bool):
+            entry.parameter_map[key].b = value
+        elif isinstance(value, int):
+            entry.parameter_map[key].i = value
+        else:
+            entry.parameter_map[key].s = tf.compat.as_bytes(value)
+    return made
+
+
+class Ran:
+    """Runs fetches once and knows the nodes that were executed."""
+
+    def __init__(self, session, fetches, feeds=None):
+        seen = tf.RunMetadata()
+        options = tf.RunOptions(output_partition_graphs=True)
+        self.values = session.run(fetches, feeds, options=options, run_metadata=seen)
+        self.nodes = [node for graph in seen.partition_graphs for node in graph.node]
+
+    def dtypes(self, *ops):
+        """{node name: name of its attribute T} for the executed nodes of these op types."""
+        return {node.name: tf.as_dtype(node.attr["T"].type).name for node in self.nodes if node.op in ops}
