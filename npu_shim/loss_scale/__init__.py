@@ -21,6 +21,18 @@ PUBLIC = {
     "ScheduledLossScaleManager": "managers",
     "LossScaleOptimizer": "optimizer",
     "NPULossScaleOptimizer": "optimizer",
+    "NPUOptimizer": "npu_optimizer",
+    "AccumulatingOptimizer": "accumulate",
+    "scaled_gradients": "gradients",
+    "clip_by_global_norm": "gradients",
+    "all_finite": "overflow",
+    "NanLossHook": "hooks",
+    "tolerant_hooks": "hooks",
+    "summaries": "hooks",
+    "LossScaleSaver": "checkpoint",
+    "init_from_checkpoint": "checkpoint",
+    "warm_start_settings": "checkpoint",
+    "DynamicLossScaleManager": "mindspore",
 }
 
 

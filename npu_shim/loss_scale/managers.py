@@ -40,16 +40,17 @@ class FixedLossScaleManager(LossScaleManager):
     Args:
         loss_scale: number >= 1.
         enable_overflow_check: False applies every step, whatever its gradients are (npu_bridge's argument).
+        drop_overflow_update: the same under MindSpore's name.
 
     Raises:
         ConfigError: loss_scale is below 1 or no number.
     """
 
-    def __init__(self, loss_scale, enable_overflow_check=True):
+    def __init__(self, loss_scale=128.0, enable_overflow_check=True, drop_overflow_update=True):
         if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= 1:
             raise ConfigError("loss_scale=%r is not taken: loss scale must be at least 1." % (loss_scale,))
         self._value = np.float32(loss_scale)
-        self._enable_overflow_check = bool(enable_overflow_check)
+        self._enable_overflow_check = bool(enable_overflow_check and drop_overflow_update)
         if not tf.executing_eagerly():
             self.get_loss_scale()
 
@@ -68,6 +69,10 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_enable_overflow_check(self):
         """Returns whether a step with a gradient that is not finite is skipped."""
+        return self._enable_overflow_check
+
+    def get_drop_overflow_update(self):
+        """Returns the same under MindSpore's name."""
         return self._enable_overflow_check
 
     def update_loss_scale(self, finite_grads):
@@ -118,7 +123,7 @@ class ScheduledLossScaleManager(LossScaleManager):
         variables = self._variables()
         if not self._use_resource and _outer_graph() is not tf.get_default_graph():
             raise ConfigError(
-                "the loss scale is a reference variable (so that 'loss_scale:0' can be fetched) and cannot move inside a "
+                "the loss scale is a reference variable (for fetches of 'loss_scale:0') and cannot move inside a "
                 "tf.cond or tf.function of control flow v2: call tf.disable_control_flow_v2() or give the manager "
                 "use_resource=True"
             )

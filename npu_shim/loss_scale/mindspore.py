@@ -1,4 +1,4 @@
-"""Loss-scale managers with MindSpore's arguments, methods and three slightly different schedules.
+"""MindSpore's dynamic loss-scale manager with its arguments, methods and three slightly different schedules.
 
 Source: MindSpore 2.9.0, facts measured by running it.
 """
@@ -11,42 +11,6 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 
 # MindSpore's class -> the policy that reproduces it
 SCHEDULES = ("mindspore-manager", "mindspore-cell", "mindspore-scaler")
-
-
-class FixedLossScaleManager:
-    """A scale that never moves.
-
-    Args:
-        loss_scale: number >= 1.
-        drop_overflow_update: bool; False applies every step. Unlike in MindSpore the gradients are unscaled in both
-            cases, so the optimizer needs no loss_scale argument of its own.
-
-    Raises:
-        ConfigError: loss_scale is below 1.
-    """
-
-    def __init__(self, loss_scale=128.0, drop_overflow_update=True):
-        if not isinstance(loss_scale, numbers.Number) or not loss_scale >= 1:
-            raise ConfigError("loss_scale=%r is not taken, expected a number of at least 1" % (loss_scale,))
-        self._loss_scale = loss_scale
-        self._drop_overflow_update = bool(drop_overflow_update)
-
-    def get_loss_scale(self):
-        """Returns the scale: number."""
-        return self._loss_scale
-
-    def get_drop_overflow_update(self):
-        """Returns whether a step that overflows is skipped: bool."""
-        return self._drop_overflow_update
-
-    def update_loss_scale(self, overflow):
-        """Does nothing."""
-
-    def graph_manager(self):
-        """Returns the manager that LossScaleOptimizer takes."""
-        from npu_shim.loss_scale import managers
-
-        return managers.FixedLossScaleManager(self._loss_scale, enable_overflow_check=self._drop_overflow_update)
 
 
 class DynamicLossScaleManager:

@@ -51,14 +51,16 @@ class LossScaleOptimizer(tf.train.Optimizer):
         if stuck_after < 1:
             raise ConfigError("stuck_after=%r is not taken, expected at least 1" % (stuck_after,))
         self._opt = opt
-        self._loss_scale_manager = loss_scale_manager
+        # MindSpore's managers move on the host and know what moves in the graph
+        in_graph = getattr(loss_scale_manager, "graph_manager", None)
+        self._loss_scale_manager = in_graph() if in_graph else loss_scale_manager
         self._detector = detector
         self._reducer = reducer
         self._protect_update_ops = protect_update_ops
         self._on_stuck, self._stuck_after = on_stuck, stuck_after
         self._counters = weakref.WeakKeyDictionary()
         self._grads_finite = None
-        stuck.log_cost_of_start(loss_scale_manager)
+        stuck.log_cost_of_start(self._loss_scale_manager)
 
     def __getattr__(self, name):
         if name == "_opt":  # not there yet while a copy or a pickle is being made

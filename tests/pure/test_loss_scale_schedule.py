@@ -9,7 +9,7 @@ import pytest
 from loss_scale_golden import COLUMNS, contrib_cases, experimental_cases, mindspore_cases
 
 from npu_shim.loss_scale import schedule
-from npu_shim.loss_scale.mindspore import DynamicLossScaleManager, FixedLossScaleManager
+from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
 from npu_shim.rewriter.errors import ConfigError
 
 SUPPLIERS = {"contrib": contrib_cases, "experimental": experimental_cases, "mindspore": mindspore_cases}
@@ -135,13 +135,9 @@ def test_mindspore_manager_moves_on_the_host_and_ends_at_the_1001st_overflow():
 def test_mindspore_arguments():
     defaults = DynamicLossScaleManager()
     assert defaults.get_loss_scale() == 2**24
-    assert FixedLossScaleManager().get_loss_scale() == 128.0
-    assert FixedLossScaleManager(loss_scale=1024, drop_overflow_update=False).get_drop_overflow_update() is False
     with pytest.raises(ConfigError) as refused:
         DynamicLossScaleManager(0.5, 0, 2.5)
     assert len(refused.value.problems) == 3
-    with pytest.raises(ConfigError, match=r"loss_scale=0\.5 is not taken"):
-        FixedLossScaleManager(0.5)
 
 
 def test_the_schedule_imports_no_tensorflow():

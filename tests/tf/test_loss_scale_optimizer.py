@@ -487,21 +487,28 @@ def test_wrapping_and_wrapped_by_a_delegating_optimizer(mode):
 def test_sync_replicas_wraps_it():
     """The original fails to build: its apply_gradients iterates a zip twice."""
     _switch(False, False)
-    try:
+
+    def steps(wrap):
         with tf.Graph().as_default():
             model = Model()
-            inner = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), exponential())
-            optimizer = tf.train.SyncReplicasOptimizer(inner, replicas_to_aggregate=1, total_num_replicas=1)
+            optimizer = tf.train.SyncReplicasOptimizer(
+                wrap(tf.train.GradientDescentOptimizer(0.1)), replicas_to_aggregate=1, total_num_replicas=1
+            )
             step = optimizer.minimize(model.loss, model.global_step)
             hook = optimizer.make_session_run_hook(is_chief=True, num_tokens=1)
-            with tf.train.MonitoredTrainingSession(hooks=[hook]) as session:
-                for _ in range(3):
+            with tf.train.MonitoredTrainingSession(hooks=[hook], stop_grace_period_secs=1) as session:
+                for _ in range(4):
                     session.run(step, {model.x: 1.0})
-                for _ in range(100):  # the updates are made by a thread of their own
-                    if session.run(model.global_step) == 3:
-                        break
-                    time.sleep(0.05)
-                assert session.run(model.global_step) == 3
+                before = None
+                while before != session.run(model.global_step):  # a thread of its own makes the updates
+                    before = session.run(model.global_step)
+                    time.sleep(0.3)
+                return before, session.run(model.w)
+
+    try:
+        plain, wrapped = steps(lambda opt: opt), steps(lambda opt: NPULossScaleOptimizer(opt, exponential()))
+        assert wrapped[0] == plain[0] >= 1
+        np.testing.assert_array_equal(wrapped[1], plain[1])
     finally:
         _switch(True, True)
 

@@ -1,0 +1,67 @@
+"""Gradient accumulation in which an overflow of any of the gathered steps skips the whole window."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError
+
+
+class AccumulatingOptimizer(tf.train.Optimizer):
+    """Gathers the gradients of `every` steps and lets the wrapped optimizer apply their mean.
+
+    An infinity or NaN stays in the sum, so the flag is sticky within the window; the sums are assigned zero afterwards,
+    never multiplied by it (0 * NaN is NaN). The loss scale moves once a window and cannot change inside one.
+
+    Args:
+        opt: LossScaleOptimizer, or any optimizer.
+        every: int >= 1, steps a window.
+    """
+
+    def __init__(self, opt, every):
+        super().__init__(use_locking=False, name="AccumulatingOptimizer")
+        if every < 1:
+            raise ConfigError("every=%r is not taken, expected at least 1" % (every,))
+        self._opt, self._every = opt, every
+
+    def __getattr__(self, name):
+        if name == "_opt":
+            raise AttributeError(name)
+        return getattr(self._opt, name)
+
+    def compute_gradients(self, *args, **kwargs):
+        """Returns the wrapped optimizer's gradients of this step."""
+        return self._opt.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Returns the op of one step; every `every`-th applies, global_step moves then only."""
+        given = [(g, v) for g, v in grads_and_vars if g is not None]
+        with tf.init_scope():
+            count = _local("accumulated_steps", tf.zeros([], tf.int32))
+            sums = [_local(v.op.name + "/accumulated", tf.zeros(v.shape, v.dtype.base_dtype)) for _, v in given]
+        gathered = [s.assign_add(tf.convert_to_tensor(g), read_value=False) for s, (g, _) in zip(sums, given)]
+        with tf.control_dependencies(gathered):
+            now = count.read_value() + 1
+
+        def apply():
+            means = [s.read_value() * tf.cast(1.0 / self._every, s.dtype) for s in sums]
+            applied = self._opt.apply_gradients(list(zip(means, [v for _, v in given])), global_step)
+            with tf.control_dependencies([applied]):
+                return tf.group(count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums])
+
+        return tf.cond(now >= self._every, apply, lambda: tf.group(count.assign(now)), name=name).op
+
+    def get_slot(self, var, name):
+        """Returns the wrapped optimizer's slot of that name."""
+        return self._opt.get_slot(var, name)
+
+    def get_slot_names(self):
+        """Returns the names of the wrapped optimizer's slots."""
+        return self._opt.get_slot_names()
+
+    def variables(self):
+        """Returns the wrapped optimizer's variables."""
+        return self._opt.variables()
+
+
+def _local(name, value):
+    collections = [tf.GraphKeys.GLOBAL_VARIABLES]
+    return tf.Variable(value, name=name, trainable=False, collections=collections, use_resource=True)

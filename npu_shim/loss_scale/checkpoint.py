@@ -1,0 +1,112 @@
+"""Restores checkpoints of the plain optimizer and of the other loss-scale optimizers, in every direction."""
+
+import re
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale.names import canonical, is_state, match
+from npu_shim.rewriter.errors import ConfigError
+
+
+class LossScaleSaver(tf.train.Saver):
+    """A tf.train.Saver that finds `cond/beta1_power` as `beta1_power` and the reverse, `current_loss_scale` as
+    `loss_scale`, counters of 32 and of 64 bits, and lets loss-scale state start anew that the file does not have.
+
+    It saves what tf.train.Saver saves, and restores what needs none of this as it does. Use it in place of it, in a
+    Scaffold or a MonitoredTrainingSession as well. No ops are added by `restore`.
+    """  # noqa: D205 - one sentence, two lines
+
+    def restore(self, sess, save_path):
+        """Restores the variables.
+
+        Raises:
+            ConfigError: a variable has no or no single fitting tensor in the file; all are named, nothing is changed.
+        """
+        if save_path is None or not tf.train.checkpoint_exists(save_path):
+            return super().restore(sess, save_path)
+        reader = tf.train.NewCheckpointReader(save_path)
+        variables = _variables(self, sess.graph)
+        stored = _stored(reader)
+        wanted = {name: _described(variable) for name, variable in variables.items()}
+        if all(stored.get(name) == wanted[name] for name in wanted):
+            return super().restore(sess, save_path)
+        sources = _sources(wanted, stored, save_path)
+        feeds = {
+            variables[name].initializer.inputs[1]: reader.get_tensor(source).astype(wanted[name][0])
+            for name, source in sources.items()
+            if source is not None
+        }
+        sess.run([variables[name].initializer for name in sorted(sources)], feeds)
+        return None
+
+
+def init_from_checkpoint(checkpoint, variables=None):
+    """Makes the initializers read a checkpoint of any of the wrappers: tf.train.init_from_checkpoint for a model_fn.
+
+    Loss-scale state that the file does not have keeps its initializer.
+
+    Args:
+        checkpoint: a checkpoint's prefix or its folder.
+        variables: list of variables; None takes all global ones but global_step.
+
+    Raises:
+        ConfigError: a variable has no or no single fitting tensor in the file.
+    """
+    if variables is None:
+        variables = [v for v in tf.global_variables() if v is not tf.train.get_global_step()]
+    by_name = {v.op.name: v for v in variables}
+    reader = tf.train.load_checkpoint(checkpoint)
+    wanted = {name: _described(variable) for name, variable in by_name.items()}
+    sources = _sources(wanted, _stored(reader), checkpoint)
+    for name, source in sorted(sources.items()):
+        if source is None:
+            continue
+        if str(reader.get_variable_to_dtype_map()[source].name) == wanted[name][0]:
+            tf.train.init_from_checkpoint(checkpoint, {source: by_name[name]})
+        else:  # a counter of the other width, one number
+            value = reader.get_tensor(source).astype(wanted[name][0])
+            by_name[name]._initializer_op = tf.assign(by_name[name], value).op
+
+
+def warm_start_settings(checkpoint):
+    """Returns tf.estimator.WarmStartSettings for all of a checkpoint but global_step and loss-scale state.
+
+    The new run has its own loss scale, as it has its own step. Optimizer state is found under the wrapped optimizer's
+    and under the plain optimizer's names.
+    """
+    stored = [n for n, _ in tf.train.list_variables(checkpoint) if n != "global_step" and not is_state(n)]
+    renamed = {canonical(name): name for name in stored if canonical(name) != name}
+    return tf.estimator.WarmStartSettings(
+        ckpt_to_initialize_from=checkpoint,
+        vars_to_warm_start=["^%s:0$" % re.escape(canonical(name)) for name in stored],
+        var_name_to_prev_var_name=renamed,
+    )
+
+
+def _variables(saver, graph):
+    given = saver._var_list
+    if isinstance(given, dict):
+        return dict(given)
+    if given is None:
+        with graph.as_default():
+            given = tf.global_variables()
+    return {v.op.name: v for v in given}
+
+
+def _described(variable):
+    return variable.dtype.base_dtype.name, tuple(variable.shape.as_list())
+
+
+def _stored(reader):
+    shapes = reader.get_variable_to_shape_map()
+    dtypes = reader.get_variable_to_dtype_map()
+    return {name: (np.dtype(d.as_numpy_dtype).name if d != tf.string else "string", tuple(shapes[name]))
+            for name, d in dtypes.items()}
+
+
+def _sources(wanted, stored, where):
+    sources, problems = match(wanted, stored)
+    if problems:
+        raise ConfigError(*["%s: %s" % (where, problem) for problem in problems])
+    return sources

@@ -1,0 +1,58 @@
+"""Which stored tensor belongs to which variable when a checkpoint comes from another optimizer wrapper. Pure."""
+
+import re
+
+# contrib and experimental build Adam's powers in a conditional; its number depends on the graph's other ones
+IN_COND = re.compile(r"^(?P<scope>(?:.*/)?)cond(?:_\d+)?/(?P<name>beta[12]_power(?:_\d+)?)$")
+STATE = re.compile(r"^(?:.*/)?(?P<name>(?:current_)?loss_scale|good_steps|bad_steps|hysteresis_left)(?:_\d+)?$")
+COUNTERS = ("int32", "int64")
+
+
+def canonical(name):
+    """Returns the name a tensor has with the plain optimizer, and for state the name the npu bridge gives it.
+
+    >>> canonical("gan/cond_1/beta1_power"), canonical("current_loss_scale")
+    ('gan/beta1_power', 'loss_scale')
+    """
+    found = IN_COND.match(name)
+    if found:
+        return found.group("scope") + found.group("name")
+    return re.sub(r"(^|/)current_loss_scale((?:_\d+)?)$", r"\1loss_scale\2", name)
+
+
+def is_state(name):
+    """Returns whether a tensor is loss-scale state."""
+    return STATE.match(name) is not None
+
+
+def match(wanted, stored):
+    """Returns where each variable's value comes from.
+
+    Args:
+        wanted: dict of variable name to (dtype name, shape tuple).
+        stored: dict of tensor name to (dtype name, shape tuple).
+
+    Returns:
+        (dict of variable name to stored name, or to None for loss-scale state that starts anew; list of problems).
+    """
+    by_canonical = {}
+    for name in sorted(stored):
+        by_canonical.setdefault(canonical(name), []).append(name)
+    sources, problems = {}, []
+    for name in sorted(wanted):
+        candidates = [name] if name in stored else by_canonical.get(canonical(name), [])
+        if not candidates and is_state(name):
+            sources[name] = None
+        elif len(candidates) != 1:
+            what = "is not in the checkpoint" if not candidates else "could be any of %s" % ", ".join(candidates)
+            problems.append("'%s' %s" % (name, what))
+        elif not _fits(wanted[name], stored[candidates[0]]):
+            problems.append("'%s' is %s%s, '%s' is %s%s" % (name, *wanted[name], candidates[0], *stored[candidates[0]]))
+        else:
+            sources[name] = candidates[0]
+    return sources, problems
+
+
+def _fits(wanted, stored):
+    (dtype, shape), (stored_dtype, stored_shape) = wanted, stored
+    return shape == stored_shape and (dtype == stored_dtype or {dtype, stored_dtype} <= set(COUNTERS))

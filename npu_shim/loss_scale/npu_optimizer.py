@@ -1,0 +1,66 @@
+"""npu_bridge's NPUOptimizer: distribution and loss scaling in one wrapper."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.rewriter.errors import ConfigError
+
+
+class NPUOptimizer(tf.train.Optimizer):
+    """Averages gradients over the workers and scales the loss, each only when asked.
+
+    Args:
+        opt: optimizer.
+        loss_scale_manager: LossScaleManager, needed when is_loss_scale is True.
+        is_distributed: bool, average gradients over the hccl group.
+        is_loss_scale: bool.
+        is_tailing_optimization: bool; accepted, has no effect here (it reorders Ascend's last allreduce).
+        name: str; None gives "NPUOptimizer" and the wrapped optimizer's type.
+
+    Raises:
+        ConfigError: is_loss_scale without a manager.
+    """
+
+    def __init__(
+        self,
+        opt,
+        loss_scale_manager=None,
+        is_distributed=False,
+        is_loss_scale=False,
+        is_tailing_optimization=False,
+        name=None,
+    ):
+        if is_loss_scale and loss_scale_manager is None:
+            raise ConfigError("is_loss_scale=True needs a loss_scale_manager, got None")
+        super().__init__(use_locking=False, name=name or "NPUOptimizer" + type(opt).__name__)
+        self._is_tailing_optimization = is_tailing_optimization
+        if is_distributed:
+            from npu_shim.distributed import NPUDistributedOptimizer
+
+            opt = NPUDistributedOptimizer(opt)
+        self._opt = NPULossScaleOptimizer(opt, loss_scale_manager, is_distributed) if is_loss_scale else opt
+
+    def __getattr__(self, name):
+        if name == "_opt":
+            raise AttributeError(name)
+        return getattr(self._opt, name)
+
+    def compute_gradients(self, *args, **kwargs):
+        """Returns unscaled, averaged gradients, see tf.train.Optimizer."""
+        return self._opt.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Returns the op that applies them, see LossScaleOptimizer."""
+        return self._opt.apply_gradients(grads_and_vars, global_step, name or self.get_name())
+
+    def get_slot(self, var, name):
+        """Returns the wrapped optimizer's slot of that name."""
+        return self._opt.get_slot(var, name)
+
+    def get_slot_names(self):
+        """Returns the names of the wrapped optimizer's slots."""
+        return self._opt.get_slot_names()
+
+    def variables(self):
+        """Returns the wrapped optimizer's variables."""
+        return self._opt.variables()
