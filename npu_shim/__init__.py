@@ -12,7 +12,7 @@ PUBLIC = {
     "ConfigError": "npu_shim.rewriter.errors",
     "PlanError": "npu_shim.rewriter.errors",
     "VerifyError": "npu_shim.rewriter.errors",
-    "rewrite": "npu_shim.rewrite",
+    "rewrite": "npu_shim.rewriting",
     "patch": "npu_shim.session",
     "unpatch": "npu_shim.session",
     "float32_variable_storage_getter": "npu_shim.variables",

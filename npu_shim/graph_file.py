@@ -3,6 +3,7 @@
 import gzip
 import os
 import tempfile
+import zlib
 
 import tensorflow.compat.v1 as tf
 from google.protobuf import text_format
@@ -26,8 +27,9 @@ def read(path):
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:
             data = f.read()
-    except OSError as reason:
-        raise ConfigError("graph file '%s' cannot be read: %s" % (path, reason.strerror or reason)) from reason
+    except (OSError, EOFError, zlib.error) as reason:
+        why = getattr(reason, "strerror", None) or reason
+        raise ConfigError("graph file '%s' cannot be read: %s" % (path, why)) from reason
     try:
         graph, targets = _parse(kind, data)
     except (DecodeError, text_format.ParseError, UnicodeDecodeError, ValueError) as reason:

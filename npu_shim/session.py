@@ -2,7 +2,7 @@
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
 `_optimize` here ->
-options.read_values and validate -> precision.resolve -> rewrite.rewrite_graph -> back through the hook into the
+options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the hook into the
 session.
 """
 
@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from . import config_proto, precision, xla
 from . import options as option_table
 from .native import loader
-from .rewrite import rewrite_graph
+from .rewriting import rewrite_graph
 from .rewriter import report
 from .rewriter.errors import ConfigError, PlanError, VerifyError
 

@@ -23,7 +23,7 @@ def add_arguments(parser):
 def main(args):
     """Prints the report; writes what was asked for. Returns the exit status."""
     from npu_shim import graph_file, precision, xla
-    from npu_shim.rewrite import checked, rewrite_graph
+    from npu_shim.rewriting import checked, rewrite_graph
     from npu_shim.rewriter import report
 
     names = ("precision_mode", "precision_mode_v2", "modify_mixlist", "graph_run_mode", "profile")

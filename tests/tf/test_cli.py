@@ -1,0 +1,177 @@
+"""The command npu-shim, as a user types it: in subprocesses where exit status and streams count."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim import cli, graph_file
+
+
+def run(*argv, **env):
+    """Runs `python -m npu_shim ARGV`; returns (exit status, stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_shim", *map(str, argv)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **env}, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A graph file: x -> MatMul -> Relu -> Exp -> loss."""
+    with tf.Graph().as_default() as made:
+        x = tf.placeholder(tf.float32, [None, 4], "x")
+        w = tf.get_variable("w", [4, 4], use_resource=True)
+        tf.reduce_sum(tf.exp(tf.nn.relu(tf.matmul(x, w))), name="loss")
+    path = tmp_path_factory.mktemp("graph") / "graph.pb"
+    path.write_bytes(made.as_graph_def().SerializeToString())
+    return path
+
+
+def main(capsys, *argv):
+    """Runs the command in this process; returns (exit status, stdout, stderr)."""
+    status = cli.main([str(word) for word in argv])
+    streams = capsys.readouterr()
+    return status, streams.out, streams.err
+
+
+MIX = ("--precision-mode", "allow_mix_precision")
+
+
+def test_plan_prints_a_report(graph, capsys):
+    status, out, _ = main(capsys, "plan", graph, "--fetches", "loss", *MIX)
+    assert status == 0
+    assert "white-listed" in out
+    assert "allow_mix_precision: 2 of" in out.splitlines()[0]
+
+
+def test_plan_json_has_the_documented_form(graph, capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--json", path)[0] == 0
+    plan = json.loads(path.read_text())
+    assert set(plan) == {"summary", "decisions", "casts", "unmatched", "warnings"}
+    assert set(plan["summary"]) == {"nodes", "slots", "lowered", "casts_to_low", "casts_to_float32", "seconds"}
+    relu = next(d for d in plan["decisions"] if d["node"] == "Relu")
+    assert relu == {
+        "node": "Relu", "op": "Relu", "attr": "T", "index": None, "was": "float32", "becomes": "float16",
+        "reason": "follows its low-precision producer", "because": "MatMul.T",
+    }  # fmt: skip
+    assert {"tensor": "x", "to": "float16", "consumers": ["MatMul:0"]} in plan["casts"]
+
+
+@pytest.mark.parametrize("suffix", [".pb", ".pb.gz", ".pbtxt", ".pbtxt.gz"])
+def test_plan_writes_a_graph_that_reads_again(graph, capsys, tmp_path, suffix):
+    path = tmp_path / ("out" + suffix)
+    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--write", path)[0] == 0
+    ops = [node.op for node in graph_file.read(str(path))[0].node]
+    assert ops.count("Cast") == 3
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_meta_files_bring_their_train_op(capsys, tmp_path):
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", [4, 4], use_resource=True)
+        tf.train.GradientDescentOptimizer(1.0).minimize(tf.reduce_sum(tf.matmul(w, w)))
+        tf.train.export_meta_graph(str(tmp_path / "graph.meta"))
+    status, out, _ = main(capsys, "plan", tmp_path / "graph.meta", *MIX)
+    assert (status, "MatMul 3" in out) == (0, True)
+
+
+WRONG = {
+    "misspelt mode": (["GRAPH", "--fetches", "loss", "--precision-mode", "allow_mix"], "precision_mode.*allow_mix_precision"),
+    "missing graph": (["/nowhere/graph.pb", "--fetches", "loss"], "/nowhere/graph.pb.*No such file"),
+    "not a graph": (["JUNK", "--fetches", "loss"], "is not a graph"),
+    "other suffix": (["/nowhere/graph.onnx", "--fetches", "loss"], r"ends in \.pb"),
+    "unknown fetch": (["GRAPH", "--fetches", "los"], "fetch 'los' is not in the graph.*did you mean 'loss'"),
+    "unknown feed": (["GRAPH", "--fetches", "loss", "--feeds", "y"], "feed 'y' is not in the graph"),
+    "no fetch": (["GRAPH"], "--fetches is needed"),
+    "missing mixlist": (["GRAPH", "--fetches", "loss", *MIX, "--modify-mixlist", "/nowhere/m.json"], "m.json.*cannot be read"),
+    "mixlist without mixed mode": (["GRAPH", "--fetches", "loss", "--modify-mixlist", "m.json"], "modify_mixlist"),
+    "unknown profile": (["GRAPH", "--fetches", "loss", "--profile", "ascend"], "profile: 'ascend' is none of ascend910, gpu"),
+    "unknown device": (["GRAPH", "--fetches", "loss", "--device", "TPU"], "'TPU', expected CPU or GPU"),
+    "cannot be written": (["GRAPH", "--fetches", "loss", *MIX, "--write", "/nowhere/out.pb"], "/nowhere/out.pb.*cannot be written"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_bad_input_is_one_line_and_exit_status_2(graph, capsys, tmp_path, case):
+    argv, message = WRONG[case]
+    junk = tmp_path / "junk.pb"
+    junk.write_bytes(b"\xff\x00not a graph at all")
+    argv = [{"GRAPH": graph, "JUNK": junk}.get(word, word) for word in argv]
+    status, out, err = main(capsys, "plan", *argv)
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("npu_shim: ")
+    assert re.search(message, err)
+
+
+def test_two_hash_seeds_give_the_same_bytes(graph, tmp_path):
+    made = []
+    for seed in ("1", "2"):
+        out, plan = tmp_path / (seed + ".pb"), tmp_path / (seed + ".json")
+        argv = ("plan", graph, "--fetches", "loss", *MIX, "--write", out, "--json", plan)
+        assert run(*argv, PYTHONHASHSEED=seed)[0] == 0
+        values = json.loads(plan.read_text())
+        del values["summary"]["seconds"]
+        made.append((out.read_bytes(), values))
+    assert made[0] == made[1]
+
+
+SCRIPT = """
+import os, sys
+import tensorflow as tf
+import tensorflow.keras.layers
+from tensorflow.keras import backend
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.framework import ops
+from tensorflow import estimator
+assert __name__ == '__main__' and __file__ == sys.argv[0]
+assert sys.path[0] == os.path.dirname(os.path.abspath(__file__))
+assert not tf.executing_eagerly() and tf.Session and tf.placeholder and tf.layers.dense and tf.estimator.RunConfig
+print(sys.argv[1:], tf.Session().run(tf.constant(3)))
+if 'fail' in sys.argv: raise ValueError('the script failed')
+sys.exit(7)
+"""
+
+
+def test_run_is_the_script_and_nothing_but_the_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    status, out, _ = run("run", script, "--flag", "a b")
+    assert (status, out) == (7, "['--flag', 'a b'] 3\n")
+    status, _, err = run("run", script, "fail")
+    trace = err[err.index("Traceback") :].splitlines()
+    assert status == 1
+    assert trace[1].strip().startswith('File "%s", line ' % script)
+    assert trace[-1] == "ValueError: the script failed"
+
+
+def test_run_reads_the_script_before_tensorflow(tmp_path):
+    status, _, err = run("run", tmp_path / "missing.py")
+    assert status == 2
+    assert "missing.py' cannot be read: No such file" in err
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    status, _, err = run("run", tmp_path / "broken.py")
+    assert status == 1
+    assert "SyntaxError" in err.splitlines()[-1]
+
+
+def test_doctor_trains_a_step(capsys):
+    status, out, _ = main(capsys, "doctor")
+    assert status == 0
+    assert "self-test     passed" in out
+
+
+def test_a_compressed_file_that_is_cut_off(graph, capsys, tmp_path):
+    cut = tmp_path / "cut.pb.gz"
+    cut.write_bytes(gzip.compress(graph.read_bytes())[:-20])
+    status, _, err = main(capsys, "plan", cut, "--fetches", "loss")
+    assert status == 2
+    assert "cut.pb.gz" in err
