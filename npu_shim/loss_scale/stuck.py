@@ -1,5 +1,7 @@
 """What is said when the scale can fall no further and steps are still skipped, and when it starts too high."""
 
+import sys
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import FLOAT16_OVERFLOW, skipped_until
@@ -34,7 +36,7 @@ def report(answer, after, stuck_steps, scale, sizes, names):
         said += ["gradients that are not finite:", worst, HINT]
         if answer == "raise":
             return tf.group(tf.Assert(tf.constant(False), said, summarize=20))
-        return tf.print(*said, output_stream=tf.logging.warning, summarize=20)
+        return tf.print(*said, output_stream=sys.stderr, summarize=20)
 
     return [tf.cond(due, speak, tf.no_op, name="report_stuck")]
 
