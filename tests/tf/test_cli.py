@@ -83,19 +83,20 @@ def test_meta_files_bring_their_train_op(capsys, tmp_path):
     assert (status, "MatMul 3" in out) == (0, True)
 
 
+FETCH = ["GRAPH", "--fetches", "loss"]
 WRONG = {
-    "misspelt mode": (["GRAPH", "--fetches", "loss", "--precision-mode", "allow_mix"], "precision_mode.*allow_mix_precision"),
+    "misspelt mode": ([*FETCH, "--precision-mode", "allow_mix"], "precision_mode.*allow_mix_precision"),
     "missing graph": (["/nowhere/graph.pb", "--fetches", "loss"], "/nowhere/graph.pb.*No such file"),
     "not a graph": (["JUNK", "--fetches", "loss"], "is not a graph"),
     "other suffix": (["/nowhere/graph.onnx", "--fetches", "loss"], r"ends in \.pb"),
     "unknown fetch": (["GRAPH", "--fetches", "los"], "fetch 'los' is not in the graph.*did you mean 'loss'"),
-    "unknown feed": (["GRAPH", "--fetches", "loss", "--feeds", "y"], "feed 'y' is not in the graph"),
+    "unknown feed": ([*FETCH, "--feeds", "y"], "feed 'y' is not in the graph"),
     "no fetch": (["GRAPH"], "--fetches is needed"),
-    "missing mixlist": (["GRAPH", "--fetches", "loss", *MIX, "--modify-mixlist", "/nowhere/m.json"], "m.json.*cannot be read"),
-    "mixlist without mixed mode": (["GRAPH", "--fetches", "loss", "--modify-mixlist", "m.json"], "modify_mixlist"),
-    "unknown profile": (["GRAPH", "--fetches", "loss", "--profile", "ascend"], "profile: 'ascend' is none of ascend910, gpu"),
-    "unknown device": (["GRAPH", "--fetches", "loss", "--device", "TPU"], "'TPU', expected CPU or GPU"),
-    "cannot be written": (["GRAPH", "--fetches", "loss", *MIX, "--write", "/nowhere/out.pb"], "/nowhere/out.pb.*cannot be written"),
+    "missing mixlist": ([*FETCH, *MIX, "--modify-mixlist", "/nowhere/m.json"], "m.json.*cannot be read"),
+    "mixlist without mixed mode": ([*FETCH, "--modify-mixlist", "m.json"], "modify_mixlist"),
+    "unknown profile": ([*FETCH, "--profile", "ascend"], "profile: 'ascend' is none of ascend910, gpu"),
+    "unknown device": ([*FETCH, "--device", "TPU"], "'TPU', expected CPU or GPU"),
+    "cannot be written": ([*FETCH, *MIX, "--write", "/nowhere/out.pb"], "/nowhere/out.pb.*cannot be written"),
 }
 
 
