@@ -110,12 +110,14 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         """Returns (value, count of finite values that became infinite) of the first attempt that succeeds."""
         source = tf.data.Dataset.from_tensors((filename, hint))
 
-        def attempt(stored):
+        def attempt(stored, restore=_read_as):
             number = stored.as_datatype_enum
             wanted = source.filter(lambda _, known: tf.logical_or(tf.equal(known, UNKNOWN), tf.equal(known, number)))
-            return _ignoring_errors(wanted.map(lambda name, _: _read_as(name, read, stored)))
+            return _ignoring_errors(wanted.map(lambda name, _: restore(name, read, stored)))
 
         attempts = [attempt(stored) for stored in self._candidates(read)]
+        if read.slice_spec and tf.float16 in self._candidates(read):
+            attempts.append(attempt(tf.float16, _part_of_whole))
         if self._options["init_missing_loss_scale"] and selection.LOSS_SCALE.search(read.name):
             initial = {v.op.name: v for v in tf.global_variables()}[read.name].initial_value
             attempts.append(tf.data.Dataset.from_tensors((initial, tf.zeros([], tf.int64))))
@@ -268,6 +270,14 @@ def _bulk(filename, reads):
 def _read_as(filename, read, stored):
     (value,) = _bulk(filename, [read._replace(dtype=stored)]).values()
     return _convert(value, read.dtype)
+
+
+def _part_of_whole(filename, read, stored):
+    """Reads a part of a variable by way of the whole: TensorFlow finds no float16 part that is not stored as one."""
+    (whole,) = _bulk(filename, [read._replace(dtype=stored, slice_spec="")]).values()
+    extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
+    begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
+    return _convert(tf.slice(whole, begin, size), read.dtype)
 
 
 def _convert(value, dtype):

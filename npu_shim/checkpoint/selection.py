@@ -13,7 +13,7 @@ STATE = (
     ("global step", r"(^|/)global_step$"),
     ("loss-scale state", r"(^|/)(loss_scale|current_loss_scale|good_steps|bad_steps)(_\d+)?(/|$)"),
     ("beta power", r"(^|/)beta_?[12]_power(_\d+)?(/|$)"),
-    ("exponential moving average", r"/ExponentialMovingAverage(_\d+)?(/|$)|(^|/)ema(/|_|$)"),
+    ("exponential moving average", r"/ExponentialMovingAverage(_\d+)?(/|$)|(^|/)ema(/|$)"),
     ("batch-norm statistics", r"(^|/)(moving|running|pop)_(mean|var|variance|stddev)(_\d+)?(/|$)"),
     ("batch-norm statistics", r"(^|/)renorm_(mean|stddev)(_weight)?(_\d+)?(/|$)"),
     ("float32 master copy", r"(^|/)FP32-master-copy/"),

@@ -141,6 +141,29 @@ def test_partitioned_variables_restore_into_any_layout(prefix, resource, parts):
         assert np.array_equal(session.run(tf.convert_to_tensor(w)), value.astype(np.float16))
 
 
+@pytest.mark.parametrize("wanted", [tf.float16, tf.float32], ids=lambda d: d.name)
+def test_a_whole_float16_tensor_restores_into_parts(prefix, resource, wanted):
+    value = np.arange(24, dtype=np.float16).reshape(12, 2) / 7
+    path = write(prefix, {"w": value})
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", [12, 2], wanted, resource, partitioner=tf.fixed_size_partitioner(3))
+        with pytest.raises(tf.errors.InvalidArgumentError):  # TensorFlow: "Dtype half not supported"
+            tf.train.Saver().restore(session, path)
+        saver().restore(session, path)
+        assert np.array_equal(session.run(tf.convert_to_tensor(w)), value.astype(NUMPY[wanted]))
+
+
+def test_parts_of_float16_restore_as_they_were_saved(prefix, resource):
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", [12, 2], tf.float16, resource, partitioner=tf.fixed_size_partitioner(3))
+        session.run([part.initializer for part in w])
+        own = saver()
+        path = own.save(session, prefix)
+        session.run([tf.assign(part, tf.ones_like(part)) for part in w])
+        own.restore(session, path)
+        assert not session.run(tf.convert_to_tensor(w)).any()
+
+
 def test_sharded_savers_of_two_devices(prefix):
     path = write(prefix, {"a": VALUES, "b": VALUES[::-1].copy()})
     config = tf.ConfigProto(device_count={"CPU": 2})

@@ -1,0 +1,260 @@
+"""Checkpoint files: reading one tensor at a time, and writing so that a prefix is complete or absent.
+
+Sources: TensorFlow 1.15.5 and 2.15.1 (SaveV2, MergeV2Checkpoints; a prefix exists when its `.index` does).
+"""
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import socket
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.checkpoint import index
+from npu_shim.checkpoint.plan import TensorInfo
+from npu_shim.rewriter.errors import ConfigError
+
+GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, larger ones have one of their own
+
+
+def find(path):
+    """Returns the prefix of the checkpoint that `path` names: a prefix, or a folder whose latest one is taken.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = str(path)
+    if os.path.isdir(path):
+        latest = tf.train.latest_checkpoint(path)
+        if latest is None:
+            raise ConfigError("the folder '%s' has no checkpoint" % path)
+        return latest
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if prefix != path and tf.train.checkpoint_exists(prefix):
+        raise ConfigError("'%s' is one file of a checkpoint; give its prefix (did you mean '%s'?)" % (path, prefix))
+    if tf.train.checkpoint_exists(path):
+        return path
+    raise ConfigError("there is no checkpoint '%s'" % path)
+
+
+class Reader:
+    """The tensors of one checkpoint, V1 or V2, sharded or not; partitioned variables are read as one tensor.
+
+    Attributes:
+        prefix: str.
+        slices: dict of name to the parts of a partitioned tensor, see `index.slices`.
+    """
+
+    def __init__(self, prefix):
+        self.prefix = prefix
+        self.slices = index.slices(prefix)
+        self._reader = tf.train.NewCheckpointReader(prefix)
+
+    def tensors(self):
+        """Returns dict of name to TensorInfo."""
+        shapes = self._reader.get_variable_to_shape_map()
+        dtypes = self._reader.get_variable_to_dtype_map()
+        return {name: TensorInfo(dtypes[name].name, tuple(shape)) for name, shape in shapes.items()}
+
+    def read(self, name, dtype):
+        """Returns the tensor as a numpy array; bfloat16 as its bits, uint16; strings as an object array of bytes."""
+        if dtype == "float16" and name in self.slices:
+            return self._joined(name)
+        value = self._reader.get_tensor(name)
+        # A scalar string arrives as bytes, of which a numpy array of bytes would lose trailing zeros.
+        value = np.array(value, object if isinstance(value, bytes) else None, copy=False)
+        return value.view(np.uint16) if dtype == "bfloat16" else value
+
+    def _joined(self, name):
+        """Joins the parts of a float16 tensor, which TensorFlow cannot: it reads each only as it is stored."""
+        whole = np.empty(self._reader.get_variable_to_shape_map()[name], np.float16)
+        with tf.Graph().as_default(), _session() as session:
+            for bounds in self.slices[name]:
+                (part,) = session.run(tf.raw_ops.RestoreV2(
+                    prefix=self.prefix, tensor_names=[name], shape_and_slices=[_spec(whole.shape, bounds)],
+                    dtypes=[tf.float16]))
+                whole[_region(bounds)] = part
+        return whole
+
+
+def checksum(array):
+    """Returns the SHA-256 of an array's bytes, in hexadecimal; of strings with their lengths."""
+    digest = hashlib.sha256()
+    if array.dtype == object:
+        for text in array.reshape(-1):
+            digest.update(b"%d:" % len(text) + bytes(text))
+    else:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+class Writer:
+    """Writes a V2 checkpoint into a folder of its own beside the target, which `publish` then moves into place.
+
+    Holds at most GROUP bytes of small tensors, or one large one.
+    """
+
+    def __init__(self, prefix):
+        self.target = prefix
+        self.folder = _working_folder(prefix, os.getpid())
+        self.prefix = os.path.join(self.folder, os.path.basename(prefix))
+        self._group, self._bytes, self._shards = [], 0, []
+        os.makedirs(os.path.join(self.folder, "parts"))
+
+    def add(self, name, array, dtype, slices=()):
+        """Adds one tensor.
+
+        Args:
+            name: str.
+            array: as `Reader.read` returns it.
+            dtype: str.
+            slices: the parts to store it in, see `index.slices`; none stores it whole.
+        """
+        if self._group and self._bytes + array.nbytes > GROUP:
+            self._flush()
+        for bounds in slices:
+            self._group.append((name, array[_region(bounds)], dtype, _spec(array.shape, bounds)))
+        if not slices:
+            self._group.append((name, array, dtype, ""))
+        self._bytes += array.nbytes
+
+    def finish(self):
+        """Joins the parts to one checkpoint at `self.prefix`, still in the working folder, and syncs it to disk."""
+        self._flush()
+        with tf.Graph().as_default(), _session() as session:
+            session.run(tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=self._shards, destination_prefix=self.prefix, delete_old_dirs=True))
+        for path in _files(self.prefix):
+            sync(path)
+
+    def publish(self, manifest):
+        """Moves everything to the target, the index last; from then on the target exists.
+
+        Args:
+            manifest: str, what `<target>.manifest.json` will hold.
+        """
+        index, written = self.target + ".index", os.path.join(self.folder, "manifest")
+        with open(written, "w") as file:
+            file.write(manifest)
+        sync(written)
+        if os.path.exists(index):  # from here to the end an overwritten target is absent, never mixed
+            os.remove(index)
+            sync(os.path.dirname(index) or ".")
+        for old in _files(self.target):
+            os.remove(old)
+        for path in sorted(glob.glob(glob.escape(self.prefix) + ".data-*")):
+            os.rename(path, self.target + path[len(self.prefix):])
+        os.rename(written, self.target + ".manifest.json")
+        sync(os.path.dirname(index) or ".")
+        os.rename(self.prefix + ".index", index)
+        sync(os.path.dirname(index) or ".")
+
+    def close(self):
+        """Removes the working folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _flush(self):
+        if not self._group:
+            return
+        shard = os.path.join(self.folder, "parts", "part-%05d" % len(self._shards))
+        with tf.Graph().as_default(), _session() as session:
+            names, specs, tensors, feeds = [], [], [], {}
+            for name, array, dtype, spec in self._group:
+                fed = tf.placeholder(tf.uint16 if dtype == "bfloat16" else dtype, array.shape)
+                feeds[fed] = array
+                names.append(name)
+                specs.append(spec)
+                tensors.append(tf.bitcast(fed, tf.bfloat16) if dtype == "bfloat16" else fed)
+            session.run(tf.raw_ops.SaveV2(
+                prefix=shard, tensor_names=names, shape_and_slices=specs, tensors=tensors), feeds)
+        self._shards.append(shard)
+        self._group, self._bytes = [], 0
+
+
+def remove_leftovers(prefix):
+    """Removes what processes of this machine that were killed have left beside `prefix`."""
+    for path in glob.glob(_working_folder(glob.escape(prefix), "*")):
+        pid = path.rpartition("-")[2]
+        if pid.isdigit() and not _runs(int(pid)):
+            if os.path.isdir(path):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                os.remove(path)
+
+
+def update_state(prefix, mode):
+    """Names `prefix` in the `checkpoint` file beside it, atomically and with relative paths.
+
+    Args:
+        prefix: str.
+        mode: "append" keeps the checkpoints that are listed, "replace" lists this one only; both make it the latest.
+    """
+    folder, name = os.path.split(os.path.abspath(prefix))
+    old = tf.train.get_checkpoint_state(folder)
+    state = tf.train.generate_checkpoint_state_proto(folder, name)
+    if old is not None and mode == "append":
+        stamps = dict(zip(old.all_model_checkpoint_paths, old.all_model_checkpoint_timestamps))
+        paths = {os.path.relpath(path, folder): stamps.get(path) for path in old.all_model_checkpoint_paths}
+        paths.pop(name, None)
+        state.all_model_checkpoint_paths[:] = [*paths, name]
+        if stamps:
+            written = os.path.getmtime(prefix + ".index")
+            state.all_model_checkpoint_timestamps[:] = [*paths.values(), written]
+        state.last_preserved_timestamp = old.last_preserved_timestamp
+    listing = os.path.join(folder, "checkpoint")
+    remove_leftovers(listing)
+    temporary = _working_folder(listing, os.getpid())
+    try:
+        with open(temporary, "w") as file:
+            file.write(str(state))
+        sync(temporary)
+        os.rename(temporary, listing)
+    except OSError:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+        raise
+    sync(folder)
+
+
+def sync(path):
+    """Waits until the file or the folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _spec(shape, bounds):
+    """Returns how TensorFlow writes a part: 'SIZE SIZE START,LENGTH:START,LENGTH'."""
+    return " ".join(map(str, shape)) + " " + ":".join("%d,%d" % pair for pair in zip(*bounds))
+
+
+def _region(bounds):
+    return tuple(slice(start, start + size) for start, size in zip(*bounds))
+
+
+def _working_folder(prefix, pid):
+    folder, name = os.path.split(prefix)
+    return os.path.join(folder, ".%s.migrating-%s-%s" % (name, socket.gethostname(), pid))
+
+
+def _files(prefix):
+    return sorted(p for ending in (".data-*", ".index") for p in glob.glob(glob.escape(prefix) + ending))
+
+
+def _runs(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's
+    return True
+
+
+def _session():
+    return tf.Session(config=tf.ConfigProto(device_count={"GPU": 0}))

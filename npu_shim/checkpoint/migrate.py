@@ -1,0 +1,256 @@
+"""Migrates one checkpoint: plan, cast one tensor at a time, write, read again, then let it appear.
+
+Source: what migration scripts of the field do and lack; the file formats are those of TensorFlow 1.15.5 and 2.15.1.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+
+import numpy as np
+
+import npu_shim
+from npu_shim.checkpoint import files, ranges
+from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, plan
+from npu_shim.rewriter.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Migration:
+    """What was decided and what the casts lost.
+
+    Attributes:
+        source: str, a prefix.
+        plan: MigrationPlan.
+        ranges: dict of a source name to the RangeReport of its cast; only casts to a narrower dtype are in it.
+        checksums: dict of a new name to the SHA-256 of its bytes in the result.
+    """
+
+    source: str
+    plan: MigrationPlan
+    ranges: dict
+    checksums: dict
+
+    def total(self):
+        """Returns the RangeReport of all casts."""
+        return sum(self.ranges.values(), ranges.RangeReport())
+
+
+def migrate_checkpoint(
+    source, target, to, on_overflow="error", overwrite=False, update_state="no", verify=True, progress=False, **options
+):
+    """Writes the checkpoint `source` again at `target`, with its model tensors as `to`.
+
+    The target is complete and verified, or it is absent; the source and its folder's `checkpoint` file are not touched.
+    Partitioned tensors of V2 checkpoints keep their parts: TensorFlow reads float16 parts only as they are stored.
+    No `.meta` file is written: a graph has the dtypes it was built with.
+
+    Args:
+        source: str, a prefix or a folder. V1, V2, sharded, partitioned and object-based checkpoints are read.
+        target: str, a prefix; not the source's.
+        to: "float16", "bfloat16" or "float32".
+        on_overflow: for finite values beyond the new dtype: "error" writes nothing, "inf", or "clamp" to its largest.
+        overwrite: bool, replace a target that exists.
+        update_state: "no", "append" or "replace", see `files.update_state`.
+        verify: bool, read everything again before the target appears.
+        progress: bool, a progress bar on standard error when that is a terminal and tqdm is installed.
+        **options: the other fields of `plan.Options`.
+
+    Returns:
+        Migration.
+
+    Raises:
+        ConfigError: options or files that cannot be taken, or overflow under "error".
+        OSError, tf.errors.OpError: the files cannot be read or written.
+    """
+    source = files.find(source)
+    _check(source, target, on_overflow, overwrite, update_state)
+    reader = files.Reader(source)
+    migration_plan = plan(reader.tensors(), Options(to=to, **options))
+    files.remove_leftovers(target)
+    os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
+    writer = files.Writer(target)
+    try:
+        migration = scan(source, migration_plan, on_overflow, writer, progress)
+        if on_overflow == "error" and migration.total().overflow:
+            raise ConfigError(*overflow_problems(migration))
+        writer.finish()
+        if verify:
+            _verify(writer.prefix, migration)
+        writer.publish(manifest(migration, on_overflow))
+    finally:
+        writer.close()
+    if update_state != "no":
+        files.update_state(target, update_state)
+    return migration
+
+
+def scan(source, migration_plan, on_overflow="inf", writer=None, progress=False):
+    """Casts every tensor of a plan, one at a time, and accounts for what is lost.
+
+    Args:
+        source: str, a prefix.
+        migration_plan: MigrationPlan for it.
+        on_overflow: as in `migrate_checkpoint`.
+        writer: files.Writer, or None to write nothing.
+        progress: as in `migrate_checkpoint`.
+
+    Returns:
+        Migration; without a writer it has no checksums.
+    """
+    reader = files.Reader(source)
+    lost, checksums = {}, {}
+    kept = migration_plan.kept()
+    for action in _with_bar(kept, progress):
+        array, report = _result(reader, action, migration_plan, on_overflow == "clamp")
+        if report is not None:
+            lost[action.name] = report
+        if writer is not None:
+            checksums[action.new_name] = files.checksum(array)
+            writer.add(action.new_name, array, action.new_dtype, reader.slices.get(action.name, ()))
+    return Migration(source, migration_plan, lost, checksums)
+
+
+def overflow_problems(migration):
+    """Returns a sentence for each tensor with finite values beyond the new dtype."""
+    to = migration.plan.options.to
+    return [
+        "'%s' has %d of %d values beyond %s, the largest %g (see --on-overflow, --exclude)"
+        % (name, report.overflow, report.count, to, report.largest)
+        for name, report in sorted(migration.ranges.items())
+        if report.overflow
+    ]
+
+
+def manifest(migration, on_overflow):
+    """Returns the text of `<target>.manifest.json`: the same for the same source, options and version."""
+    tensors = [
+        dict(dataclasses.asdict(action), sha256=migration.checksums[action.new_name])
+        for action in migration.plan.kept()
+    ]
+    content = {
+        "npu_shim": npu_shim.__version__,
+        "source": os.path.basename(migration.source),
+        "options": dict(dataclasses.asdict(migration.plan.options), on_overflow=on_overflow),
+        "tensors": tensors,
+        "dropped": [a.name for a in migration.plan.actions if a.kind == "drop"],
+        "ranges": {name: dataclasses.asdict(report) for name, report in sorted(migration.ranges.items())},
+    }
+    return json.dumps(content, indent=1, sort_keys=True) + "\n"
+
+
+def differences(first, second):
+    """Yields (name, sentence) for each tensor in which two checkpoints differ, sorted by name; values are compared."""
+    readers = [files.Reader(files.find(prefix)) for prefix in (first, second)]
+    maps = [reader.tensors() for reader in readers]
+    for name in sorted(set(maps[0]) | set(maps[1])):
+        if name not in maps[0] or name not in maps[1]:
+            yield name, "only in %s" % (first if name in maps[0] else second)
+            continue
+        infos = [m[name] for m in maps]
+        if infos[0] != infos[1]:
+            yield name, "%s %s and %s %s" % (infos[0].dtype, infos[0].shape, infos[1].dtype, infos[1].shape)
+        if infos[0].shape == infos[1].shape:
+            arrays = [_comparable(r.read(name, i.dtype), i.dtype) for r, i in zip(readers, infos)]
+            told = _value_difference(*arrays)
+            if told:
+                yield name, told
+
+
+def _check(source, target, on_overflow, overwrite, update_state):
+    problems = []
+    if os.path.abspath(source) == os.path.abspath(target):
+        problems.append("the target '%s' is the source; a checkpoint is never migrated in place" % target)
+    elif os.path.exists(target + ".index") and not overwrite:
+        problems.append("the target '%s' exists (see --overwrite)" % target)
+    if os.path.isdir(target) or not os.path.basename(target):
+        problems.append("the target '%s' is a folder; give the prefix of the new checkpoint" % target)
+    for name, value, accepted in (
+        ("on_overflow", on_overflow, ("error", "inf", "clamp")),
+        ("update_state", update_state, ("no", "append", "replace")),
+    ):
+        if value not in accepted:
+            problems.append("%s: '%s' is none of %s" % (name, value, ", ".join(accepted)))
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _result(reader, action, migration_plan, clamp):
+    """Returns (array of the result, RangeReport or None)."""
+    if action.kind == "create":
+        return np.asarray(action.value, np.dtype(action.new_dtype)), None
+    array = reader.read(action.name, action.dtype)
+    if action.name == OBJECT_GRAPH:
+        return _renamed_object_graph(array, migration_plan), None
+    if action.kind == "keep":
+        return array, None
+    if action.new_dtype not in ranges.HOLD:
+        return array.astype(np.dtype(action.new_dtype)), None
+    array, report = ranges.cast(array, action.dtype, action.new_dtype, clamp)
+    return array, None if action.new_dtype == "float32" else report
+
+
+def _renamed_object_graph(array, migration_plan):
+    """Returns the object graph whose keys follow the plan's renames; keys of dropped tensors are left out."""
+    names = {a.name: a.new_name for a in migration_plan.kept() if a.kind != "create"}
+    if all(old == new for old, new in names.items()) and len(names) == len(migration_plan.actions):
+        return array
+    try:
+        from tensorflow.core.protobuf import trackable_object_graph_pb2 as object_graph_pb2
+    except ImportError:  # TensorFlow 1.15
+        from tensorflow.core.protobuf import checkpointable_object_graph_pb2 as object_graph_pb2
+    proto = getattr(object_graph_pb2, "TrackableObjectGraph", None) or object_graph_pb2.CheckpointableObjectGraph
+    graph = proto.FromString(bytes(array[()]))
+    for node in graph.nodes:
+        attributes = [a for a in node.attributes if a.checkpoint_key in names]
+        for attribute in attributes:
+            attribute.checkpoint_key = names[attribute.checkpoint_key]
+        kept = [type(a).FromString(a.SerializeToString()) for a in attributes]
+        del node.attributes[:]
+        node.attributes.extend(kept)
+    return np.array(graph.SerializeToString(deterministic=True), object)
+
+
+def _verify(prefix, migration):
+    """Reads the written checkpoint again and compares names, dtypes, shapes and checksums."""
+    reader = files.Reader(prefix)
+    found = reader.tensors()
+    expected = {a.new_name: a for a in migration.plan.kept()}
+    wrong = sorted(set(found) ^ set(expected))
+    for name in sorted(set(found) & set(expected)):
+        action = expected[name]
+        same = (found[name].dtype, found[name].shape) == (action.new_dtype, tuple(action.shape))
+        if not same or files.checksum(reader.read(name, action.new_dtype)) != migration.checksums[name]:
+            wrong.append(name)
+    if wrong:
+        raise OSError("npu_shim: the written checkpoint does not read back as it was written: %s" % ", ".join(wrong))
+
+
+def _comparable(array, dtype):
+    if dtype in ("float16", "bfloat16"):
+        return ranges.cast(array, dtype, "float32")[0]
+    return array
+
+
+def _value_difference(first, second):
+    if first.dtype == object or second.dtype == object:
+        return "" if np.array_equal(first, second) else "other strings"
+    both_nan = (first != first) & (second != second)  # integers have no isnan
+    unequal = (first != second) & ~both_nan
+    if not unequal.any():
+        return ""
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap = np.abs(first[unequal].astype(np.float64) - second[unequal].astype(np.float64))
+    return "%d of %d values differ, by at most %g" % (np.count_nonzero(unequal), unequal.size, gap.max())
+
+
+def _with_bar(actions, wanted):
+    if not (wanted and sys.stderr.isatty()):
+        return actions
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return actions
+    return tqdm(actions, unit="tensor")
+

@@ -1,0 +1,310 @@
+"""What a migration will do with each tensor, decided from names, dtypes and shapes alone.
+
+Worked line: tensors + Options -> plan -> MigrationPlan, one Action for each tensor that is read or created.
+"""
+
+import dataclasses
+import re
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from npu_shim.checkpoint import selection
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+MASTER_COPY = "FP32-master-copy/"  # OpenSeq2Seq's prefix
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+BETA_POWER = re.compile(r"^((?:.*?/)??)(?:cond(?:_\d+)?/)?(beta[12]_power(?:_\d+)?)$")
+SCALE = re.compile(r"^((?:.*/)?)(?:current_)?loss_scale$")
+COUNTER = re.compile(r"^(?:.*/)?(good_steps|bad_steps)$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The names that one kind of optimizer writes.
+
+    Attributes:
+        beta_prefix: str, the scope of Adam's beta powers; the number in it depends on the graph.
+        scale: str, the name of the loss scale, "" when it has none.
+        counters: dict of the loss-scale counters' names to their dtypes.
+    """
+
+    beta_prefix: str
+    scale: str
+    counters: Mapping[str, str]
+
+
+PROFILES = {
+    "plain": Profile("", "", {}),
+    "npu": Profile("", "loss_scale", {"good_steps": "int32", "bad_steps": "int32"}),
+    "contrib": Profile("cond/", "loss_scale", {"good_steps": "int32", "bad_steps": "int32"}),
+    "experimental": Profile("cond_1/", "current_loss_scale", {"good_steps": "int64"}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorInfo:
+    """A tensor in a checkpoint. dtype: str, TensorFlow's name. shape: tuple of int."""
+
+    dtype: str
+    shape: Tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the user asks for.
+
+    Attributes:
+        to: "float16", "bfloat16" or "float32".
+        include: regular expressions; a tensor that one finds is cast whatever its kind.
+        exclude: regular expressions; a tensor that one finds keeps its dtype, also when it is included.
+        drop: regular expressions; a tensor that one finds is left out.
+        drop_optimizer: bool, leave out slots and beta powers.
+        names: dict of exact old to new names.
+        rename: tuple of (regular expression, replacement), applied in order to names that `names` lacks.
+        strip_prefix: str, removed from the names that start with it.
+        add_prefix: str, put before every name but the global step's.
+        profile: None or one of PROFILES, whose names the result has.
+        beta_prefix: None, or the scope of the beta powers in place of the profile's.
+        init_loss_scale: None, or the float32 loss scale to create when the source has none.
+        master_copies: "take" puts OpenSeq2Seq's float32 master copies in place of their variables, "create" adds them,
+            "keep" treats them as other tensors, "auto" is "take" when widening and "keep" when narrowing.
+    """
+
+    to: str
+    include: Tuple[str, ...] = ()
+    exclude: Tuple[str, ...] = ()
+    drop: Tuple[str, ...] = ()
+    drop_optimizer: bool = False
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rename: Tuple[Tuple[str, str], ...] = ()
+    strip_prefix: str = ""
+    add_prefix: str = ""
+    profile: Optional[str] = None
+    beta_prefix: Optional[str] = None
+    init_loss_scale: Optional[float] = None
+    master_copies: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """What becomes of one tensor.
+
+    Attributes:
+        kind: "cast", "keep", "drop" or "create".
+        name: str, in the source; for "create" in the result.
+        new_name: str, in the result.
+        dtype: str, in the source.
+        new_dtype: str, in the result.
+        shape: tuple of int.
+        reason: str.
+        value: the scalar of a "create", else None.
+    """
+
+    kind: str
+    name: str
+    new_name: str
+    dtype: str
+    new_dtype: str
+    shape: Tuple[int, ...]
+    reason: str
+    value: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MigrationPlan:
+    """One Action for each tensor, sorted by the name in the result. options: what it was made from."""
+
+    options: Options
+    actions: Tuple[Action, ...]
+
+    def kept(self):
+        """Returns the actions whose tensor is in the result."""
+        return tuple(a for a in self.actions if a.kind != "drop")
+
+
+def plan(tensors: Dict[str, TensorInfo], options: Options) -> MigrationPlan:
+    """Decides what becomes of each of `tensors` (name -> TensorInfo).
+
+    Raises:
+        ConfigError: with every problem: options out of range, rules that match nothing, two tensors with one new name.
+    """
+    problems = _check(options) or _unmatched(tensors, options)
+    if problems:
+        raise ConfigError(*problems)
+    actions = [_action(name, tensors, options) for name in sorted(tensors)]
+    if _master_copies(options) == "take":
+        actions = _take_masters(actions)
+    if _master_copies(options) == "create":
+        actions += [_copy_of(a) for a in actions if a.kind == "cast"]
+    actions += _missing_state(actions, options)
+    problems = _collisions(actions)
+    if problems:
+        raise ConfigError(*problems)
+    return MigrationPlan(options, tuple(sorted(actions, key=lambda a: (a.new_name, a.name))))
+
+
+def _check(options):
+    problems = []
+    choices = (
+        ("to", options.to, selection.FLOATS),
+        ("profile", options.profile, (None, *PROFILES)),
+        ("master_copies", options.master_copies, ("auto", "take", "keep", "create")),
+    )
+    for option, value, accepted in choices:
+        if value not in accepted:
+            names = [a for a in accepted if a]
+            problems.append("%s: '%s' is none of %s%s" % (option, value, ", ".join(names), nearest(value, names)))
+    for pattern in (*options.include, *options.exclude, *options.drop, *(old for old, _ in options.rename)):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            problems.append("'%s' is no regular expression: %s" % (pattern, error))
+    if options.init_loss_scale is not None and not 1 <= options.init_loss_scale <= 2.0**127:
+        problems.append("init_loss_scale: %r is outside of 1 to 2**127" % options.init_loss_scale)
+    return problems
+
+
+def _unmatched(tensors, options):
+    patterns = [("include", p) for p in options.include] + [("exclude", p) for p in options.exclude]
+    patterns += [("drop", p) for p in options.drop] + [("rename", old) for old, _ in options.rename]
+    problems = [
+        "%s: '%s' matches no tensor" % (option, pattern)
+        for option, pattern in patterns
+        if not any(re.search(pattern, name) for name in tensors)
+    ]
+    unknown = sorted(set(options.names) - set(tensors))
+    problems += ["names: there is no tensor '%s'%s" % (name, nearest(name, tensors)) for name in unknown]
+    if options.strip_prefix and not any(name.startswith(options.strip_prefix) for name in tensors):
+        problems.append("strip_prefix: no tensor starts with '%s'" % options.strip_prefix)
+    return problems
+
+
+def _action(name, tensors, options):
+    info = tensors[name]
+    dropped = _reason_to_drop(name, tensors, options)
+    if dropped:
+        return Action("drop", name, name, info.dtype, info.dtype, info.shape, dropped)
+    new_name = _new_name(name, options)
+    counter = _profile(options) and _profile(options).counters.get(COUNTER.sub(r"\1", name))
+    if counter and counter != info.dtype:
+        return Action("cast", name, new_name, info.dtype, counter, info.shape, "as %s counts" % options.profile)
+    reason = _reason_to_keep(name, tensors, options)
+    if reason:
+        return Action("keep", name, new_name, info.dtype, info.dtype, info.shape, reason)
+    included = _first_match(options.include, name)
+    reason = "included by '%s'" % included if included else "model tensor"
+    return Action("cast", name, new_name, info.dtype, options.to, info.shape, reason)
+
+
+def _reason_to_drop(name, tensors, options):
+    pattern = _first_match(options.drop, name)
+    if pattern:
+        return "dropped by '%s'" % pattern
+    if options.drop_optimizer and selection.is_optimizer_state(name, tensors):
+        return selection.state_kind(name, tensors)
+    profile = _profile(options)
+    if profile and (
+        (SCALE.match(name) and not profile.scale)
+        or (COUNTER.match(name) and COUNTER.sub(r"\1", name) not in profile.counters)
+    ):
+        return "%s has no such state" % options.profile
+    return None
+
+
+def _reason_to_keep(name, tensors, options):
+    kept = selection.reason_to_keep(name, tensors, options.to)
+    castable = tensors[name].dtype in selection.FLOATS and tensors[name].dtype != options.to
+    excluded = castable and _first_match(options.exclude, name)
+    if excluded:
+        return "excluded by '%s'" % excluded
+    return None if castable and _first_match(options.include, name) else kept
+
+
+def _new_name(name, options):
+    if name in options.names:
+        return options.names[name]
+    if name == OBJECT_GRAPH:
+        return name
+    new = name
+    profile = _profile(options)
+    if profile:
+        prefix = profile.beta_prefix if options.beta_prefix is None else options.beta_prefix
+        new = BETA_POWER.sub(lambda match: match.group(1) + prefix + match.group(2), new)
+        new = SCALE.sub(lambda match: match.group(1) + profile.scale, new)
+    for pattern, replacement in options.rename:
+        new = re.sub(pattern, replacement, new)
+    if options.strip_prefix and new.startswith(options.strip_prefix):
+        new = new[len(options.strip_prefix):]
+    return new if new == "global_step" else options.add_prefix + new
+
+
+def _profile(options):
+    return PROFILES[options.profile] if options.profile else None
+
+
+def _first_match(patterns, name):
+    return next((p for p in patterns if re.search(p, name)), None)
+
+
+def _master_copies(options):
+    if options.master_copies == "auto":
+        return "take" if options.to == "float32" else "keep"
+    return options.master_copies
+
+
+def _take_masters(actions):
+    """Lets each float32 master copy take the name of its variable, which is dropped."""
+    by_name = {a.name: a for a in actions}
+    taken = {a.name[len(MASTER_COPY):]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
+    result = []
+    for action in actions:
+        if action.name in taken:
+            result.append(dataclasses.replace(action, kind="drop", new_name=action.name, new_dtype=action.dtype,
+                                              reason="its float32 master copy takes its place"))
+        elif action in taken.values():
+            variable = action.name[len(MASTER_COPY):]
+            new_name = by_name[variable].new_name if variable in by_name else variable
+            result.append(dataclasses.replace(action, new_name=new_name,
+                                              reason="float32 master copy of '%s'" % variable))
+        else:
+            result.append(action)
+    return result
+
+
+def _copy_of(action):
+    return dataclasses.replace(action, kind="keep", new_name=MASTER_COPY + action.new_name, new_dtype=action.dtype,
+                               reason="float32 master copy of '%s'" % action.name)
+
+
+def _missing_state(actions, options):
+    """Returns the loss-scale state to create: the scale on request, the counters of a profile wherever a scale is."""
+    if options.profile is None and options.init_loss_scale is None:
+        return []
+    profile = _profile(options) or PROFILES["npu"]
+    present = {a.new_name for a in actions if a.kind != "drop"}
+    scale = options.add_prefix + profile.scale
+    created = []
+    if options.init_loss_scale is not None and profile.scale and scale not in present:
+        created.append(_created(scale, "float32", float(options.init_loss_scale)))
+    if created or scale in present:
+        counters = {options.add_prefix + name: dtype for name, dtype in profile.counters.items()}
+        created += [_created(name, dtype, 0) for name, dtype in sorted(counters.items()) if name not in present]
+    return created
+
+
+def _created(name, dtype, value):
+    return Action("create", name, name, dtype, dtype, (), "the source has none", value)
+
+
+def _collisions(actions):
+    owners: Dict[str, Any] = {}
+    for action in actions:
+        if action.kind != "drop":
+            owners.setdefault(action.new_name, []).append(action.name)
+    problems = [
+        "the new name '%s' belongs to %s" % (new, " and ".join("'%s'" % n for n in names))
+        for new, names in sorted(owners.items())
+        if len(names) > 1
+    ]
+    if not owners:
+        problems.append("no tensor is left")
+    return problems + (["an empty name is left for %s" % owners[""]] if "" in owners else [])
