@@ -111,3 +111,17 @@ def replaced_restore_v2(wrap):
         yield
     finally:
         io_ops.restore_v2 = original
+
+
+def client_session():
+    """Returns the module in which `Session` lives, which TensorFlow's public API does not show."""
+    from tensorflow.python.client import session
+
+    return session
+
+
+def session_run_hook():
+    """Returns the module in which `SessionRunHook` lives."""
+    from tensorflow.python.training import session_run_hook
+
+    return session_run_hook

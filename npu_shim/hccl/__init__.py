@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The face of the vendor's package `hccl`: ranks, groups and gradient splits; see npu_shim.ranks."""

@@ -1,0 +1,3 @@
+"""npu_bridge.estimator.npu.npu_callbacks, see npu_shim.keras."""
+
+from npu_shim.keras import NPUBroadcastGlobalVariablesCallback

@@ -1,0 +1,11 @@
+"""npu_bridge.estimator.npu.npu_hook, see npu_shim.hooks and npu_shim.iterations."""
+
+from npu_shim.hooks import (
+    NPUBroadcastGlobalVariablesHook,
+    NPUCheckpointSaverHook,
+    NPUOutputTensorHook,
+    NPUShutDownHook,
+    TellMeStepOrLossHook,
+    broadcast_global_variables,
+)
+from npu_shim.iterations import SetIterationsVarHook

@@ -1,0 +1,3 @@
+"""npu_bridge.estimator.npu.npu_loss_scale_optimizer, see npu_shim.loss_scale."""
+
+from npu_shim.loss_scale import NPULossScaleOptimizer

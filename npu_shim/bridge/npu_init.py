@@ -1,0 +1,81 @@
+"""`from npu_bridge.npu_init import *`: every name the vendor's exports, and what its import does.
+
+Sessions go through NpuOptimizer from now on (`npu_shim.unpatch()` takes that back). Variables made from now on are
+resource variables, which compute the same and can be compiled. Under TensorFlow 2 the exported `tf` is TensorFlow 1's
+API and its behaviour is turned on: graphs, no eager execution.
+"""
+
+import os
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+from hccl.manage.api import (
+    create_group,
+    destroy_group,
+    get_group_rank_from_world_rank,
+    get_local_rank_id,
+    get_local_rank_size,
+    get_rank_id,
+    get_rank_size,
+    get_world_rank_from_group_rank,
+)
+from hccl.split.api import set_split_strategy_by_idx, set_split_strategy_by_size
+from npu_bridge.estimator import npu_ops
+from npu_bridge.estimator.npu import npu_scope, util
+from npu_bridge.estimator.npu.npu_callbacks import NPUBroadcastGlobalVariablesCallback
+from npu_bridge.estimator.npu.npu_config import (
+    DumpConfig,
+    DynamicInputConfig,
+    MemoryConfig,
+    NPURunConfig,
+    ProfilingConfig,
+)
+from npu_bridge.estimator.npu.npu_estimator import NPUEstimator, NPUEstimatorSpec
+from npu_bridge.estimator.npu.npu_hook import (
+    NPUBroadcastGlobalVariablesHook,
+    NPUCheckpointSaverHook,
+    NPUOutputTensorHook,
+    SetIterationsVarHook,
+    TellMeStepOrLossHook,
+)
+from npu_bridge.estimator.npu.npu_loss_scale_manager import (
+    ExponentialUpdateLossScaleManager,
+    FixedLossScaleManager,
+)
+from npu_bridge.estimator.npu.npu_loss_scale_optimizer import NPULossScaleOptimizer
+from npu_bridge.estimator.npu.npu_optimizer import (
+    KerasDistributeOptimizer,
+    NPUDistributedOptimizer,
+    NPUOptimizer,
+    npu_allreduce,
+    npu_distributed_optimizer_wrapper,
+)
+from npu_bridge.estimator.npu_unary_ops import npu_unary_ops
+from npu_bridge.hccl import hccl_ops
+from npu_shim import session as _session
+from npu_shim.config_proto import npu_config_proto, npu_graph_options, npu_optimizer_options, npu_run_config_init
+from npu_shim.distributed import npu_tf_optimizer
+from npu_shim.hooks import NpuEmptyHook, npu_hooks_append
+from npu_shim.keras import npu_callbacks_append, npu_keras_optimizer
+from npu_shim.resources import (
+    close_session,
+    get_npu_local_rank_id,
+    get_npu_local_rank_size,
+    get_npu_rank_id,
+    get_npu_rank_size,
+    init_resource,
+    npu_clear_session,
+    set_keras_session_npu_config,
+    shutdown_resource,
+)
+from npu_shim.rewriter import tf_internals as _tf_internals
+
+session = _tf_internals.client_session()
+session_run_hook = _tf_internals.session_run_hook()
+
+_session.patch()
+if tf.executing_eagerly():
+    tf.disable_v2_behavior()
+tf.enable_resource_variables()

@@ -1,0 +1,1 @@
+"""hccl.manage: ranks and groups."""

@@ -1,0 +1,155 @@
+"""Keras under the vendor's names: averaged gradients, callbacks, models as NPUEstimators.
+
+Source: Ascend adapter of 2023-12 (r1.15), npu_optimizer, npu_callbacks, keras_to_npu. Keras here is `tf.keras` of
+TensorFlow 1's API; where TensorFlow comes without it (2.16 and later, unless tf_keras is installed) the module still
+imports and its names say so when they are used.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import ranks
+from npu_shim.distributed import average, broadcast
+
+try:
+    _OPTIMIZER = tf.keras.optimizers.Optimizer
+    _CALLBACK = tf.keras.callbacks.Callback
+except (ImportError, AttributeError):
+    _OPTIMIZER = _CALLBACK = object
+
+
+class KerasDistributeOptimizer(_OPTIMIZER):
+    """Averages gradients over the ranks before the wrapped Keras optimizer applies them; alone it only delegates.
+
+    Hyperparameters (`lr`, ...), weights and iterations are the wrapped optimizer's, so callbacks find and set them.
+
+    Args:
+        optimizer: Keras optimizer.
+        name: str.
+        kwargs: what tf.keras.optimizers.Optimizer takes beside the name, such as clipnorm.
+    """
+
+    def __init__(self, optimizer, name="NpuKerasOptimizer", **kwargs):
+        _require_keras("KerasDistributeOptimizer")
+        super().__init__(name, **kwargs)
+        self.__dict__["_optimizer"] = npu_distributed_optimizer_wrapper(optimizer)
+
+    def __getattribute__(self, name):
+        if name in _DELEGATED:
+            return getattr(super().__getattribute__("_optimizer"), name)
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name):
+        if name == "_optimizer":
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def __setattr__(self, name, value):
+        inner = self.__dict__.get("_optimizer")
+        if inner is not None and (name in _DELEGATED or name in getattr(inner, "_hyper", ()) or name == "lr"):
+            setattr(inner, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def get_config(self):
+        """Returns the wrapped optimizer with the name, for `from_config`."""
+        return {"name": self._name, "optimizer": self._optimizer}
+
+
+# what the wrapped optimizer answers though the base class has an answer of its own
+_DELEGATED = frozenset(
+    [
+        "apply_gradients",
+        "get_gradients",
+        "get_updates",
+        "get_weights",
+        "iterations",
+        "minimize",
+        "set_weights",
+        "variables",
+        "weights",
+        "_compute_gradients",
+        "_create_all_weights",
+        "_create_hypers",
+        "_create_slots",
+        "_distributed_apply",
+        "_restore_slot_variable",
+        "_create_or_restore_slot_variable",
+    ]
+)
+
+
+def npu_keras_optimizer(opt):
+    """Returns the Keras optimizer inside a KerasDistributeOptimizer."""
+    return KerasDistributeOptimizer(opt)
+
+
+def npu_distributed_optimizer_wrapper(optimizer):
+    """Returns the same optimizer, which averages its gradients over the ranks from now on; alone it is unchanged.
+
+    Args:
+        optimizer: tf.train.Optimizer, Keras optimizer, or the name of a Keras optimizer.
+    """
+    if isinstance(optimizer, str):
+        _require_keras("npu_distributed_optimizer_wrapper(%r)" % optimizer)
+        optimizer = tf.keras.optimizers.get(optimizer)
+    if ranks.world_size() > 1:
+        _average_in_place(optimizer)
+    return optimizer
+
+
+def _average_in_place(optimizer):
+    for name in ("compute_gradients", "_compute_gradients", "get_gradients"):
+        original = getattr(optimizer, name, None)
+        if original is not None:
+            setattr(optimizer, name, _averaging(original))
+
+
+def _averaging(original):
+    def compute(*args, **kwargs):
+        with tf.name_scope("Npu_Distributed_optimizer_Allreduce"):
+            return [_averaged(each) for each in original(*args, **kwargs)]
+
+    return compute
+
+
+def _averaged(gradient):
+    if isinstance(gradient, tuple) and not isinstance(gradient, tf.IndexedSlices):
+        return (_averaged(gradient[0]), gradient[1])
+    return None if gradient is None else average(gradient)
+
+
+class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
+    """Gives all ranks the root rank's variables before the first batch; alone it does nothing.
+
+    Args:
+        root_rank: int, the rank whose values are sent.
+    """
+
+    def __init__(self, root_rank):
+        _require_keras("NPUBroadcastGlobalVariablesCallback")
+        super().__init__()
+        self.root_rank = root_rank
+        self.broadcast_done = False
+
+    def on_batch_begin(self, batch, logs=None):
+        """Sends them once."""
+        if not self.broadcast_done and ranks.get_ranksize() > 1:
+            variables = self.model.weights
+            sent = broadcast(variables, self.root_rank)
+            tf.keras.backend.get_session().run([tf.assign(v, new) for v, new in zip(variables, sent)])
+        self.broadcast_done = True
+
+
+def npu_callbacks_append(callbacks_list=()):
+    """Returns the list with an NPUBroadcastGlobalVariablesCallback at its end; what is no list becomes a new one."""
+    callbacks = callbacks_list if isinstance(callbacks_list, list) else []
+    callbacks.append(NPUBroadcastGlobalVariablesCallback(0))
+    return callbacks
+
+
+def _require_keras(name):
+    if _OPTIMIZER is object:
+        raise ImportError(
+            "npu_shim: %s needs tf.keras, which TensorFlow %s has only with tf_keras (pip install tf_keras)"
+            % (name, tf.__version__)
+        )

@@ -1,0 +1,181 @@
+"""Ranks and groups of the processes that train together, as the job's environment tells them.
+
+`RANK_SIZE` (or `CM_WORKER_SIZE`) is the number of processes, `RANK_ID` this one's number from 0, `DEVICE_ID` (or
+`ASCEND_DEVICE_ID`) its number on its machine. Without them there is one process, rank 0 of 1. Standard library only.
+Source: HCCL's Python interface of CANN 5 to 8 (`hccl.manage.api`, `hccl.split.api`); Ascend adapter of 2023-12.
+"""
+
+import os
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+WORLD = "hccl_world_group"
+_groups = {}  # name -> tuple of world ranks
+_splits = {}  # group -> how its gradients are split into allreduce calls, kept for whoever asks
+
+
+def world_size():
+    """Returns the number of processes, 1 or more.
+
+    Raises:
+        ConfigError: the environment gives no positive number.
+    """
+    return max(1, _number(("RANK_SIZE", "CM_WORKER_SIZE"), 1))
+
+
+def world_rank():
+    """Returns this process's rank, 0 up to `world_size()` - 1.
+
+    Raises:
+        ConfigError: the environment gives no such number.
+    """
+    rank, size = _number(("RANK_ID", "CM_RANK_ID"), 0), world_size()
+    if not 0 <= rank < size:
+        raise ConfigError("RANK_ID=%d in the environment is not below RANK_SIZE=%d" % (rank, size))
+    return rank
+
+
+def get_ranksize():
+    """Returns the number of processes, 1 or more.
+
+    Raises:
+        ValueError: RANK_SIZE and CM_WORKER_SIZE are both set.
+    """
+    if os.environ.get("RANK_SIZE") and os.environ.get("CM_WORKER_SIZE"):
+        raise ConfigError("RANK_SIZE and CM_WORKER_SIZE are both set in the environment, expected one of them")
+    return world_size()
+
+
+def create_group(group, rank_num, rank_ids):
+    """Names a group of processes.
+
+    Args:
+        group: str, another name than "hccl_world_group".
+        rank_num: int, how many.
+        rank_ids: list of their ranks in the world, each once.
+
+    Raises:
+        ConfigError: the name is taken, or the ranks are not `rank_num` different ranks of this job.
+    """
+    if not isinstance(group, str) or group == WORLD or group in _groups:
+        raise ConfigError("create_group: the group name %r is taken or no str" % (group,))
+    ranks = tuple(rank_ids)
+    if len(set(ranks)) != len(ranks) or len(ranks) != rank_num or not set(ranks) <= set(range(world_size())):
+        raise ConfigError(
+            "create_group: %r must be %r different ranks below RANK_SIZE=%d" % (rank_ids, rank_num, world_size())
+        )
+    _groups[group] = ranks
+
+
+def destroy_group(group):
+    """Forgets a group that `create_group` made.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    members(group)
+    if group == WORLD:
+        raise ConfigError("destroy_group: %s cannot be destroyed" % WORLD)
+    del _groups[group]
+    _splits.pop(group, None)
+
+
+def members(group=WORLD):
+    """Returns the world ranks of a group, in the order of their ranks within it: tuple of int.
+
+    Raises:
+        ConfigError: there is no group of this name.
+    """
+    if group == WORLD:
+        return tuple(range(world_size()))
+    if group not in _groups:
+        raise ConfigError("there is no group %r%s" % (group, nearest(group, [WORLD, *_groups])))
+    return _groups[group]
+
+
+def get_rank_size(group=WORLD):
+    """Returns the number of processes in a group."""
+    return len(members(group))
+
+
+def get_rank_id(group=WORLD):
+    """Returns this process's rank within a group.
+
+    Raises:
+        ConfigError: it is not in the group.
+    """
+    return get_group_rank_from_world_rank(world_rank(), group)
+
+
+def get_local_rank_size(group=WORLD):
+    """Returns how many processes of a group run on this machine (environment LOCAL_RANK_SIZE; else all of them)."""
+    return min(_number(("LOCAL_RANK_SIZE",), get_rank_size(group)), get_rank_size(group))
+
+
+def get_local_rank_id(group=WORLD):
+    """Returns this process's rank among those of the group on its machine."""
+    rank = get_rank_id(group)
+    if group != WORLD:
+        return rank % get_local_rank_size(group)
+    return _number(("DEVICE_ID", "ASCEND_DEVICE_ID"), rank % get_local_rank_size())
+
+
+def get_world_rank_from_group_rank(group, group_rank_id):
+    """Returns the world rank of a group's process.
+
+    Raises:
+        ConfigError: the group has no such rank.
+    """
+    ranks = members(group)
+    if not 0 <= group_rank_id < len(ranks):
+        raise ConfigError("group %s has ranks below %d, got %r" % (group, len(ranks), group_rank_id))
+    return ranks[group_rank_id]
+
+
+def get_group_rank_from_world_rank(world_rank_id, group):
+    """Returns the rank within a group of a process of the world.
+
+    Raises:
+        ConfigError: it is not in the group.
+    """
+    ranks = members(group)
+    if world_rank_id not in ranks:
+        raise ConfigError("rank %r is not in group %s, which has %s" % (world_rank_id, group, list(ranks)))
+    return ranks.index(world_rank_id)
+
+
+def set_split_strategy_by_idx(idxList, group=WORLD):
+    """Takes the gradient numbers after which a new allreduce begins; TensorFlow groups its collectives itself.
+
+    Raises:
+        ConfigError: the numbers do not rise.
+    """
+    numbers = list(idxList)
+    if not numbers or any(b <= a for a, b in zip(numbers, numbers[1:])):
+        raise ConfigError("set_split_strategy_by_idx: expected rising gradient numbers, got %r" % (idxList,))
+    members(group)
+    _splits[group] = ("idx", tuple(numbers))
+
+
+def set_split_strategy_by_size(dataSizeList, group=WORLD):
+    """Takes the share of the gradients' bytes, in percent, of each allreduce; TensorFlow groups them itself.
+
+    Raises:
+        ConfigError: the shares do not add up to 100.
+    """
+    shares = list(dataSizeList)
+    if not shares or min(shares) < 0 or abs(sum(shares) - 100) > 1e-6:
+        raise ConfigError("set_split_strategy_by_size: shares must add up to 100, got %r" % (dataSizeList,))
+    members(group)
+    _splits[group] = ("size", tuple(shares))
+
+
+def _number(names, default):
+    for name in names:
+        text = os.environ.get(name)
+        if text:
+            try:
+                return int(text)
+            except ValueError:
+                raise ConfigError("%s=%r in the environment is no whole number" % (name, text)) from None
+    return default

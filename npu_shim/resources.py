@@ -1,0 +1,77 @@
+"""Opening and closing the device, which off the NPU means sessions and nothing else.
+
+Source: Ascend adapter of 2023-12 (r1.15), npu_init, npu_ops and npu_plugin.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import config_proto, ranks
+
+
+def initialize_system(name=None):
+    """Returns an op that does nothing: there is no device to open."""
+    return tf.no_op(name=name or "initialize_system")
+
+
+def shutdown_system(name=None):
+    """Returns an op that does nothing: there is no device to close."""
+    return tf.no_op(name=name or "shutdown_system")
+
+
+def init_resource(config=None):
+    """Returns (session, op): a new session of the default graph with a prepared config, and what closes the device.
+
+    Args:
+        config: tf.ConfigProto, prepared in place as `npu_config_proto` does; None takes a new one.
+    """
+    opened, shutdown = initialize_system(), shutdown_system()
+    session = tf.Session(config=config_proto.npu_config_proto(config))
+    session.run(opened)
+    return session, shutdown
+
+
+def shutdown_resource(sess, npu_shutdown):
+    """Runs the op that `init_resource` returned."""
+    sess.run(npu_shutdown)
+
+
+def close_session(sess):
+    """Closes a session."""
+    sess.close()
+
+
+def set_keras_session_npu_config(config=None):
+    """Returns a new session with a prepared config, which Keras uses from now on.
+
+    Args:
+        config: tf.ConfigProto, prepared in place; None takes a new one.
+    """
+    session = tf.Session(config=config_proto.npu_config_proto(config))
+    tf.keras.backend.set_session(session)
+    return session
+
+
+def npu_clear_session(config=None):
+    """Clears Keras's state and gives it a new session with a prepared config."""
+    tf.keras.backend.clear_session()
+    set_keras_session_npu_config(config)
+
+
+def get_npu_rank_id():
+    """Returns this process's rank, 0 for the only one."""
+    return ranks.get_rank_id()
+
+
+def get_npu_local_rank_id():
+    """Returns this process's rank on its machine."""
+    return ranks.get_local_rank_id()
+
+
+def get_npu_rank_size():
+    """Returns the number of processes, 1 for the only one."""
+    return ranks.get_rank_size()
+
+
+def get_npu_local_rank_size():
+    """Returns the number of processes on this machine."""
+    return ranks.get_local_rank_size()

@@ -1,0 +1,139 @@
+"""Scopes that mark ops: the attribute is set on every op made inside, and what it means is decided where it is read.
+
+`_keep_dtype` is read by the precision planner. The others have no meaning off the NPU and do nothing else.
+Source: Ascend adapter of 2023-12 (r1.15) and 2026-07 (CANN 9.0), npu_scope.
+"""
+
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.run_config import NpuExecutePlacement
+
+
+@contextlib.contextmanager
+def attributes(**values):
+    """Scope in which every new op of the default graph gets these attributes (bool, int or str by name)."""
+    with tf.get_default_graph()._attr_scope({name: _attr_value(value) for name, value in values.items()}):
+        yield
+
+
+def _attr_value(value):
+    if isinstance(value, bool):
+        return tf.AttrValue(b=value)
+    if isinstance(value, int):
+        return tf.AttrValue(i=value)
+    return tf.AttrValue(s=tf.compat.as_bytes(value))
+
+
+def keep_dtype_scope():
+    """Scope whose ops keep their dtype in the modes that lower by list; gradient ops only if they are made inside."""
+    return attributes(_keep_dtype=1)
+
+
+def without_npu_compile_scope():
+    """Scope whose ops stay on the host on the NPU; here TensorFlow places them as ever."""
+    return attributes(_without_npu_compile=True)
+
+
+def npu_variable_scope(placement=NpuExecutePlacement.ALL):
+    """Scope whose variables belong to an engine of the NPU.
+
+    Raises:
+        ConfigError: `placement` is no NpuExecutePlacement.
+    """
+    if not isinstance(placement, NpuExecutePlacement):
+        raise ConfigError("npu_variable_scope: placement must be a NpuExecutePlacement, got %r" % (placement,))
+    return attributes(_variable_placement=placement.value)
+
+
+def npu_stage_scope(stage):
+    """Scope whose ops form pipeline stage number `stage`."""
+    return attributes(_stage_level=int(stage))
+
+
+def npu_mem_type_scope():
+    """Scope whose outputs lie in the NPU's peer-to-peer memory."""
+    return attributes(_output_memory_type=1)
+
+
+def npu_weight_prefetch_scope(buffer_pool_id=0, buffer_pool_size=536870912):
+    """Scope whose weights are prefetched into a buffer pool of `buffer_pool_size` bytes."""
+    return attributes(_buffer_pool_id=buffer_pool_id, _buffer_pool_size=buffer_pool_size)
+
+
+def op_specified_engine_scope(engine_name, kernel_lib_name):
+    """Scope whose ops run on a named engine with a named kernel library."""
+    return attributes(_specified_engine_name=engine_name, _specified_kernel_lib_name=kernel_lib_name)
+
+
+def npu_qos_label_scope(label):
+    """Scope whose traffic bears a quality-of-service label, an int."""
+    return attributes(_qos_service_label=label)
+
+
+def subgraph_multi_dims_scope(index):
+    """Scope of the subgraph number `index` with several sets of input shapes."""
+    return attributes(_subgraph_multi_dims_index=index)
+
+
+def npu_optimizer_scope():
+    """Scope of the training optimizer's ops."""
+    return attributes(_optimizer=True)
+
+
+def disable_autofuse():
+    """Scope whose ops the NPU's compiler does not fuse."""
+    return attributes(_disable_autofuse_scope=True)
+
+
+def limit_core_num_scope(op_aicore_num="0", op_vectorore_num="0"):
+    """Scope whose ops use so many cores of the NPU at most; the second name is spelled as the vendor spells it.
+
+    Raises:
+        ConfigError: a number that is no str with a whole number above 0.
+    """
+    for name, value in (("op_aicore_num", op_aicore_num), ("op_vectorore_num", op_vectorore_num)):
+        if not isinstance(value, str) or not value.isdigit() or int(value) <= 0:
+            raise ConfigError("limit_core_num_scope: %s must be a str with a number above 0, got %r" % (name, value))
+    return attributes(_op_aicore_num=op_aicore_num, _op_vectorcore_num=op_vectorore_num)
+
+
+@contextlib.contextmanager
+def npu_recompute_scope():
+    """Name scope "NpuRecompute": its activations are computed again in the backward pass on the NPU, kept here."""
+    with tf.name_scope("NpuRecompute"):
+        yield
+
+
+@contextlib.contextmanager
+def npu_graph_slice_scope(slice_num=None):
+    """Name scope "SliceNum-N-NpuGraphSlicingN": cut into N parts along the batch on the NPU, whole here.
+
+    Raises:
+        ConfigError: slice_num is neither None nor an int above 0.
+    """
+    if slice_num is not None and (not isinstance(slice_num, int) or slice_num <= 0):
+        raise ConfigError("npu_graph_slice_scope: slice_num must be an int above 0, got %r" % (slice_num,))
+    with tf.name_scope("SliceNum-%s-NpuGraphSlicing%s" % (slice_num, slice_num)):
+        yield
+
+
+def keep_tensors_dtypes(graph, input_tensors):
+    """Marks the ops that make some tensors of a finished graph, so that they keep their dtype.
+
+    Args:
+        graph: tf.Graph.
+        input_tensors: list or tuple of tensor names, such as "dense/MatMul:0".
+
+    Raises:
+        ConfigError: another type of argument.
+        KeyError: the graph has no tensor of that name.
+    """
+    if not isinstance(graph, tf.Graph):
+        raise ConfigError("keep_tensors_dtypes: graph must be a tf.Graph, got %s" % type(graph))
+    if not isinstance(input_tensors, (list, tuple)):
+        raise ConfigError("keep_tensors_dtypes: expected a list or tuple of tensor names, got %s" % type(input_tensors))
+    for name in input_tensors:
+        graph.get_tensor_by_name(name).op._set_attr("_keep_dtype", tf.AttrValue(i=1))
