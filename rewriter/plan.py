@@ -2,14 +2,14 @@
 
 The rule of the mixed modes, in topological order, so that a decision depends only on what is upstream:
 
-    white -> low.   black -> as written.   gray and data-moving: low when an input comes from a low slot and no
-    *computed* input is float32.
-    Constants, variable reads, feeds and other sources are neutral: they decide nothing and are cast to what their
-    consumers have.
+    white -> low.   black -> as written.
+    gray and data-moving -> low when an input comes from a low slot and no *computed* input is float32.
+    Sources (constants and what is computed from constants only, variable reads, feeds) are neutral: they decide
+    nothing, and are cast to what their consumers have.
 
     e.g.  read -> MatMul -> BiasAdd(read) -> Exp -> Mul(const) -> MatMul
-    gets  f32     f16       f16              f32    f32           f16      with casts behind both reads, before Exp
-    and before the last MatMul
+    gets  f32     f16       f16              f32    f32           f16
+    with casts behind both reads, before Exp and before the last MatMul
 """
 
 import enum
@@ -149,8 +149,10 @@ def plan(
     """
     state = _State(view, table, policy, kernels)
     for position in topological_order(view.nodes):
-        if view.nodes[position].dtypes:
-            _decide(state, position, view.nodes[position])
+        node = view.nodes[position]
+        state.constant[position] = _is_constant(state, node)
+        if node.dtypes:
+            _decide(state, position, node)
     edits = find_edits(view, state.first, state.becomes, policy.low, state.narrowed)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
 
@@ -169,6 +171,7 @@ class _State:
         self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
         self.because: List[int] = [-1] * count
         self.meaning: List[int] = [COMPUTED] * count
+        self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.fed = frozenset(port.node for port in view.fed)
         self.narrowed: Dict[int, int] = {}  # node -> the slot whose inputs are rounded to the low dtype
         self.node_rules: Dict[Tuple[str, Layout], _Rule] = {}
@@ -198,7 +201,7 @@ def _decide(state: _State, position: int, node: Node) -> None:
         wanted = _with_kernel(state, node, wanted)
     else:
         wanted = [_Wanted(dtype, pinned, -1) for dtype in node.dtypes]
-    neutral_source = pinned in (Reason.SOURCE, Reason.FED)
+    neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
     for k, (dtype, reason, because) in enumerate(wanted):
         if node.dtypes[k] not in FLOATS:
             continue
@@ -207,10 +210,20 @@ def _decide(state: _State, position: int, node: Node) -> None:
         state.because[first + k] = because
         if dtype in LOW:
             state.meaning[first + k] = LOWERED
-        elif neutral_source or (_moves(rule) and _all_neutral(state, node, rule.governed[k])):
+        elif neutral or (_moves(rule) and _all_neutral(state, node, rule.governed[k])):
             state.meaning[first + k] = NEUTRAL
         if reason is Reason.NARROWED:
             state.narrowed[position] = k
+
+
+def _is_constant(state: _State, node: Node) -> bool:
+    """Whether a node's value is known before the graph runs; Grappler folds such expressions where it gets to them."""
+    if node.op == "Const":
+        return True
+    entry = state.table.entries.get(node.op)
+    if entry is None or entry.role not in ("computes", "moves", "cast") or node.controls or not node.inputs:
+        return False
+    return all(state.constant[port.node] and port not in state.view.fed for port in node.inputs)
 
 
 def _rule(state: _State, node: Node) -> _Rule:

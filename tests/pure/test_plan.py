@@ -36,6 +36,8 @@ CHANGES = {
     "x:Placeholder a:MatMul(x,x) e:Exp(x) n:IdentityN(a,e) f:Exp(n:0) g:Exp(n:1)": "a:h n.T0:h | n>f(f) x>h(a,a)",
     # statistics stay float32: U is kept by the table
     "x:Placeholder s:Const a:MatMul(x,x) n:FusedBatchNormV3(a,s,s,s,s) r:Relu(n)": "a:h n.T:h r:h | x>h(a,a)",
+    # what is computed from constants only is neutral too (Grappler may or may not have folded it)
+    "x:Placeholder b:Const c:Mul(b,b) a:MatMul(x,x) s:Mul(a,c)": "a:h s:h | c>h(s) x>h(a,a)",
     # a fixed float32 input wants its cast
     "x:Placeholder a:MatMul(x,x) l:CTCLossV1(a)": "a:h | a>f(l) x>h(a,a)",
     # an existing Cast reads what it gets; a gray consumer looks through an up-cast and takes what is behind it
