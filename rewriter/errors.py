@@ -4,7 +4,7 @@ Inside a session the hook turns them into TensorFlow's own error types, see `Con
 """
 
 import difflib
-from typing import Dict, Iterable, Tuple
+from typing import Dict, Iterable, Optional, Tuple
 
 
 class ConfigError(ValueError):
@@ -43,8 +43,14 @@ class VerifyError(RuntimeError):
 
 def nearest(name: object, known: Iterable[str]) -> str:
     """Returns " (did you mean 'x'?)" for the closest of `known` (an iterable of str), or "" when none is close."""
+    close = closest(name, known)
+    return "" if close is None else " (did you mean '%s'?)" % close
+
+
+def closest(name: object, known: Iterable[str]) -> Optional[str]:
+    """Returns the one of `known` (an iterable of str) that is most like `name`, or None; case does not count."""
     folded: Dict[str, str] = {}
     for candidate in sorted(known):
         folded.setdefault(candidate.lower(), candidate)
     close = difflib.get_close_matches(str(name).lower(), list(folded), 1, 0.6)
-    return " (did you mean '%s'?)" % folded[close[0]] if close else ""
+    return folded[close[0]] if close else None

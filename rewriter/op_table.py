@@ -1,17 +1,18 @@
 """The op table: which list an op is on, what it does to its values, and the names it goes by.
 
 Read from JSON files in the shape of Ascend's op information library: `{"MatMulV2": {"precision_reduce": {"flag":
-"true"}}}`, flag
-"true" for white, "false" for black, absent for gray. Our own keys stand beside the vendor's, see `KEYS`.
+"true"}}}`, flag "true" for white, "false" for black, absent for gray. Our own keys stand beside the vendor's, see
+`KEYS`.
 """
 
 import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from .errors import ConfigError
+from .errors import ConfigError, nearest
 
 LISTS = {"true": "white", "false": "black"}
+FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")
 ROLES = ("computes", "moves", "source", "container", "cast", "pinned")
 # our own keys of an entry, beside the vendor's "precision_reduce"
 KEYS = {
@@ -40,21 +41,38 @@ class Entry:
 
 @dataclass(frozen=True)
 class OpTable:
-    """Entries by TensorFlow op type; `names` maps every Ascend IR name and variant to TensorFlow op types."""
+    """Entries by TensorFlow op type.
+
+    Attributes:
+        profile: its name, for reports.
+        entries: TensorFlow op type -> entry.
+        names: every Ascend IR name and variant -> TensorFlow op types.
+        warnings: what reading the files brought up.
+        files: Ascend IR name -> path of the file that its entry is from.
+    """
 
     profile: str
     entries: Mapping[str, Entry]
     names: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     warnings: Tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def ops(self, name: str) -> Tuple[str, ...]:
         """TensorFlow op types that an Ascend IR name, a variant of one, or a TensorFlow name stands for; () if none."""
         return self.names.get(name) or ((name,) if name in self.entries else ())
 
     def with_lists(self, changes: Mapping[str, str]) -> "OpTable":
-        """This table with other lists: `changes` maps TensorFlow op types to "white", "gray" or "black"."""
-        changed = {op: replace(self.entries[op], listed=listed) for op, listed in changes.items()}
-        return replace(self, entries={**self.entries, **changed})
+        """This table with other lists: `changes` maps TensorFlow op types to "white", "gray" or "black".
+
+        An op that only moves data has no list of its own; once it is put on the white or the black list it counts as
+        an op that computes, so that the list decides.
+        """
+        return replace(self, entries={**self.entries, **{op: self._listed(op, changes[op]) for op in changes}})
+
+    def _listed(self, op: str, listed: str) -> Entry:
+        entry = self.entries[op]
+        moved = entry.role == "moves" and listed != "gray"
+        return replace(entry, listed=listed, role="computes" if moved else entry.role)
 
 
 def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
@@ -63,23 +81,37 @@ def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
     Raises:
         ConfigError: a flag, a role or a list that the format does not have.
     """
-    flag = row.get("precision_reduce", {}).get("flag")
+    reduce = row.get("precision_reduce", {})
+    flag = reduce.get("flag") if isinstance(reduce, dict) else reduce
     role = row.get("role", "computes")
     if flag not in (None, "true", "false"):
         expected = "'true' (white) or 'false' (black)"
         raise ConfigError("op %s: precision_reduce.flag is %r, expected %s" % (name, flag, expected))
     if role not in ROLES:
-        raise ConfigError("op %s: role is %r, expected one of %s" % (name, role, ", ".join(ROLES)))
+        hint = ", ".join(ROLES) + nearest(role, ROLES)
+        raise ConfigError("op %s: role is %r, expected one of %s" % (name, role, hint))
+    dtypes = _strings(name, row, "dtypes", ())
+    unknown = [dtype for dtype in dtypes if dtype not in FLOAT_NAMES]
+    if unknown:
+        hint = ", ".join(FLOAT_NAMES) + nearest(unknown[0], FLOAT_NAMES)
+        raise ConfigError("op %s: dtypes has %r, expected some of %s" % (name, unknown[0], hint))
     return Entry(
         name=name,
-        listed=LISTS.get(flag, "gray"),
+        listed=LISTS.get(str(flag), "gray"),
         role=role,
         cube=row.get("engine") == "cube",
-        dtypes=frozenset(row["dtypes"]) if "dtypes" in row else None,
-        keep=frozenset(row.get("keep", ())),
-        tensorflow=tuple(row.get("tensorflow", (name,))),
-        note=row.get("note", ""),
+        dtypes=frozenset(dtypes) if "dtypes" in row else None,
+        keep=frozenset(_strings(name, row, "keep", ())),
+        tensorflow=_strings(name, row, "tensorflow", (name,)),
+        note=str(row.get("note", "")),
     )
+
+
+def _strings(name: str, row: Mapping[str, Any], key: str, default: Tuple[str, ...]) -> Tuple[str, ...]:
+    value = row.get(key, default)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(text, str) for text in value):
+        raise ConfigError("op %s: %s is %r, expected a list of strings" % (name, key, value))
+    return tuple(value)
 
 
 def read_file(path: str) -> Dict[str, Entry]:
@@ -90,7 +122,7 @@ def read_file(path: str) -> Dict[str, Entry]:
     """
     try:
         with open(path, encoding="utf-8-sig") as f:
-            rows = json.load(f)
+            rows = json.load(f, object_pairs_hook=_without_repetition)
         if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
             raise ConfigError("expected a JSON object of op types")
         return {name: read_entry(name, row) for name, row in rows.items()}
@@ -98,8 +130,16 @@ def read_file(path: str) -> Dict[str, Entry]:
         raise ConfigError("op information file %s cannot be read: %s" % (path, reason.strerror)) from reason
     except ConfigError as reason:
         raise ConfigError("op information file %s: %s" % (path, "; ".join(reason.problems))) from reason
-    except ValueError as reason:
+    except (ValueError, RecursionError) as reason:
         raise ConfigError("op information file %s is not JSON: %s" % (path, reason)) from reason
+
+
+def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ConfigError("'%s' stands twice in one object" % next(key for key in keys if keys.count(key) > 1))
+    return row
 
 
 def build(profile: str, files: Sequence[str], variants: Mapping[str, str], all_dtypes: bool = False) -> OpTable:
@@ -117,10 +157,19 @@ def build(profile: str, files: Sequence[str], variants: Mapping[str, str], all_d
     for path in files:
         for name, entry in read_file(path).items():
             if name in found:
-                warnings.append("op %s is in %s and in %s; the later one counts" % (name, found[name][1], path))
+                _, first = found.pop(name)  # so that a later file is also later in order
+                warnings.append("op %s is in %s and in %s; the later one counts" % (name, first, path))
             found[name] = (replace(entry, dtypes=None) if all_dtypes else entry, path)
-    entries = {op: entry for entry, _ in found.values() for op in entry.tensorflow}
-    return OpTable(profile, entries, _names([entry for entry, _ in found.values()], variants), tuple(warnings))
+    entries: Dict[str, Entry] = {}
+    for entry, path in found.values():
+        for op in entry.tensorflow:
+            if op in entries:
+                text = "TensorFlow op %s is in op %s of %s and in op %s of %s; the later one counts"
+                warnings.append(text % (op, entries[op].name, found[entries[op].name][1], entry.name, path))
+            entries[op] = entry
+    origins = {name: path for name, (_, path) in found.items()}
+    names = _names([entry for entry, _ in found.values()], variants)
+    return OpTable(profile, entries, names, tuple(warnings), origins)
 
 
 def _names(entries: Iterable[Entry], variants: Mapping[str, str]) -> Dict[str, Tuple[str, ...]]:
