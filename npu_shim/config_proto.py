@@ -138,3 +138,25 @@ def write(entry, values):
             expected = {"s": "str", "b": "bool", "i": "int"}[field]
             message = "npu_shim: %s must be %s, got %s %r"
             raise TypeError(message % (name, expected, type(value).__name__, value)) from None
+
+
+def with_values(config, values):
+    """Returns a copy of a ConfigProto with option values in its first NpuOptimizer entry, added if there is none.
+
+    Raises:
+        TypeError: as `write`.
+    """
+    made = tf.ConfigProto()
+    made.CopyFrom(config)
+    entry = find_npu_optimizer(made)
+    if entry is None:
+        entry = made.graph_options.rewrite_options.custom_optimizers.add()
+        entry.name = OPTIMIZER
+    write(entry, values)
+    return made
+
+
+def fields(config):
+    """Returns the parameter_map of a ConfigProto's NpuOptimizer entry: key to (proto field that is set, its value)."""
+    entry = find_npu_optimizer(config)
+    return {} if entry is None else _fields(entry.parameter_map)

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
+from .op_names import Unmatched, unmatched
 from .rewriter.errors import ConfigError, nearest
 from .rewriter.op_table import OpTable
 
+OPTION = "modify_mixlist"
 LISTS = {"black-list": "black", "white-list": "white", "gray-list": "gray"}
 WAYS = ("to-add", "to-remove")
 
@@ -36,6 +38,14 @@ LEGAL = frozenset(
 )
 Wish = FrozenSet[Tuple[str, str]]
 
+# roles of ops for which a list has no meaning
+FIXED_ROLES = {
+    "pinned": "is pinned by the op table",
+    "source": "reads or makes its values",
+    "container": "belongs to a container",
+    "cast": "is a Cast, which is kept as written",
+}
+
 # a string, or one of the two kinds of comment; strings come first so that "//" inside one is no comment
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
@@ -46,6 +56,7 @@ class Mixlist:
 
     path: str
     wishes: Mapping[str, Wish]
+    warnings: Tuple[str, ...] = ()
 
 
 def read(path: str) -> Mixlist:
@@ -53,13 +64,12 @@ def read(path: str) -> Mixlist:
 
     Args:
         path: as the user gave it; a relative one counts from the working directory. JSON with // and /* */ comments
-            and a byte order
-            mark; what follows the closing brace is not looked at; of a repeated key the last counts.
+            and a byte order mark; what follows the closing brace is not looked at; of a repeated key the last counts,
+            with a warning.
 
     Raises:
         ConfigError: (INTERNAL, as the bridge answers) the file is missing or unreadable, is not JSON, has another
-            structure, or asks a
-            contradiction for an op. All contradictions are reported at once.
+            structure, or asks a contradiction for an op. All contradictions are reported at once.
     """
     try:
         with open(path, encoding="utf-8-sig") as f:
@@ -67,15 +77,22 @@ def read(path: str) -> Mixlist:
     except OSError as reason:
         raise _error(path, "cannot be read: %s" % (reason.strerror or reason)) from reason
     except ValueError as reason:
-        raise _error(path, "is not UTF-8 text (%s)" % reason) from reason
+        raise _error(path, "cannot be read as UTF-8 text: %s" % reason) from reason
     return parse(text, path)
 
 
 def parse(text: str, path: str) -> Mixlist:
     """Reads a mixlist from its text; `path` is its name in messages. Raises as `read` does."""
     plain = _TOKEN.sub(lambda found: found.group() if found.group()[0] == '"' else " ", text)
+    repeated: List[str] = []
+
+    def last_of_each(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        repeated.extend(key for key in dict.fromkeys(keys) if keys.count(key) > 1)
+        return dict(pairs)
+
     try:
-        lists, _ = json.JSONDecoder().raw_decode(plain.lstrip())
+        lists, _ = json.JSONDecoder(object_pairs_hook=last_of_each).raw_decode(plain.lstrip())
     except ValueError as reason:
         raise _error(path, "is not JSON: %s" % reason) from reason
     except RecursionError as reason:
@@ -86,7 +103,8 @@ def parse(text: str, path: str) -> Mixlist:
     wrong = [op for op in wishes if wishes[op] not in LEGAL]
     if wrong:
         raise _error(path, *("op %s cannot be both: %s" % (op, _in_words(wishes[op])) for op in wrong))
-    return Mixlist(path, wishes)
+    again = "%s: file '%s' has '%s' more than once in one object; the last counts"
+    return Mixlist(path, wishes, tuple(again % (OPTION, path, key) for key in repeated))
 
 
 def _rows(lists: Any, path: str) -> List[Tuple[str, str, str]]:
@@ -111,7 +129,10 @@ def _items(value: Any, path: str, where: str, known: Sequence[str]) -> List[Tupl
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        text = "nested very deeply"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -121,42 +142,102 @@ def _in_words(wish: Wish) -> str:
 
 
 def _error(path: str, *problems: str) -> ConfigError:
-    return ConfigError(*("modify_mixlist file '%s' %s" % (path, p) for p in problems), code="INTERNAL")
+    return ConfigError(*("%s: file '%s' %s" % (OPTION, path, p) for p in problems), code="INTERNAL")
+
+
+@dataclass(frozen=True)
+class Match:
+    """An op name of a mixlist and what it did: (TensorFlow op type, its list before, its list after) for each op."""
+
+    name: str
+    changes: Tuple[Tuple[str, str, str], ...]
 
 
 @dataclass(frozen=True)
 class Merged:
-    """A table with a mixlist in it; `unmatched` has one line for each op name that stands for no op of the table."""
+    """A table with a mixlist in it; each name of the mixlist is either in `matched` or in `unmatched`."""
 
     table: OpTable
     warnings: Tuple[str, ...]
-    unmatched: Tuple[str, ...]
+    unmatched: Tuple[Unmatched, ...]
+    matched: Tuple[Match, ...]
 
 
 def merge(mixlist: Mixlist, table: OpTable) -> Merged:
     """Puts a mixlist's changes into an op table.
 
     to-add black or white puts an op on that list; to-remove from the list that it is on makes it gray; to-remove from
-    another list
-    changes nothing and warns; gray to-add changes nothing by itself. One name may stand for several TensorFlow ops.
+    another list changes nothing and warns; gray to-add changes nothing by itself. One name may stand for several
+    TensorFlow ops, and several names for one: ReduceSum and ReduceSumD are both Sum.
     """
-    changes: Dict[str, str] = {}
-    warnings: List[str] = []
-    unmatched: List[str] = []
-    for op, wish in mixlist.wishes.items():
-        entries = table.ops(op)
-        if not entries:
-            known = set(table.names) | set(table.entries)
-            unmatched.append("%s: no op type of this name%s" % (op, nearest(op, known)))
-        for name in entries:
-            now = table.entries[name].listed
-            changes[name] = result(now, wish)
-            warnings += [
-                "%s: not on the %s-list, so it cannot be removed from it" % (op, listed)
-                for way, listed in sorted(wish)
-                if way == "remove" and listed != now
-            ]
-    return Merged(table.with_lists(changes), tuple(warnings), tuple(unmatched))
+    asked: Dict[str, List[str]] = {}  # TensorFlow op type -> the names that stand for it
+    for name in mixlist.wishes:
+        for op in table.ops(name):
+            asked.setdefault(op, []).append(name)
+    warnings: List[str] = list(mixlist.warnings)
+    changes = {op: _settle(op, names, mixlist, table, warnings) for op, names in asked.items()}
+    for name in mixlist.wishes:
+        warnings += _warnings_about(name, mixlist.wishes[name], table, changes)
+    matched = tuple(
+        Match(name, tuple((op, table.entries[op].listed, changes[op]) for op in table.ops(name)))
+        for name in mixlist.wishes
+        if table.ops(name)
+    )
+    missing = tuple(unmatched(OPTION, name, table) for name in mixlist.wishes if not table.ops(name))
+    return Merged(table.with_lists(changes), tuple(warnings), missing, matched)
+
+
+def _settle(op: str, names: Sequence[str], mixlist: Mixlist, table: OpTable, warnings: List[str]) -> str:
+    """The list that an op ends on, when `names` stand for it."""
+    now: str = table.entries[op].listed
+    decided = {name: result(now, mixlist.wishes[name]) for name in names if _decides(now, mixlist.wishes[name])}
+    if not decided:
+        return now
+    last = list(decided)[-1]
+    if len(set(decided.values())) > 1:
+        each = ", ".join("%s makes it %s" % pair for pair in decided.items())
+        warnings.append("%s: several names stand for %s: %s; the last counts" % (OPTION, op, each))
+    return decided[last]
+
+
+def _decides(now: str, wish: Wish) -> bool:
+    """Whether a wish says on which list an op of list `now` is to be; else it is silent about it."""
+    return result(now, wish) != now or bool(wish & {("add", "black"), ("add", "white")})
+
+
+def _warnings_about(name: str, wish: Wish, table: OpTable, changes: Mapping[str, str]) -> List[str]:
+    """What a name asks for and does not get, one line for all of its ops together."""
+    texts: List[str] = []
+    for way, listed in sorted(wish):
+        elsewhere = [op for op in table.ops(name) if way == "remove" and table.entries[op].listed != listed]
+        if elsewhere:
+            texts.append("not on the %s-list, so it cannot be removed from it%s" % (listed, _named(name, elsewhere)))
+    fixed = [op for op in table.ops(name) if changes[op] != "black" and changes[op] != table.entries[op].listed]
+    for role, why in FIXED_ROLES.items():
+        ops = [op for op in fixed if table.entries[op].role == role]
+        if ops:
+            texts.append("keeps its dtype whatever its list, because it %s%s" % (why, _named(name, ops)))
+    clash = table.entries.get(name)
+    if clash is not None and name not in table.ops(name):
+        own = " and ".join(table.ops(name))
+        texts.append("Ascend's name of TensorFlow's %s; TensorFlow's own %s is Ascend's %s" % (own, name, clash.name))
+    return ["%s: %s: %s" % (OPTION, name, text) for text in texts]
+
+
+def _named(name: str, ops: Sequence[str]) -> str:
+    return "" if list(ops) == [name] else " (%s)" % ", ".join(ops)
+
+
+def describe_match(match: Match) -> str:
+    """One line about a name that stands for ops: which, and what became of them."""
+    groups: Dict[Tuple[str, str], List[str]] = {}
+    for op, was, becomes in match.changes:
+        groups.setdefault((was, becomes), []).append(op)
+    parts = (
+        "%s %s" % (", ".join(ops), "stays %s" % was if was == becomes else "was %s, becomes %s" % (was, becomes))
+        for (was, becomes), ops in groups.items()
+    )
+    return "%s: %s: %s" % (OPTION, match.name, "; ".join(parts))
 
 
 def result(now: str, wish: Wish) -> str:

@@ -14,6 +14,7 @@ import logging
 import os
 from typing import Any, Iterator, Mapping
 
+from npu_shim import amp
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -26,6 +27,7 @@ MIXED = {
     "precision_mode": ("allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16"),
     "precision_mode_v2": ("mixed_float16", "mixed_bfloat16"),
 }
+PREFIX = "npu_shim_"  # of our own options
 PRECISION_MODES = ("precision_mode", "precision_mode_v2")
 
 _reported: set[str] = set()  # unknown keys are reported once a process
@@ -141,9 +143,12 @@ def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Returns every problem of the values of `read_values`, in the order in which the original finds them.
 
     Source: Ascend adapter r1.13 to 2026; the precision options come first (value of precision_mode, value of
-    precision_mode_v2, mixlist without a mixed mode, both modes at once), then the others in the table's order.
+    precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions of amp levels, which are
+    our own, then the others in the table's order.
     """
-    return tuple(_precision_problems(values)) + tuple(_other_problems(values))
+    full = amp.implied(values)
+    levels = tuple(Problem(option, message, "INVALID_ARGUMENT") for option, message in amp.problems(values))
+    return tuple(_precision_problems(full)) + levels + tuple(_other_problems(values))
 
 
 def validate(values: Mapping[str, Any]) -> None:
@@ -154,6 +159,24 @@ def validate(values: Mapping[str, Any]) -> None:
     """
     for problem in check_values(values):
         raise ConfigError(str(problem), code=problem.code)
+
+
+def of_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments as option values, validated; None means not given.
+
+    Our own options go without their prefix: `profile` for npu_shim_profile, `ops_info_dir`, `amp_level`, `xla`.
+
+    Raises:
+        ConfigError: an unknown name, or a value that is not accepted; the first problem as in `validate`.
+    """
+    known = options()
+    own = {name[len(PREFIX) :]: name for name in known if name.startswith(PREFIX)}
+    values = {own.get(name, name): value for name, value in keywords.items() if value is not None}
+    unknown = ["unknown option '%s'%s" % (name, nearest(name, [*known, *own])) for name in values if name not in known]
+    if unknown:
+        raise ConfigError(*unknown)
+    validate(values)
+    return values
 
 
 def _precision_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
