@@ -10,6 +10,8 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
+    "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
+    "check": "check the options, and the files they name: every problem at once",
     "doctor": "say what is installed, whether sessions can be hooked, and try it",
 }
 

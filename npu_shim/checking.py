@@ -1,0 +1,124 @@
+"""Checks a configuration at once and completely, where a session stops at the first problem of its first run."""
+
+import os
+
+from . import amp, customize, mixlist, op_names, options, precision
+from .rewriter.errors import ConfigError, nearest
+
+_TYPES = {"s": str, "b": bool, "i": int}
+
+
+def check_config(config):
+    """Checks every option of a configuration, and reads the files that it names.
+
+    Args:
+        config: a tf.compat.v1.ConfigProto, an NPURunConfig, or a dict of option name to value.
+
+    Returns:
+        Tuple of str: what is no mistake but may surprise, for example an op type of a mixlist that stands for no op.
+
+    Raises:
+        ConfigError: with every problem, one a line: `option: message (did you mean ...?)`. `code` is the TensorFlow
+            error code of the first. Unknown keys count as problems here, though a session only logs them.
+    """
+    if isinstance(config, dict):
+        return _check({name: (None, value) for name, value in config.items()}, _problems_of_types(config))
+    import tensorflow.compat.v1 as tf
+
+    from . import config_proto, estimator, run_config
+
+    if isinstance(config, run_config.NPURunConfig):
+        try:
+            config = estimator.session_config_of(config)
+        except TypeError as reason:
+            raise ConfigError(str(reason).replace("npu_shim: ", "", 1)) from reason
+    if not isinstance(config, tf.ConfigProto):
+        expected = "a ConfigProto, an NPURunConfig or a dict of options"
+        raise ConfigError("check_config needs %s, got %s" % (expected, type(config).__name__))
+    fields = config_proto.fields(config)
+    return _check(fields, _problems_of_fields(fields))
+
+
+def _problems_of_types(values):
+    """Problems of a dict's keys and of the types of its values."""
+    known = options.parameter_keys()
+    for name in values:
+        if name not in known:
+            yield options.Problem(name, "no such option%s" % nearest(name, known), "INVALID_ARGUMENT")
+            continue
+        expected = _TYPES[known[name].field]
+        if type(values[name]) is not expected:
+            got = "%s %r" % (type(values[name]).__name__, values[name])
+            yield options.Problem(name, "must be %s, got %s" % (expected.__name__, got), "INVALID_ARGUMENT")
+
+
+def _problems_of_fields(fields):
+    """Problems of a parameter_map's keys and fields."""
+    known = options.parameter_keys()
+    for name, (field, _) in sorted(fields.items()):
+        if name not in known:
+            yield options.Problem(name, "unknown key, ignored%s" % nearest(name, known), "INVALID_ARGUMENT")
+        elif field != known[name].field:
+            written = "no field" if field is None else "field '%s'" % field
+            zero = options.ZERO[known[name].field]
+            text = "written to %s, so it reads as %r; expected field '%s'"
+            yield options.Problem(name, text % (written, zero, known[name].field), "INVALID_ARGUMENT")
+
+
+def _check(fields, shapes):
+    """Collects all problems; `fields` maps a key to (field, value), `shapes` are the problems of keys and types."""
+    problems = list(shapes)
+    wrong = {problem.option for problem in problems}
+    values = {name: _text(value) for name, (_, value) in fields.items() if name not in wrong}
+    unread = bool(wrong & set(options.PRECISION_MODES))  # whether a mixlist goes with it cannot be said
+    problems += [found for found in options.check_values(values) if not (unread and found.option == mixlist.OPTION)]
+    texts = list(map(str, problems))
+    codes = [problem.code for problem in problems]
+    warnings = []
+    for read in _readers(values):
+        try:
+            warnings += read()
+        except ConfigError as error:
+            texts += error.problems
+            codes.append(error.code)
+    if texts:
+        raise ConfigError(*texts, code=codes[0])
+    return tuple(dict.fromkeys(warnings))
+
+
+def _text(value):
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def _readers(values):
+    """Yields a function for each file and list of the options: it returns warnings or raises ConfigError.
+
+    A bad file does not hide what is wrong with another one: those that come later are then checked with the shipped op
+    table, or the one before.
+    """
+    profile = values.get("npu_shim_profile")
+    tables = [precision.profile_table(profile if profile in precision.PROFILES else "ascend910")]
+
+    def folder():
+        named = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR") or None
+        tables.append(precision.profile_table(tables[0].profile, named))
+        return tables[-1].warnings
+
+    def lists():
+        tables.append(tables[-1].with_lists(amp.changes(values, tables[-1])))
+        return ()
+
+    def mix():
+        merged = mixlist.merge(mixlist.read(values[mixlist.OPTION]), tables[-1])
+        return merged.warnings + tuple(map(op_names.describe, merged.unmatched))
+
+    def custom():
+        read = customize.read(values[customize.OPTION], tables[-1])
+        return read.warnings + tuple(map(op_names.describe, read.unmatched))
+
+    yield folder
+    yield lists
+    if values.get(mixlist.OPTION):
+        yield mix
+    if values.get(customize.OPTION):
+        yield custom

@@ -1,0 +1,118 @@
+"""npu-shim ops [OP]: the op table, one op or all; a copy to edit."""
+
+import os
+import shutil
+import tempfile
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+
+def add_arguments(parser):
+    """Adds the arguments of the subcommand."""
+    parser.add_argument("op", metavar="OP", nargs="?", help="an op type: Ascend's name, a variant, or TensorFlow's")
+    parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
+    parser.add_argument("--ops-info-dir", metavar="DIR", help="read the op information files of this folder instead")
+    parser.add_argument("--copy-to", metavar="DIR", help="copy the files to a new folder, to be edited there")
+
+
+def main(args):
+    """Prints one op, or all of them as a table; or makes the copy. Returns the exit status."""
+    from npu_shim import precision
+
+    folder = args.ops_info_dir or os.environ.get("NPU_SHIM_OPS_INFO_DIR") or None
+    table = precision.profile_table(args.profile or "ascend910", folder)
+    if args.copy_to:
+        print(copied(table, args.copy_to))
+        return 0
+    for warning in table.warnings:
+        print("warning: %s" % warning)
+    print("\n".join(described(table, args.op) if args.op else listed(table)))
+    return 0
+
+
+def copied(table, folder):
+    """Copies the files of a table to a folder that is new or empty; all of them or none.
+
+    Args:
+        table: an OpTable.
+        folder: path; its parent must exist.
+
+    Returns:
+        One line about the copy.
+
+    Raises:
+        ConfigError: there is something already, or it cannot be written.
+    """
+    try:
+        if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+            raise ConfigError("--copy-to %s: exists already, and nothing is overwritten" % folder)
+        parent = os.path.dirname(os.path.abspath(folder))
+        with tempfile.TemporaryDirectory(prefix=".npu_shim_ops_", dir=parent) as made:
+            inner = os.path.join(made, "copy")  # with the usual permissions, which a temporary folder has not
+            os.mkdir(inner)
+            paths = sorted(set(table.files.values()))
+            for path in paths:
+                shutil.copyfile(path, os.path.join(inner, os.path.basename(path)))
+            os.rename(inner, folder)
+    except OSError as reason:
+        raise ConfigError("--copy-to %s cannot be written: %s" % (folder, reason.strerror or reason)) from reason
+    text = "%d op information files are in %s; NPU_SHIM_OPS_INFO_DIR or npu_shim_ops_info_dir make sessions read them"
+    return text % (len(paths), folder)
+
+
+def described(table, name):
+    """Lines about the op, or the ops, that a name stands for.
+
+    Raises:
+        ConfigError: no such op.
+    """
+    from npu_shim import op_names
+
+    found = []
+    for op in table.ops(name) + ((name,) if name in table.entries else ()):
+        if table.entries[op] not in found:
+            found.append(table.entries[op])
+    if not found:
+        note = op_names.without_tensorflow().get(name)
+        if note:
+            return ["%s: an op of Ascend's without a TensorFlow op: %s" % (name, note)]
+        hint = nearest(name, set(table.names) | set(table.entries))
+        raise ConfigError("%s: no op type of this name in profile %s%s" % (name, table.profile, hint))
+    return [line for entry in found for line in _lines(table, entry)]
+
+
+def _lines(table, entry):
+    rows = [
+        ("list", category(entry)),
+        ("role", entry.role + (", a matrix or convolution op" if entry.cube else "")),
+        ("dtypes", "all" if entry.dtypes is None else ", ".join(sorted(entry.dtypes))),
+        ("keep", ", ".join(sorted(entry.keep))),
+        ("TensorFlow", ", ".join(entry.tensorflow)),
+        ("variants", ", ".join(variants(table, entry))),
+        ("note", entry.note),
+        ("file", table.files[entry.name]),
+    ]
+    return [entry.name] + ["  %-10s  %s" % row for row in rows if row[1]]
+
+
+def category(entry):
+    """The list of an op for people; what only moves data, or keeps its dtype, is on none."""
+    return entry.listed if entry.role == "computes" else "none (%s)" % entry.role
+
+
+def variants(table, entry):
+    """Further Ascend names of an entry."""
+    return sorted(name for name, ops in table.names.items() if ops == entry.tensorflow and name not in table.files)
+
+
+def listed(table):
+    """All entries as the lines of a table, in the order of their names."""
+    entries = sorted({entry.name: entry for entry in table.entries.values()}.items())
+    width = max([len(name) for name, _ in entries] + [10])
+    head = "%-*s  %-16s  %-8s  %s" % (width, "op", "list", "dtypes", "TensorFlow")
+    lines = [head]
+    for name, entry in entries:
+        dtypes = "all" if entry.dtypes is None else ",".join(sorted(entry.dtypes))
+        ops = ", ".join(entry.tensorflow)
+        lines.append("%-*s  %-16s  %-8s  %s" % (width, name, category(entry), dtypes, ops))
+    return lines
