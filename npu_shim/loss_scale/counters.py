@@ -41,8 +41,8 @@ class StepCounters:
         """
         now = self._read()
         zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
-        skipped = tf.where(finite, zero, one)
-        stuck = tf.where(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
+        skipped = tf.where_v2(finite, zero, one)
+        stuck = tf.where_v2(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
         return self._variable.assign(tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])).op, stuck
 
     def _read(self):

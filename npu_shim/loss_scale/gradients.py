@@ -54,7 +54,7 @@ def clip_by_global_norm(gradients, clip_norm):
     with keep_dtype():
         norm = tf.global_norm(gradients)
         # tf.clip_by_global_norm scales by clip_norm / max(norm, clip_norm)
-        used = tf.where(tf.is_finite(norm), norm, tf.cast(clip_norm, norm.dtype))
+        used = tf.where_v2(tf.is_finite(norm), norm, tf.cast(clip_norm, norm.dtype))
         return tf.clip_by_global_norm(gradients, clip_norm, use_norm=used)[0], norm
 
 

@@ -33,13 +33,13 @@ def next_tensors(rule, now, finite):
         if "hysteresis_left" in now:
             left = now["hysteresis_left"]
             counted = tf.logical_and(overflow, left <= 0)
-            spent = tf.where(tf.logical_and(overflow, left > 0), left - 1, left)
-            after["hysteresis_left"] = tf.where(grow, tf.ones_like(left) * (rule.hysteresis - 1), spent)
+            spent = tf.where_v2(tf.logical_and(overflow, left > 0), left - 1, left)
+            after["hysteresis_left"] = tf.where_v2(grow, tf.ones_like(left) * (rule.hysteresis - 1), spent)
         shrink, after["bad_steps"] = _bad_steps(rule, now["bad_steps"], finite, grow, counted)
         zero = tf.zeros_like(now["good_steps"])
-        after["good_steps"] = tf.where(tf.logical_or(grow, overflow), zero, now["good_steps"] + 1)
+        after["good_steps"] = tf.where_v2(tf.logical_or(grow, overflow), zero, now["good_steps"] + 1)
         scale = now["loss_scale"]
-        after["loss_scale"] = tf.where(grow, _grown(rule, scale), tf.where(shrink, _shrunk(rule, scale), scale))
+        after["loss_scale"] = tf.where_v2(grow, _grown(rule, scale), tf.where_v2(shrink, _shrunk(rule, scale), scale))
         if rule.bad_limit is not None:
             after["exhausted"] = after["bad_steps"] > rule.bad_limit
         if "step" in now:
@@ -48,30 +48,30 @@ def next_tensors(rule, now, finite):
 
 
 def _bad_steps(rule, bad_steps, finite, grow, counted):
-    zero, more = tf.zeros_like(bad_steps), tf.where(counted, bad_steps + 1, bad_steps)
+    zero, more = tf.zeros_like(bad_steps), tf.where_v2(counted, bad_steps + 1, bad_steps)
     if rule.bad_reset == "good step":
-        return counted, tf.where(finite, zero, more)
+        return counted, tf.where_v2(finite, zero, more)
     shrink = tf.logical_and(counted, bad_steps + 1 >= rule.backoff_interval)
-    return shrink, tf.where(tf.logical_or(grow, shrink), zero, more)
+    return shrink, tf.where_v2(tf.logical_or(grow, shrink), zero, more)
 
 
 def _steps(now, overflow, exhausted):
     step = now["step"] + 1
-    last = tf.where(overflow, step, now["last_overflow"])
+    last = tf.where_v2(overflow, step, now["last_overflow"])
     # a run that has ended does not count its last step, see schedule.ScaleExhausted
-    return {"step": step if exhausted is None else tf.where(exhausted, now["step"], step), "last_overflow": last}
+    return {"step": step if exhausted is None else tf.where_v2(exhausted, now["step"], step), "last_overflow": last}
 
 
 def _grown(rule, scale):
     grown = scale * tf.constant(rule.number(rule.growth_factor))
     if rule.growth_guard == "finite":
-        grown = tf.where(tf.is_finite(grown), grown, scale)
+        grown = tf.where_v2(tf.is_finite(grown), grown, scale)
     if rule.growth_guard == "ascend":
-        grown = tf.where(scale < tf.constant(rule.number(ASCEND_LIMIT / rule.growth_factor)), grown, scale)
+        grown = tf.where_v2(scale < tf.constant(rule.number(ASCEND_LIMIT / rule.growth_factor)), grown, scale)
     if rule.max_scale is None:
         return grown
     # a product that the guard refused stays as it is
-    return tf.where(tf.equal(grown, scale), scale, tf.minimum(grown, tf.constant(rule.number(rule.max_scale))))
+    return tf.where_v2(tf.equal(grown, scale), scale, tf.minimum(grown, tf.constant(rule.number(rule.max_scale))))
 
 
 def _shrunk(rule, scale):

@@ -53,11 +53,11 @@ def learning_rate(opt):
 @contextlib.contextmanager
 def names_as_outside():
     """Gives variables made in a branch the names they would have outside of it; yields what enters the branch."""
-    outer = tf.get_default_graph().get_name_scope()
+    outer = _name_scope()
     branch = []
 
     def creator(next_creator, **kwargs):
-        scope = tf.get_default_graph().get_name_scope()
+        scope = _name_scope()
         if not branch or not scope.startswith(branch[-1]):
             return next_creator(**kwargs)
         # gan/apply_if_finite/branch/Adam -> gan/Adam
@@ -69,7 +69,7 @@ def names_as_outside():
     def inside():
         # a name of its own tells what is made here from get_variable, which names its variables in full
         with tf.name_scope("branch"):
-            branch.append(tf.get_default_graph().get_name_scope())
+            branch.append(_name_scope())
             try:
                 yield
             finally:
@@ -86,6 +86,10 @@ def train_ops_replaced():
     before, own = list(collection), []
     yield own
     collection[:] = before + own
+
+
+def _name_scope():
+    return tf.get_default_graph().get_name_scope() or ""  # None at the top of a graph of TensorFlow 1.15
 
 
 def _is_prepared(opt):
