@@ -1,48 +1,64 @@
 """Writes a plan into a copy of its graph. It decides nothing."""
 
+from typing import NamedTuple, Tuple
+
 import tensorflow.compat.v1 as tf
 
 from .graph_view import Port
 
 
+class Applied(NamedTuple):
+    """A rewritten graph: the nodes of the original in their order, then the added ones.
+
+    Attributes:
+        graph_def: a tf.compat.v1.GraphDef.
+        touched: positions of the nodes that differ from the original, sorted; added nodes not counted.
+    """
+
+    graph_def: "tf.GraphDef"
+    touched: Tuple[int, ...]
+
+
 def apply(plan, graph_def):
-    """Returns the rewritten graph.
+    """Applies a plan that changes something.
 
     Args:
         plan: a Plan made for `graph_def`.
-        graph_def: tf.compat.v1.GraphDef; it is not changed. Where the plan changes nothing, it is returned itself.
+        graph_def: tf.compat.v1.GraphDef; it is not changed.
 
     Returns:
-        A GraphDef whose nodes are ordered by name, so that the same graph gives the same bytes whatever its nodes'
-        order was.
+        Applied.
     """
-    if not plan.changed:
-        return graph_def
-    nodes = plan.view.nodes
-    protos = [tf.NodeDef.FromString(proto.SerializeToString()) for proto in graph_def.node]
-    for position, (node, proto) in enumerate(zip(nodes, protos)):
-        if node.dtypes:
-            _set_dtypes(proto, node, plan.becomes[plan.first[position] : plan.first[position] + len(node.dtypes)])
-    names = [node.name for node in nodes]
-    for boundary in plan.edits.boundaries:
-        _rename(boundary, nodes, names, protos)
+    view = plan.view
+    rewritten = tf.GraphDef()
+    rewritten.CopyFrom(graph_def)
+    protos = rewritten.node
+    touched = set()
+    for position, (node, becomes) in enumerate(plan.node_dtypes()):
+        if becomes != node.dtypes:
+            _set_dtypes(protos[position], node, becomes)
+            touched.add(position)
+    names = [node.name for node in view.nodes]
+    touched |= _rename(plan.edits.boundaries, view, names, protos)
     for cast in plan.casts:
         for position, number in cast.consumers:
             protos[position].input[number] = cast.name
+            touched.add(position)
     for (position, number), port in plan.edits.reconnections.items():
         protos[position].input[number] = _tensor(names, port)
-    added = [_cast(cast, names) for cast in plan.casts]
-    added += [_restored(boundary, nodes, names) for boundary in plan.edits.boundaries if len(boundary.casts) > 1]
-    rewritten = tf.GraphDef(versions=graph_def.versions)
-    rewritten.library.CopyFrom(graph_def.library)
-    rewritten.node.extend(sorted(protos + added, key=lambda proto: proto.name))
-    return rewritten
+        touched.add(position)
+    protos.extend(_cast(cast, names) for cast in plan.casts)
+    protos.extend(_restored(b, view.nodes, names) for b in plan.edits.boundaries if len(b.casts) > 1)
+    return Applied(rewritten, tuple(sorted(touched)))
+
+
+def sort_nodes(graph_def):
+    """Orders the nodes of a GraphDef by name, in place: the same graph gives the same bytes whatever its order was."""
+    graph_def.node.sort(key=lambda proto: proto.name)
 
 
 def _set_dtypes(proto, node, becomes):
-    """Sets the changed type attributes, and the op's newer form where it has one and is changed."""
-    if tuple(becomes) == node.dtypes:
-        return
+    """Sets the changed type attributes, and the op's newer form where it has one."""
     proto.op = node.layout.op
     for slot, was, dtype in zip(node.layout.slots, node.dtypes, becomes):
         if slot.index is not None:
@@ -51,13 +67,22 @@ def _set_dtypes(proto, node, becomes):
             proto.attr[slot.attr].type = dtype
 
 
-def _rename(boundary, nodes, names, protos):
-    """Moves a node to its new name; its consumers follow (those that want the old dtype are rewired by their cast)."""
-    names[boundary.node] = protos[boundary.node].name = boundary.renamed
-    for node, proto in zip(nodes, protos):
-        for number, port in enumerate(node.inputs):
-            if port.node == boundary.node:
-                proto.input[number] = _tensor(names, port)
+def _rename(boundaries, view, names, protos):
+    """Moves nodes to their new names, their consumers with them; returns the positions of all of these.
+
+    Consumers that want the old dtype are rewired to the restoring cast afterwards.
+    """
+    moved = {boundary.node: boundary.renamed for boundary in boundaries}
+    touched = set(moved)
+    for position, name in moved.items():
+        names[position] = protos[position].name = name
+    if moved:
+        for position, node in enumerate(view.nodes):
+            for number, port in enumerate(node.inputs):
+                if port.node in moved:
+                    protos[position].input[number] = _tensor(names, port)
+                    touched.add(position)
+    return touched
 
 
 def _restored(boundary, nodes, names):

@@ -30,17 +30,32 @@ def read(graph_def, feeds=(), preserved=()):
             graph.
     """
     library = {function.signature.name: function.signature for function in graph_def.library.function}
-    layouts = _Layouts(library)
     position = {node.name: number for number, node in enumerate(graph_def.node)}
-    nodes = []
-    for proto in graph_def.node:
-        try:
-            nodes.append(_read_node(proto, layouts, position))
-        except KeyError as missing:
-            raise ConfigError(_unknown(proto, missing.args[0], position, layouts)) from None
+    nodes = _read_nodes(graph_def.node, _Layouts(library), position)
     fed = frozenset(_port(name, position, "feed") for name in feeds)
     kept = frozenset(_port(name, position, "fetch").node for name in preserved)
     return GraphView(tuple(nodes), fed, kept, frozenset(library))
+
+
+def reread(before, graph_def, touched):
+    """Reads a graph made from that of `before` by changing the nodes at `touched` and adding nodes at the end.
+
+    Returns:
+        A GraphView without interface. What was not touched is taken over, so that checking every rewrite is cheap.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    count = len(before.nodes)
+    position = {node.name: number for number, node in enumerate(before.nodes)}
+    protos = graph_def.node
+    changed = [*touched, *range(count, len(protos))]
+    position.update((protos[number].name, number) for number in changed)
+    library = {function.signature.name: function.signature for function in graph_def.library.function}
+    nodes = list(before.nodes) + [None] * (len(protos) - count)
+    for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), position)):
+        nodes[number] = node
+    return GraphView(tuple(nodes), functions=before.functions)
 
 
 def kernel_table(default_device="CPU"):
@@ -57,6 +72,16 @@ def _kernels():
         )
         for op, registered in tf_internals.kernels().items()
     }
+
+
+def _read_nodes(protos, layouts, position):
+    nodes = []
+    for proto in protos:
+        try:
+            nodes.append(_read_node(proto, layouts, position))
+        except KeyError as missing:
+            raise ConfigError(_unknown(proto, missing.args[0], position, layouts)) from None
+    return nodes
 
 
 def _read_node(proto, layouts, position):

@@ -104,10 +104,9 @@ class Plan:
         )
 
     def node_dtypes(self) -> Iterator[Tuple[Node, Tuple[int, ...]]]:
-        """Every node that has slots, with the dtypes that its slots get."""
+        """Every node, in the order of the view, with the dtypes that its slots get."""
         for node, first in zip(self.view.nodes, self.first):
-            if node.dtypes:
-                yield node, tuple(self.becomes[first : first + len(node.dtypes)])
+            yield node, tuple(self.becomes[first : first + len(node.dtypes)])
 
     def decisions(self) -> Iterator[Decision]:
         """One decision a slot of a floating dtype, ordered by node name."""
@@ -189,10 +188,10 @@ class _Rule(NamedTuple):
 
 def _decide(state: _State, position: int, node: Node) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
+    if FLOATS.isdisjoint(node.dtypes):
+        return
     rule = _rule(state, node)
     first = state.first[position]
-    if not any(dtype in FLOATS for dtype in node.dtypes):
-        return
     if rule.entry is not None and rule.entry.role == "cast":
         return _decide_cast(state, position, node, rule.entry)
     pinned = rule.pinned or _pin(state, position, node)

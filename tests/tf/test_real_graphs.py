@@ -80,9 +80,11 @@ def test_the_plan_is_total_with_reasons_and_idempotent(real):
 
 
 def test_the_order_of_the_nodes_does_not_matter(real):
-    shuffled = tf.GraphDef(versions=real.graph_def.versions, library=real.graph_def.library)
+    shuffled = tf.GraphDef()
+    shuffled.CopyFrom(real.graph_def)
     nodes = list(real.graph_def.node)
     random.Random(0).shuffle(nodes)
+    del shuffled.node[:]
     shuffled.node.extend(nodes)
     before = real.graph_def.SerializeToString(deterministic=True)
     one, plan = real.rewritten(**MIX)
