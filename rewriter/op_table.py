@@ -82,7 +82,9 @@ def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
         ConfigError: a flag, a role or a list that the format does not have.
     """
     reduce = row.get("precision_reduce", {})
-    flag = reduce.get("flag") if isinstance(reduce, dict) else reduce
+    if not isinstance(reduce, dict):
+        raise ConfigError("op %s: precision_reduce is %r, expected an object with 'flag'" % (name, reduce))
+    flag = reduce.get("flag")
     role = row.get("role", "computes")
     if flag not in (None, "true", "false"):
         expected = "'true' (white) or 'false' (black)"
