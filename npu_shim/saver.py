@@ -6,29 +6,24 @@ The builder puts the casts into the graph, so that they work with `Scaffold`, `M
 remote sessions and exported meta graphs. `Saver.restore` of the Saver that it builds reads the file's dtypes first: it
 reports everything that does not fit at once, before the session runs, and tells the graph which dtype each tensor has.
 
-A graph cannot ask for a stored dtype, and the file name is known when it runs. So each tensor is a small dataset of
-attempts, one a dtype, of which the first that succeeds is taken.
+A graph without that (an imported one) finds the dtypes itself, by reading everything as each of them and seeing what
+fails: no op tells the dtype of a stored tensor, and the name of the file is known only when it runs.
 
 Sources: `BulkSaverBuilder` and `Saver.restore` of TensorFlow 1.15.5 and 2.15.1.
 """
 
-import collections
 import functools
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.checkpoint import selection
+from npu_shim import restore_ops
+from npu_shim.checkpoint import index, selection
+from npu_shim.restore_ops import CASTABLE, COUNTERS, UNKNOWN, convert, stored_tensors, warn_of_lost
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 
-CASTABLE = (tf.float32, tf.float16, tf.bfloat16)
-COUNTERS = (tf.int32, tf.int64)  # good_steps is int32 in contrib and int64 in experimental
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-UNKNOWN = 0  # no DataType has this number
-
-# One tensor that a Saver reads. shape: tuple of int or None, of the whole tensor where `slice_spec` names a part.
-Read = collections.namedtuple("Read", "name slice_spec dtype shape")
 
 
 class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
@@ -62,7 +57,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             "write_version": write_version,
             "init_missing_loss_scale": init_missing_loss_scale,
         }
-        self._reads = []  # (name of the placeholder for stored dtypes, list of Read), one a shard
+        self._reads = []  # a shard: name of the placeholder for stored dtypes, all its Reads, those that are cast
 
     def _build_internal(self, *args, **kwargs):
         saver = tf_internals.saver_that_builds(self)
@@ -79,52 +74,35 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
 
         No tensor is ready before all are, so that a file that fails halfway changes no variable.
         """
-        reads = [read for saveable in saveables for read in _reads_of(saveable)]
+        reads = [read for saveable in saveables for read in restore_ops.reads_of(saveable)]
+        dtypes, initialized = self._options["stored_dtypes"], self._options["init_missing_loss_scale"]
+        ways = {read: restore_ops.ways(read, dtypes, initialized) for read in reads}
+        cast = {read: found for read, found in ways.items() if len(found) > 1}
         with tf.device("cpu:0"):
-            if tf.executing_eagerly():
-                found = _stored(filename_tensor.numpy().decode())
-                hints = tf.constant([found[r.name].dtype.as_datatype_enum if r.name in found else 0 for r in reads])
-            else:
-                unknown = np.full(len(reads), UNKNOWN, np.int32)
-                hints = tf.placeholder_with_default(unknown, [len(reads)], name="stored_dtypes")
-                self._reads.append((hints.name, reads))
-            values = _bulk(filename_tensor, [r for r in reads if not self._candidates(r)])
+            values = restore_ops.read_all(filename_tensor, [read for read in reads if read not in cast])
+            known = self._known(filename_tensor, reads, list(cast))
             lost = []
-            for i, read in enumerate(reads):
-                if self._candidates(read):
-                    values[read], count = self._attempts(filename_tensor, hints[i], read)
-                    lost += [(read.name, count)] if read.dtype == tf.float16 else []
-            with tf.control_dependencies(list(values.values()) + _warn_of_lost(lost)):
+            for read, value, count in restore_ops.selected(filename_tensor, cast, known) if cast else ():
+                values[read] = value
+                lost += [(read.name, count)] if read.dtype == tf.float16 else []
+            with tf.control_dependencies(list(values.values()) + warn_of_lost(lost)):
                 return [tf.identity(values[read]) for read in reads]
 
-    def _candidates(self, read):
-        """Returns the stored dtypes to try, own dtype first; none where the tensor is read as it is."""
-        initialized = self._options["init_missing_loss_scale"] and selection.LOSS_SCALE.search(read.name)
-        if read.dtype in CASTABLE:
-            others = self._options["stored_dtypes"]
-        else:
-            others = COUNTERS if initialized and read.dtype in COUNTERS else ()
-        return [read.dtype] + [d for d in others if d != read.dtype] if others else []
-
-    def _attempts(self, filename, hint, read):
-        """Returns (value, count of finite values that became infinite) of the first attempt that succeeds."""
-        source = tf.data.Dataset.from_tensors((filename, hint))
-
-        def attempt(stored, restore=_read_as):
-            number = stored.as_datatype_enum
-            wanted = source.filter(lambda _, known: tf.logical_or(tf.equal(known, UNKNOWN), tf.equal(known, number)))
-            return _ignoring_errors(wanted.map(lambda name, _: restore(name, read, stored)))
-
-        attempts = [attempt(stored) for stored in self._candidates(read)]
-        if read.slice_spec and tf.float16 in self._candidates(read):
-            attempts.append(attempt(tf.float16, _part_of_whole))
-        if self._options["init_missing_loss_scale"] and selection.LOSS_SCALE.search(read.name):
-            initial = {v.op.name: v for v in tf.global_variables()}[read.name].initial_value
-            attempts.append(tf.data.Dataset.from_tensors((initial, tf.zeros([], tf.int64))))
-        else:
-            # Nothing succeeded: the error of the ordinary read is the one to show.
-            attempts.append(source.map(lambda name, _: _read_as(name, read, read.dtype)))
-        return _single(functools.reduce(lambda first, second: first.concatenate(second), attempts).take(1))
+    def _known(self, filename, reads, cast):
+        """Returns int32 [len(cast)]: the number of the way to read each, fed by `restore` or found by trying."""
+        if tf.executing_eagerly():
+            path = filename.numpy().decode()
+            return tf.constant(restore_ops.numbers(cast, stored_tensors(path), index.slices(path)), tf.int32)
+        unknown = np.full(len(cast), UNKNOWN, np.int32)
+        fed = tf.placeholder_with_default(unknown, [len(cast)], name="stored_dtypes")
+        self._reads.append((fed.name, reads, cast))
+        if not cast:
+            return fed
+        return tf.cond(
+            tf.reduce_any(tf.not_equal(fed, UNKNOWN)),
+            lambda: tf.identity(fed),
+            lambda: restore_ops.found_by_trying(filename, cast),
+        )
 
 
 class CastFromFloat32SaverBuilder(CastingSaverBuilder):
@@ -162,7 +140,7 @@ def _casting_restore_v2(restore_v2):
     def restore(prefix, tensor_names, shape_and_slices, dtypes, name=None):
         if isinstance(prefix, tf.Tensor):
             return restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name)
-        stored = _stored(prefix)
+        stored = stored_tensors(prefix)
         wanted = [tf.as_dtype(d).base_dtype for d in dtypes]
         found = [stored[n].dtype if n in stored else d for n, d in zip(tensor_names, wanted)]
         problems = [
@@ -173,8 +151,8 @@ def _casting_restore_v2(restore_v2):
         if problems:
             raise ConfigError(*problems)
         values = restore_v2(prefix, tensor_names, shape_and_slices, found, name)
-        converted = [_convert(v, w) for v, w in zip(values, wanted)]
-        warnings = _warn_of_lost([(n, c[1]) for n, c, w in zip(tensor_names, converted, wanted) if w == tf.float16])
+        converted = [convert(v, w) for v, w in zip(values, wanted)]
+        warnings = warn_of_lost([(n, c[1]) for n, c, w in zip(tensor_names, converted, wanted) if w == tf.float16])
         with tf.control_dependencies(warnings):
             return [tf.identity(value) for value, _ in converted]
 
@@ -186,8 +164,8 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     restore = functools.partial(type(saver).restore, saver)
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)
-    stored = _stored(save_path)
-    reads = [read for _, part in shards for read in part]
+    stored = stored_tensors(save_path)
+    reads = [read for _, part, _ in shards for read in part]
     missing = [r.name for r in reads if r.name not in stored]
     if options["init_missing_loss_scale"]:
         missing = [name for name in missing if not selection.LOSS_SCALE.search(name)]
@@ -198,10 +176,8 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     rows = _mismatches(reads, stored, options, saver._reshape)
     if rows:
         raise tf.errors.InvalidArgumentError(None, None, _table(save_path, rows))
-    feeds = {
-        placeholder: [stored[r.name].dtype.as_datatype_enum if r.name in stored else UNKNOWN for r in part]
-        for placeholder, part in shards
-    }
+    parts = index.slices(tf.compat.as_text(save_path))
+    feeds = {placeholder: restore_ops.numbers(cast, stored, parts) for placeholder, _, cast in shards if cast}
     return restore(_Feeding(sess, feeds), save_path)
 
 
@@ -236,94 +212,6 @@ def _restore_objects(saver, options, object_savers, sess, save_path):
                 spec.name = keys[spec.name]
             object_savers[signature] = tf.train.Saver(parts, builder=CastingSaverBuilder(**options))
     object_savers[signature].restore(sess, save_path)
-
-
-Stored = collections.namedtuple("Stored", "dtype shape")
-
-
-def _stored(checkpoint):
-    reader = tf.train.NewCheckpointReader(tf.compat.as_text(checkpoint))
-    shapes = reader.get_variable_to_shape_map()
-    return {n: Stored(d, tuple(shapes[n])) for n, d in reader.get_variable_to_dtype_map().items()}
-
-
-def _reads_of(saveable):
-    for spec in saveable.specs:
-        if spec.slice_spec:
-            shape = tuple(int(size) for size in spec.slice_spec.split()[:-1])
-        else:
-            shape = getattr(saveable.op, "shape", None) if len(saveable.specs) == 1 else None
-            shape = tuple(shape.as_list()) if shape is not None and shape.is_fully_defined() else None
-        yield Read(spec.name, spec.slice_spec, tf.as_dtype(spec.dtype).base_dtype, shape)
-
-
-def _bulk(filename, reads):
-    if not reads:
-        return {}
-    names, slices, dtypes, _ = zip(*reads)
-    values = tf.raw_ops.RestoreV2(
-        prefix=filename, tensor_names=list(names), shape_and_slices=list(slices), dtypes=list(dtypes)
-    )
-    return dict(zip(reads, values))
-
-
-def _read_as(filename, read, stored):
-    (value,) = _bulk(filename, [read._replace(dtype=stored)]).values()
-    return _convert(value, read.dtype)
-
-
-def _part_of_whole(filename, read, stored):
-    """Reads a part of a variable by way of the whole: TensorFlow finds no float16 part that is not stored as one."""
-    (whole,) = _bulk(filename, [read._replace(dtype=stored, slice_spec="")]).values()
-    extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
-    begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
-    return _convert(tf.slice(whole, begin, size), read.dtype)
-
-
-def _convert(value, dtype):
-    """Returns (`value` as `dtype`, int64 count of finite values that became infinite)."""
-    if value.dtype == dtype:
-        return value, tf.zeros([], tf.int64)
-    if dtype not in CASTABLE:
-        return tf.cast(value, dtype), tf.zeros([], tf.int64)
-    # Through float32, which holds the other two exactly: one rounding, to nearest even.
-    wide = tf.cast(value, tf.float32)
-    result = tf.cast(wide, dtype)
-    lost = tf.logical_and(tf.math.is_finite(wide), tf.logical_not(tf.math.is_finite(tf.cast(result, tf.float32))))
-    return result, tf.math.count_nonzero(lost)
-
-
-def _warn_of_lost(lost):
-    """Returns the ops that name tensors with values beyond float16, given (name, count) of those that were narrowed."""
-    if not lost:
-        return []
-    names, counts = tf.constant([name for name, _ in lost]), tf.stack([count for _, count in lost])
-
-    def warn():
-        some = counts > 0
-        return tf.print(
-            "npu_shim: values beyond 65504 became infinite in float16: tensors",
-            tf.boolean_mask(names, some), "counts", tf.boolean_mask(counts, some), summarize=-1,
-        )
-
-    return [tf.cond(tf.reduce_any(counts > 0), lambda: _true_after(warn()), lambda: tf.constant(True))]
-
-
-def _true_after(op):
-    with tf.control_dependencies([op]):
-        return tf.constant(True)
-
-
-def _ignoring_errors(dataset):
-    if hasattr(dataset, "ignore_errors"):
-        return dataset.ignore_errors()
-    return dataset.apply(tf.data.experimental.ignore_errors())
-
-
-def _single(dataset):
-    if hasattr(dataset, "get_single_element"):
-        return dataset.get_single_element()
-    return tf.data.experimental.get_single_element(dataset)
 
 
 def _missing_message(save_path, missing, known):

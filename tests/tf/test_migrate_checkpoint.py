@@ -87,7 +87,7 @@ def test_a_training_checkpoint_in_float16(source, target, tmp_path):
     for name in ("net/w", "net/b"):
         expected[name] = ("float16", model()[name].astype(np.float32).astype(np.float16))
     got = contents(target)
-    assert got.pop("names")[1] == b"text\0\0"
+    assert got.pop("names")[1][()] == b"text\0\0"
     assert same(got, expected)
     assert {a.name for a in migration.plan.actions if a.kind == "cast"} == {"net/w", "net/b"}
     assert hashes(tmp_path / "source") == before
@@ -365,7 +365,7 @@ def test_killed_at_any_moment_the_target_is_complete_or_absent(tmp_path, server)
         if moments.random() < 0.5 and os.path.exists(target + ".index"):
             os.remove(target + ".index")
         child = server.start(*command)
-        time.sleep(moments.uniform(0, 1.1 * duration))
+        time.sleep(moments.uniform(0, 1.4 * duration))
         os.kill(child, signal.SIGKILL)
         ended = server.status()
         assert ended in (0, -signal.SIGKILL)
@@ -378,7 +378,7 @@ def test_killed_at_any_moment_the_target_is_complete_or_absent(tmp_path, server)
         state = tf.train.get_checkpoint_state(str(folder))
         assert state.model_checkpoint_path == target
     print("killed %d times: %s, one run takes %.2f s" % (KILLS, seen, duration))
-    assert min(seen["absent"], seen["complete"], KILLS - seen["ended"]) > KILLS // 20
+    assert min(seen["absent"], seen["complete"], KILLS - seen["ended"]) > KILLS // 40
     server.start(*command)
     assert server.status() == 0
     assert same(contents(target), expected)

@@ -1,0 +1,210 @@
+"""The ops by which a Saver reads a tensor in whatever floating-point dtype the file holds it.
+
+The file's name, and so its dtypes, are known only when the graph runs. So every tensor has a switch with a way out for
+each dtype, and its position is a number: fed by who knows the file, or found by trying.
+
+Sources: RestoreV2 of TensorFlow 1.15.5 and 2.15.1, which checks the dtype it is built with and tells none.
+"""
+
+import collections
+import functools
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.checkpoint import selection
+
+CASTABLE = (tf.float32, tf.float16, tf.bfloat16)
+COUNTERS = (tf.int32, tf.int64)  # good_steps is int32 in contrib and int64 in experimental
+UNKNOWN = 0  # no DataType has this number
+WHOLE_FLOAT16 = -tf.float16.as_datatype_enum  # a part to be cut from a whole: TensorFlow cannot read it by itself
+
+# One tensor that a Saver reads. shape: tuple of int or None, of the whole tensor where `slice_spec` names a part.
+Read = collections.namedtuple("Read", "name slice_spec dtype shape")
+
+# A tensor of a file. shape: tuple of int.
+Stored = collections.namedtuple("Stored", "dtype shape")
+
+
+def stored_tensors(checkpoint):
+    """Returns dict of name to Stored for a checkpoint, given its prefix."""
+    reader = tf.train.NewCheckpointReader(tf.compat.as_text(checkpoint))
+    shapes = reader.get_variable_to_shape_map()
+    return {n: Stored(d, tuple(shapes[n])) for n, d in reader.get_variable_to_dtype_map().items()}
+
+
+def reads_of(saveable):
+    """Yields a Read for each tensor of a SaveableObject."""
+    for spec in saveable.specs:
+        if spec.slice_spec:
+            shape = tuple(int(size) for size in spec.slice_spec.split()[:-1])
+        else:
+            shape = getattr(saveable.op, "shape", None) if len(saveable.specs) == 1 else None
+            shape = tuple(shape.as_list()) if shape is not None and shape.is_fully_defined() else None
+        yield Read(spec.name, spec.slice_spec, tf.as_dtype(spec.dtype).base_dtype, shape)
+
+
+def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
+    """Returns the ways in which a tensor may have to be read.
+
+    Returns:
+        dict of number to a function of the file's name: (value in the variable's dtype, int64 count of values that
+        became infinite). The last, UNKNOWN, is for a tensor of which nothing is known. A tensor that is never cast has
+        no other.
+    """
+    on_request = initialize_loss_scale and selection.LOSS_SCALE.search(read.name)
+    stored = COUNTERS if on_request and read.dtype in COUNTERS else ()
+    if read.dtype in CASTABLE:
+        stored = [d for d in stored_dtypes if d != read.dtype] + [read.dtype]
+    found = {d.as_datatype_enum: functools.partial(_read_as, read=read, stored=d) for d in stored}
+    if read.slice_spec and tf.float16 in stored:
+        found[WHOLE_FLOAT16] = functools.partial(_part_of_whole, read=read)
+    if on_request:
+        found[UNKNOWN] = functools.partial(_initial_value, read=read)
+    else:
+        # Where nothing is known the error of the ordinary read is the one to show.
+        found[UNKNOWN] = functools.partial(_read_as, read=read, stored=read.dtype)
+    return found
+
+
+def selected(filename, ways_of, known):
+    """Reads each tensor in the one way that is known for it.
+
+    Switches, and no `tf.cond`, since a checkpoint has hundreds of tensors and a branch costs milliseconds.
+
+    Args:
+        filename: string Tensor.
+        ways_of: dict of Read to its `ways`.
+        known: int32 Tensor [len(ways_of)], the numbers.
+
+    Yields:
+        (Read, value, int64 count of values that became infinite)
+    """
+    if tf.executing_eagerly():
+        for (read, found), number in zip(ways_of.items(), known.numpy()):
+            value, count = found[number](filename)
+            yield read, value, count
+        return
+    numbers = sorted({number for found in ways_of.values() for number in found} - {UNKNOWN})
+    chosen = {number: tf.unstack(tf.equal(known, number), len(ways_of)) for number in numbers}
+    for i, (read, found) in enumerate(ways_of.items()):
+        unread, results = filename, []
+        for number, way in found.items():
+            if number == UNKNOWN:
+                results.append(way(unread))
+            else:
+                switched = tf.raw_ops.Switch(data=unread, pred=chosen[number][i])
+                unread = switched.output_false
+                results.append(way(switched.output_true))
+        value, count = (tf.raw_ops.Merge(inputs=list(part)).output for part in zip(*results))
+        yield read, value, count
+
+
+def read_all(filename, reads):
+    """Returns dict of each Read to its Tensor, in the dtype that the Read names and the file must have."""
+    if not reads:
+        return {}
+    names, slices, dtypes, _ = zip(*reads)
+    values = tf.raw_ops.RestoreV2(
+        prefix=filename, tensor_names=list(names), shape_and_slices=list(slices), dtypes=list(dtypes)
+    )
+    return dict(zip(reads, values))
+
+
+def numbers(reads, stored, parts):
+    """Returns the number of the way to read each tensor of a file whose dtypes and parts are known.
+
+    Args:
+        reads: list of Read.
+        stored: see `stored_tensors`.
+        parts: see `checkpoint.index.slices`.
+    """
+    found = []
+    for read in reads:
+        dtype = stored[read.name].dtype if read.name in stored else None
+        if dtype == tf.float16 and read.slice_spec and read.name not in parts:
+            found.append(WHOLE_FLOAT16)
+        else:
+            found.append(UNKNOWN if dtype is None else dtype.as_datatype_enum)
+    return found
+
+
+def found_by_trying(filename, reads):
+    """Returns int32 [len(reads)], the number of the way by which each tensor can be read, or UNKNOWN."""
+    names, specs = tf.constant([r.name for r in reads]), tf.constant([r.slice_spec for r in reads])
+    dtypes = CASTABLE + COUNTERS if any(r.dtype in COUNTERS for r in reads) else CASTABLE
+    tries = [(d, specs, d.as_datatype_enum) for d in dtypes]
+    if any(r.slice_spec for r in reads):
+        tries.insert(0, (tf.float16, tf.constant([""] * len(reads)), WHOLE_FLOAT16))
+    found = tf.fill([len(reads)], UNKNOWN)
+    for dtype, wanted, number in tries:
+
+        def attempt(i, dtype=dtype, wanted=wanted):
+            value = tf.raw_ops.RestoreV2(
+                prefix=filename, tensor_names=[names[i]], shape_and_slices=[wanted[i]], dtypes=[dtype])
+            with tf.control_dependencies(value):
+                return tf.identity(i)
+
+        succeeded = _ignoring_errors(tf.data.Dataset.range(len(reads)).map(attempt))
+        marks = succeeded.reduce(
+            tf.zeros([len(reads)], tf.bool),
+            lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)))
+        found = tf.where(marks, tf.fill([len(reads)], number), found)
+    return found
+
+
+def _initial_value(filename, read):
+    initial = {v.op.name: v for v in tf.global_variables()}[read.name].initial_value
+    with tf.control_dependencies([filename]):
+        return tf.identity(initial), tf.zeros([], tf.int64)
+
+
+def _read_as(filename, read, stored):
+    (value,) = read_all(filename, [read._replace(dtype=stored)]).values()
+    return convert(value, read.dtype)
+
+
+def _part_of_whole(filename, read):
+    """Reads a part of a variable by way of the whole: TensorFlow finds no float16 part that is not stored as one."""
+    (whole,) = read_all(filename, [read._replace(dtype=tf.float16, slice_spec="")]).values()
+    extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
+    begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
+    return convert(tf.slice(whole, begin, size), read.dtype)
+
+
+def convert(value, dtype):
+    """Returns (`value` as `dtype`, int64 count of finite values that became infinite)."""
+    if value.dtype == dtype or dtype not in CASTABLE:
+        with tf.control_dependencies([value]):  # no constant lives on a way that is not taken
+            return tf.cast(value, dtype), tf.zeros([], tf.int64)
+    # Through float32, which holds the other two exactly: one rounding, to nearest even.
+    wide = tf.cast(value, tf.float32)
+    result = tf.cast(wide, dtype)
+    lost = tf.logical_and(tf.math.is_finite(wide), tf.logical_not(tf.math.is_finite(tf.cast(result, tf.float32))))
+    return result, tf.math.count_nonzero(lost)
+
+
+def warn_of_lost(lost):
+    """Returns the ops that name tensors with values beyond float16, given (name, count) of those that were narrowed."""
+    if not lost:
+        return []
+    names, counts = tf.constant([name for name, _ in lost]), tf.stack([count for _, count in lost])
+
+    def warn():
+        some = counts > 0
+        return tf.print(
+            "npu_shim: values beyond 65504 became infinite in float16: tensors",
+            tf.boolean_mask(names, some), "counts", tf.boolean_mask(counts, some), summarize=-1,
+        )
+
+    return [tf.cond(tf.reduce_any(counts > 0), lambda: _true_after(warn()), lambda: tf.constant(True))]
+
+
+def _true_after(op):
+    with tf.control_dependencies([op]):
+        return tf.constant(True)
+
+
+def _ignoring_errors(dataset):
+    if hasattr(dataset, "ignore_errors"):
+        return dataset.ignore_errors()
+    return dataset.apply(tf.data.experimental.ignore_errors())
