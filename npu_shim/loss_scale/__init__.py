@@ -27,6 +27,7 @@ PUBLIC = {
     "clip_by_global_norm": "gradients",
     "all_finite": "overflow",
     "NanLossHook": "hooks",
+    "SkippedStepsHook": "hooks",
     "tolerant_hooks": "hooks",
     "summaries": "hooks",
     "LossScaleSaver": "checkpoint",

@@ -1,5 +1,6 @@
 """Session hooks and summaries that know that a step can be skipped."""
 
+import logging
 import math
 
 import tensorflow.compat.v1 as tf
@@ -44,6 +45,46 @@ class NanLossHook(tf.train.SessionRunHook):
             raise tf.train.NanLossDuringTrainingError
         tf.logging.warning("npu_shim: the loss is NaN: %s; training stops", why)
         run_context.request_stop()
+
+
+class SkippedStepsHook(tf.train.SessionRunHook):
+    """Logs how many steps were skipped, in place of TensorFlow's warning that global_step has not been increased.
+
+    Args:
+        every: int >= 1, steps between two lines; a line is only written when steps were skipped meanwhile.
+    """
+
+    def __init__(self, every=100):
+        self._every, self._steps, self._reported = every, 0, 0
+
+    def begin(self):
+        """Hides TensorFlow's warning until the session ends."""
+        logging.getLogger("tensorflow").addFilter(_not_about_global_step)
+
+    def before_run(self, run_context):
+        """Asks for the counts."""
+        graph = run_context.session.graph
+        return tf.train.SessionRunArgs([graph.get_collection(SKIPPED_STEPS), graph.get_collection(LOSS_SCALE)])
+
+    def after_run(self, run_context, run_values):
+        """Writes the line when it is due."""
+        del run_context
+        skipped, scales = run_values.results
+        self._steps += 1
+        if self._steps % self._every == 0 and sum(skipped) > self._reported:
+            shown = ", ".join("%g" % scale for scale in scales)
+            tf.logging.info("npu_shim: %d steps skipped so far, loss scale %s", sum(skipped), shown)
+            self._reported = sum(skipped)
+
+    def end(self, session):
+        """Lets TensorFlow's warning through again."""
+        del session
+        logging.getLogger("tensorflow").removeFilter(_not_about_global_step)
+
+
+def _not_about_global_step(record):
+    said = record.getMessage()
+    return "global step" not in said or "has not been increased" not in said
 
 
 def tolerant_hooks(hooks):

@@ -175,6 +175,29 @@ def test_estimator_warm_start(tmp_path, source, target, way):
         assert found["good_steps"] == saved["good_steps"]
 
 
+def test_estimator_trains_and_resumes_with_its_own_scale(tmp_path):
+    def model_fn(features, labels, mode):
+        w = tf.get_variable("w", initializer=[1.0, 1.0])
+        loss = tf.reduce_sum(tf.square(tf.cast(tf.cast(w, tf.float16), tf.float32) - labels))
+        manager = managers.ExponentialUpdateLossScaleManager(2.0**20, 4, 1, decr_ratio=0.5)
+        optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager)
+        train_op = optimizer.minimize(loss, tf.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    data = lambda: tf.data.Dataset.from_tensors(({"x": 1.0}, [3.0, 4.0])).repeat()  # noqa: E731
+    runs = []
+    for folder, parts in (("whole", [12]), ("resumed", [5, 12])):
+        config = tf.estimator.RunConfig(model_dir=str(tmp_path / folder))
+        for steps in parts:
+            estimator = tf.estimator.Estimator(model_fn, config=config)
+            estimator.train(data, max_steps=steps)
+        runs.append({name: estimator.get_variable_value(name) for name in estimator.get_variable_names()})
+    assert runs[0]["global_step"] == 12
+    assert runs[0]["loss_scale"] < 2.0**17
+    for name, value in runs[0].items():
+        np.testing.assert_array_equal(value, runs[1][name], err_msg=name)
+
+
 def _for(settings, target):
     """TensorFlow's warm start wants the target's own names; only graphs of the originals have others than the plain."""
     prefix = {"contrib": "cond/", "experimental": "cond_1/"}.get(target, "")

@@ -199,6 +199,32 @@ def test_other_hooks_are_left_alone():
     assert replaced[1] is other
 
 
+def test_skipped_steps_are_reported_in_place_of_a_warning(caplog):
+    caplog.set_level(logging.INFO, logger="tensorflow")
+
+    class Complaining(tf.train.SessionRunHook):
+        """Says what tf.train.StepCounterHook says, which does so five times a process only."""
+
+        def after_run(self, run_context, run_values):
+            tf.logging.warning("It seems that global step (%s) has not been increased. Current value", "global_step")
+
+    def messages(*more):
+        caplog.clear()
+        feeds = [1.0] + [np.inf] * 5 + [1.0] * 2
+        hooked(feeds, lambda loss: [Complaining(), *more])
+        found = [record.getMessage() for record in caplog.records]
+        warned = [m for m in found if "has not been increased" in m]
+        return len(warned), [m.split(" so far")[0] for m in found if "steps skipped so far" in m]
+
+    assert messages() == (8, [])
+    warned, reported = messages(hooks.SkippedStepsHook(every=4))
+    assert warned == 0
+    # a count that is fetched with the step may be from before it
+    assert reported[0] in ("npu_shim: 2 steps skipped", "npu_shim: 3 steps skipped")
+    assert reported[1:] == ["npu_shim: 5 steps skipped"]
+    assert messages() == (8, []), "the warning is let through again"
+
+
 def stuck(session, feeds, **settings):
     good, bad = (tf.get_variable(n, initializer=1.0) for n in ("healthy", "sick"))
     x = tf.placeholder(tf.float32, [])
