@@ -59,7 +59,7 @@ def amp_level(level: str, config: Any = None, dtype: Any = "float16") -> Any:
     Example:
         >>> session = tf.compat.v1.Session(config=npu_shim.amp_level("O2", tf.compat.v1.ConfigProto()))
     """
-    if level not in levels():
+    if level not in tuple(levels()):
         raise ConfigError("amp_level: '%s' is none of %s%s" % (level, ", ".join(levels()), nearest(level, levels())))
     return _applied({LEVEL: level, "precision_mode": _mode(level, dtype)}, config)
 
@@ -92,16 +92,16 @@ def custom_mixed_precision(
         >>> config = npu_shim.custom_mixed_precision(tf.compat.v1.ConfigProto(), white_list=white)
     """
     given = {WHITE: white_list, BLACK: black_list}
-    names = {option: names for option, names in given.items() if names is not None}
-    if len(names) != 1:
-        got = "both" if names else "none"
+    options = [option for option in given if given[option] is not None]
+    if len(options) != 1:
+        got = "both" if options else "none"
         raise ConfigError("custom_mixed_precision needs white_list or black_list, exactly one of them; got %s" % got)
-    [(option, listed)] = names.items()
-    if isinstance(listed, str) or not all(isinstance(name, str) for name in listed):
-        raise ConfigError("custom_mixed_precision: %s must be a list of op types, got %r" % (option[9:], listed))
-    listed = list(listed)
-    own_ops(option[9:], listed, _default_table())
-    forgotten = sorted(set(get_black_list()) - set(listed)) if option == BLACK else []
+    [option] = options
+    word, listed = option[len("npu_shim_") :], given[option]
+    if not isinstance(listed, (list, tuple, set, frozenset)) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError("custom_mixed_precision: %s must be a list of op types, got %r" % (word, listed))
+    ops = own_ops(word, listed, _default_table())
+    forgotten = sorted(set(get_black_list()) - set(ops)) if option == BLACK else []
     if forgotten:
         text = "npu_shim: custom_mixed_precision: not in black_list, so they may be lowered: %s"
         LOG.warning(text, ", ".join(forgotten))
@@ -181,7 +181,7 @@ def _level_of(values: Mapping[str, Any]) -> Any:
 def _mode(level: str, dtype: Any) -> str:
     name = getattr(dtype, "name", dtype)
     modes: Mapping[str, str] = levels()[level]["precision_mode"]
-    if name not in modes:
+    if name not in tuple(modes):
         raise ConfigError("dtype: %r is none of %s%s" % (name, ", ".join(DTYPES), nearest(name, DTYPES)))
     return modes[name]
 
