@@ -29,7 +29,10 @@ def install():
     if isinstance(real, Facade) or real.__version__.startswith("1."):
         return
     v1 = importlib.import_module(V1)
+    verbosity = v1.logging.get_verbosity()
+    v1.logging.set_verbosity(v1.logging.ERROR)  # it warns that what follows is deprecated
     v1.disable_v2_behavior()
+    v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
 
