@@ -94,16 +94,16 @@ def _report(before, after, to):
     tiny = np.float32(LIMITS[to][1])
     size, size_after = np.abs(before), np.abs(after)
     finite = np.isfinite(before)
-    overflow = finite & ~np.isfinite(after)
-    normal = finite & (size_after >= tiny) & ~overflow
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # what is not finite is counted, not warned of
+        overflow = finite & ~np.isfinite(after)
+        normal = finite & (size_after >= tiny) & ~overflow
         error = np.abs(after - before) / size
-    return RangeReport(
-        count=before.size,
-        overflow=int(np.count_nonzero(overflow)),
-        largest=float(size.max(where=overflow, initial=0.0)),
-        flushed=int(np.count_nonzero((size_after == 0) & (size != 0))),
-        subnormal=int(np.count_nonzero((size_after != 0) & (size_after < tiny))),
-        non_finite=int(before.size - np.count_nonzero(finite)),
-        relative_error=float(error.max(where=normal, initial=0.0)),
-    )
+        return RangeReport(
+            count=before.size,
+            overflow=int(np.count_nonzero(overflow)),
+            largest=float(size.max(where=overflow, initial=0.0)),
+            flushed=int(np.count_nonzero((size_after == 0) & (size != 0))),
+            subnormal=int(np.count_nonzero((size_after != 0) & (size_after < tiny))),
+            non_finite=int(before.size - np.count_nonzero(finite)),
+            relative_error=float(error.max(where=normal, initial=0.0)),
+        )

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -472,6 +473,25 @@ def test_a_trained_model_goes_to_float16_and_back(shared, tmp_path, name, back_t
             after = session.run(variables)
             assert any(not np.array_equal(after[n], values[n]) for n in cast)
             assert all(np.isfinite(after[n]).all() for n in cast)
+
+
+def test_a_trained_model_resumes_in_mixed_precision_from_float16(shared, tmp_path, patched):
+    with tf.Graph().as_default(), tf.Session() as session:
+        meta, feeds, variables = imported(shared, "bert_tiny_train")
+        session.run([meta["init"]])
+        session.run(meta["train_op"], feeds)
+        source = tf.train.Saver(variables).save(session, str(tmp_path / "trained"), write_meta_graph=False)
+        npu_shim.migrate_checkpoint(source, str(tmp_path / "half"), "float16")
+        casting = tf.train.Saver(variables, builder=npu_shim.CastingSaverBuilder())
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as mixed:
+            casting.restore(mixed, str(tmp_path / "half"))
+            before = mixed.run(variables)
+            ran = sessions.Ran(mixed, [meta["loss"], meta["train_op"]], feeds)
+            after = mixed.run(variables)
+    assert "float16" in ran.dtypes("MatMul", "_FusedMatMul").values()
+    assert np.isfinite(ran.values[0])
+    assert {v.dtype for n, v in after.items() if n != "global_step"} == {np.dtype("float32")}
+    assert any(not np.array_equal(after[n], before[n]) for n in after if n != "global_step")
 
 
 def test_training_resumes_in_float16_and_in_float32(tmp_path):
