@@ -132,6 +132,14 @@ def average(tensor, average=True, group=ranks.WORLD):
     return total / tf.cast(size, total.dtype) if average else total
 
 
+def reduce_gradient(tensor, var, root_rank, average=True, fusion=0, fusion_id=-1):
+    """Returns a gradient's mean over the ranks, or its sum; every rank gets it, not the root rank only."""
+    return _average(tensor, average)
+
+
+_average = average  # the vendor gives the function and an argument of the others one name
+
+
 class NPUDistributedOptimizer(tf.train.Optimizer):
     """Averages gradients over the ranks before the wrapped optimizer applies them; alone it only delegates.
 

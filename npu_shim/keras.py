@@ -9,12 +9,20 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import ranks
 from npu_shim.distributed import average, broadcast
+from npu_shim.estimator import NPUEstimator
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.run_config import NPURunConfig
+from npu_shim.unsupported import without_equivalent
 
 try:
     _OPTIMIZER = tf.keras.optimizers.Optimizer
     _CALLBACK = tf.keras.callbacks.Callback
+    PReLU = tf.keras.layers.PReLU
+    backend = tf.keras.backend
 except (ImportError, AttributeError):
     _OPTIMIZER = _CALLBACK = object
+    PReLU = without_equivalent("PReLU")
+    backend = without_equivalent("backend")
 
 
 class KerasDistributeOptimizer(_OPTIMIZER):
@@ -145,6 +153,48 @@ def npu_callbacks_append(callbacks_list=()):
     callbacks = callbacks_list if isinstance(callbacks_list, list) else []
     callbacks.append(NPUBroadcastGlobalVariablesCallback(0))
     return callbacks
+
+
+def model_to_npu_estimator(
+    keras_model=None,
+    keras_model_path=None,
+    custom_objects=None,
+    model_dir=None,
+    checkpoint_format="saver",
+    config=None,
+    job_start_file="",
+):
+    """Returns an NPUEstimator that trains a compiled Keras model, beginning with the model's weights.
+
+    Args:
+        keras_model: compiled Keras model; this or the next.
+        keras_model_path: path of one saved as HDF5.
+        custom_objects: dict of the model's own classes and functions by name.
+        model_dir: folder of checkpoints; None takes that of the config, or a new one.
+        checkpoint_format: "saver" or "checkpoint".
+        config: NPURunConfig.
+        job_start_file: taken and not read.
+
+    Raises:
+        ValueError: no NPURunConfig, no or two models, a model that is not compiled, an unknown checkpoint_format.
+    """
+    _require_keras("model_to_npu_estimator")
+    if not isinstance(config, NPURunConfig):
+        raise ConfigError("model_to_npu_estimator: config must be an NPURunConfig, got %s" % type(config))
+    plain = tf.keras.estimator.model_to_estimator(
+        keras_model=keras_model,
+        keras_model_path=keras_model_path,
+        custom_objects=custom_objects,
+        model_dir=model_dir,
+        config=config,
+        checkpoint_format=checkpoint_format,
+    )
+    return NPUEstimator(
+        plain._model_fn,
+        config=config.replace(model_dir=plain.model_dir),
+        job_start_file=job_start_file,
+        warm_start_from=plain._warm_start_settings,
+    )
 
 
 def _require_keras(name):

@@ -3,6 +3,8 @@
 Source: Ascend adapter of 2023-12 (r1.15), npu_init, npu_ops and npu_plugin.
 """
 
+import functools
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim import config_proto, ranks
@@ -75,3 +77,42 @@ def get_npu_rank_size():
 def get_npu_local_rank_size():
     """Returns the number of processes on this machine."""
     return ranks.get_local_rank_size()
+
+
+def npu_session_config_init(session_config=None):
+    """Returns the same ConfigProto, prepared, or a new one: the name that releases before 2021 had."""
+    return config_proto.npu_config_proto(session_config)
+
+
+def decorator_tf_session(func):
+    """Returns a session class's `__init__` that prepares its config first, as the import of npu_init arranges it."""
+
+    @functools.wraps(func)
+    def prepared(self, target="", graph=None, config=None):
+        config = tf.ConfigProto() if config is None else config
+        config_proto.prepare(config)
+        func(self, target, graph, config=config)
+
+    return prepared
+
+
+def use_tensorflow1():
+    """Turns on graphs and resource variables; under TensorFlow 2 everything else of TensorFlow 1's behaviour too."""
+    level = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow warns that its version 1 is old
+    try:
+        if tf.executing_eagerly():
+            tf.disable_v2_behavior()
+        tf.enable_resource_variables()
+    finally:
+        tf.logging.set_verbosity(level)
+
+
+def variable_initializer_in_host(var_list):
+    """Returns an op that runs the initializers of a list of variables."""
+    return tf.variables_initializer(var_list, name="var_in_host")
+
+
+def npu_compile(sess, *fetches):
+    """Runs the fetches once, so that what is compiled at the first run is compiled."""
+    sess.run(fetches)

@@ -8,7 +8,7 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.run_config import NpuExecutePlacement
 
 
@@ -137,3 +137,61 @@ def keep_tensors_dtypes(graph, input_tensors):
         raise ConfigError("keep_tensors_dtypes: expected a list or tuple of tensor names, got %s" % type(input_tensors))
     for name in input_tensors:
         graph.get_tensor_by_name(name).op._set_attr("_keep_dtype", tf.AttrValue(i=1))
+
+
+def set_graph_exec_config(
+    fetch,
+    dynamic_input=False,
+    dynamic_graph_execute_mode="dynamic_execute",
+    dynamic_inputs_shape_range=None,
+    is_train_graph=False,
+):
+    """Returns `fetch`, whose ops are marked with how the NPU runs their graph; shapes may change freely here.
+
+    Args:
+        fetch: Operation, Tensor, tensor name, or a list or tuple of them.
+        dynamic_input: bool.
+        dynamic_graph_execute_mode: "lazy_recompile" or "dynamic_execute".
+        dynamic_inputs_shape_range: str or None.
+        is_train_graph: bool.
+
+    Raises:
+        ConfigError: another mode or type of fetch.
+    """
+    modes = ("lazy_recompile", "dynamic_execute")
+    if dynamic_graph_execute_mode not in modes:
+        words = (" or ".join(modes), dynamic_graph_execute_mode, nearest(dynamic_graph_execute_mode, modes))
+        raise ConfigError("set_graph_exec_config: dynamic_graph_execute_mode must be %s, got %r%s" % words)
+    marks = {
+        "_graph_dynamic_input": dynamic_input,
+        "_graph_dynamic_graph_execute_mode": dynamic_graph_execute_mode,
+        "_graph_dynamic_inputs_shape_range": dynamic_inputs_shape_range or "",
+        "_is_train_graph": is_train_graph,
+    }
+    if isinstance(fetch, (list, tuple)):
+        for each in fetch:
+            set_graph_exec_config(
+                each, dynamic_input, dynamic_graph_execute_mode, dynamic_inputs_shape_range, is_train_graph
+            )
+        return fetch
+    fetch = tf.get_default_graph().get_tensor_by_name(fetch) if isinstance(fetch, str) else fetch
+    _mark(fetch, marks)
+    return fetch
+
+
+def set_op_tensor_max_range(tensor, max_shape):
+    """Marks a tensor's op with its largest shape, a str."""
+    _mark(tensor, {"_op_max_shape": max_shape})
+
+
+def set_op_input_tensor_multi_dims(tensor, input_shape, input_dims):
+    """Marks a tensor's op with the sets of input shapes, two str."""
+    _mark(tensor, {"_subgraph_multi_dims_input_shape": input_shape, "_subgraph_multi_dims_input_dims": input_dims})
+
+
+def _mark(fetch, marks):
+    operation = getattr(fetch, "op", fetch)
+    if not isinstance(operation, tf.Operation):
+        raise ConfigError("expected an Operation, a Tensor, a tensor name or a list of them, got %r" % (fetch,))
+    for name, value in marks.items():
+        operation._set_attr(name, _attr_value(value))

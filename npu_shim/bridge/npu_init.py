@@ -22,8 +22,17 @@ from hccl.manage.api import (
     get_world_rank_from_group_rank,
 )
 from hccl.split.api import set_split_strategy_by_idx, set_split_strategy_by_size
+from npu_bridge import embedding as npu_embedding
+from npu_bridge import scoped_graph_manager
 from npu_bridge.estimator import npu_ops
-from npu_bridge.estimator.npu import npu_scope, util
+from npu_bridge.estimator.npu import (
+    keras_to_npu,
+    npu_plugin,
+    npu_rnn,
+    npu_scope,
+    npu_strategy,
+    util,
+)
 from npu_bridge.estimator.npu.npu_callbacks import NPUBroadcastGlobalVariablesCallback
 from npu_bridge.estimator.npu.npu_config import (
     DumpConfig,
@@ -54,28 +63,41 @@ from npu_bridge.estimator.npu.npu_optimizer import (
 )
 from npu_bridge.estimator.npu_unary_ops import npu_unary_ops
 from npu_bridge.hccl import hccl_ops
+from npu_bridge.npu_cpu import npu_cpu_ops
+from npu_bridge.profiler import profiler
 from npu_shim import session as _session
 from npu_shim.config_proto import npu_config_proto, npu_graph_options, npu_optimizer_options, npu_run_config_init
 from npu_shim.distributed import npu_tf_optimizer
 from npu_shim.hooks import NpuEmptyHook, npu_hooks_append
-from npu_shim.keras import npu_callbacks_append, npu_keras_optimizer
+from npu_shim.keras import backend, npu_callbacks_append, npu_keras_optimizer
 from npu_shim.resources import (
     close_session,
+    decorator_tf_session,
     get_npu_local_rank_id,
     get_npu_local_rank_size,
     get_npu_rank_id,
     get_npu_rank_size,
     init_resource,
     npu_clear_session,
+    npu_session_config_init,
     set_keras_session_npu_config,
     shutdown_resource,
 )
+from npu_shim.resources import use_tensorflow1 as _use_tensorflow1
 from npu_shim.rewriter import tf_internals as _tf_internals
 
 session = _tf_internals.client_session()
 session_run_hook = _tf_internals.session_run_hook()
+experimental_options = {
+    "disable_model_pruning": False,
+    "function_optimization": RewriterConfig.ON,
+    "constant_folding": RewriterConfig.ON,
+    "shape_optimization": RewriterConfig.ON,
+    "arithmetic_optimization": RewriterConfig.ON,
+    "loop_optimization": RewriterConfig.ON,
+    "dependency_optimization": RewriterConfig.ON,
+    "layout_optimizer": RewriterConfig.ON,
+}
 
 _session.patch()
-if tf.executing_eagerly():
-    tf.disable_v2_behavior()
-tf.enable_resource_variables()
+_use_tensorflow1()

@@ -1,3 +1,4 @@
-"""npu_bridge.estimator.npu_unary_ops: the vendor's handle to its ops has the module's name."""
+"""npu_bridge.estimator.npu_unary_ops: the vendor's handle to its ops has the module's name, see npu_shim.gen_ops."""
 
-from npu_shim import ops as npu_unary_ops
+from npu_shim import gen_ops as npu_unary_ops
+from npu_shim.ops import gelu, gelu_grad

@@ -9,3 +9,17 @@ from npu_shim.distributed import (
     reduce,
     reduce_scatter,
 )
+from npu_shim.unsupported import module_getattr
+
+__getattr__ = module_getattr(
+    __name__,
+    (
+        "gather_all_to_all_v",
+        "receive",
+        "remote_read",
+        "remote_ref_read",
+        "remote_scatter_write",
+        "remote_write",
+        "send",
+    ),
+)

@@ -2,5 +2,6 @@
 
 from npu_shim.distributed import NPUDistributedOptimizer, npu_allreduce
 from npu_shim.distributed import average as allreduce
+from npu_shim.distributed import reduce_gradient as reduce
 from npu_shim.keras import KerasDistributeOptimizer, npu_distributed_optimizer_wrapper
 from npu_shim.loss_scale import NPUOptimizer

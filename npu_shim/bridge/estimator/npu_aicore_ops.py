@@ -1,0 +1,17 @@
+"""npu_bridge.estimator.npu_aicore_ops, with a handle to all ops that has the module's name, see npu_shim.ops."""
+
+from npu_shim import gen_ops as npu_aicore_ops
+from npu_shim.ops import (
+    centralization,
+    fast_gelu,
+    fast_gelu_grad,
+    fast_gelu_v2,
+    fast_gelu_v2_grad,
+    layer_norm,
+    nonzero,
+    prelu,
+)
+from npu_shim.ops import dropout as dropout_v3
+from npu_shim.unsupported import module_getattr
+
+__getattr__ = module_getattr(__name__, ("nonzerowithvalue",))

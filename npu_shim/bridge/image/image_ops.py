@@ -1,0 +1,3 @@
+"""npu_bridge.image.image_ops, see npu_shim.ops."""
+
+from npu_shim.ops import decode_and_crop_and_resize_jpeg, decode_and_resize_jpeg

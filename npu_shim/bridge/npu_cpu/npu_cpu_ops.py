@@ -1,0 +1,23 @@
+"""npu_bridge.npu_cpu.npu_cpu_ops, see npu_shim.ops."""
+
+from npu_shim.ops import dense_image_warp
+from npu_shim.ops import random_choice_with_mask as RandomChoiceWithMask
+from npu_shim.ops import random_choice_with_mask as randomchoicewithmask
+from npu_shim.unsupported import module_getattr
+
+__getattr__ = module_getattr(
+    __name__,
+    (
+        "batch_dilate_polys",
+        "batch_enqueue",
+        "dequeue",
+        "embedding_local_index",
+        "embeddingrankid",
+        "ocr_detection_post_handle",
+        "ocr_detection_pre_handle",
+        "ocr_find_contours",
+        "ocr_identify_pre_handle",
+        "ocr_recognition_pre_handle",
+        "resize_and_clip_polys",
+    ),
+)

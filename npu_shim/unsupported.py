@@ -1,0 +1,75 @@
+"""The vendor's names that have no equivalent off the NPU: they import, and say what to use instead when called."""
+
+# name -> what to use instead
+ADVICE = {
+    "npu_alloc_float_status": "NPULossScaleOptimizer looks at the gradients' values",
+    "npu_get_float_status": "NPULossScaleOptimizer looks at the gradients' values",
+    "npu_clear_float_status": "NPULossScaleOptimizer looks at the gradients' values",
+    "npu_get_float_status_v2": "NPULossScaleOptimizer looks at the gradients' values",
+    "npu_clear_float_status_v2": "NPULossScaleOptimizer looks at the gradients' values",
+    "outfeed_dequeue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
+    "outfeed_enqueue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
+    "stop_outfeed_dequeue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
+    "npu_onnx_graph_op": "convert the ONNX model to TensorFlow and build its graph",
+    "nonzerowithvalue": "use npu_aicore_ops.nonzero and tf.gather_nd",
+    "deformable_conv2d": "use tf.nn.conv2d, or sample with npu_cpu_ops.dense_image_warp",
+    "send": "use hccl_ops.broadcast",
+    "receive": "use hccl_ops.broadcast",
+    "remote_read": "keep the table in a variable and use tf.gather",
+    "remote_ref_read": "keep the table in a variable and use tf.gather",
+    "remote_write": "keep the table in a variable and use tf.scatter_update",
+    "remote_scatter_write": "keep the table in a variable and use tf.scatter_update",
+    "gather_all_to_all_v": "use tf.gather and hccl_ops.all_to_all_v",
+    "embeddingrankid": "keep the table in a variable and use tf.nn.embedding_lookup",
+    "embedding_local_index": "keep the table in a variable and use tf.nn.embedding_lookup",
+    "init_rdma_pool": "keep the table in a variable and use tf.gather",
+    "rdma_remote_register": "keep the table in a variable and use tf.gather",
+    "rdma_remote_init": "keep the table in a variable and use tf.gather",
+    "get_var_addr_and_size": "keep the table in a variable and use tf.gather",
+    "malloc_shared_memory": "keep the table in a variable and use tf.gather",
+    "batch_enqueue": "use tf.data's batch",
+    "dequeue": "use tf.data",
+    "ocr_recognition_pre_handle": "use tf.image",
+    "ocr_detection_pre_handle": "use tf.image",
+    "ocr_identify_pre_handle": "use tf.image",
+    "ocr_detection_post_handle": "use tf.image",
+    "ocr_find_contours": "use OpenCV in a tf.py_func",
+    "batch_dilate_polys": "use OpenCV in a tf.py_func",
+    "resize_and_clip_polys": "use tf.clip_by_value",
+    "LruCache": "keep the whole table in a variable and use tf.nn.embedding_lookup",
+    "EmbeddingService": "keep the tables in variables and use tf.nn.embedding_lookup",
+    "ESWorker": "keep the tables in variables and use tf.nn.embedding_lookup",
+    "es_initializer": "use tf.random_uniform_initializer or another of TensorFlow's",
+    "EmbeddingAdamOptimizer": "use tf.train.AdamOptimizer",
+    "EmbeddingAdagradOptimizer": "use tf.train.AdagradOptimizer",
+    "EmbeddingAdamWOptimizer": "use tf.train.AdamOptimizer and decay the weights",
+    "path_on_tf": "leave the call out",
+    "decode_image_v3": "use tf.image.decode_image",
+    "file_constant": "use tf.constant(numpy.fromfile(path, dtype))",
+    "get_shape": "use tf.shape",
+    "npu_device_dataset": "use the dataset itself",
+}
+
+
+def without_equivalent(name):
+    """Returns a function of any arguments that raises NotImplementedError with the advice for `name`."""
+
+    def unsupported(*args, **kwargs):
+        raise NotImplementedError(
+            "npu_shim: %s has no equivalent off the NPU: %s" % (name, ADVICE.get(name, "use TensorFlow's own ops"))
+        )
+
+    unsupported.__name__ = unsupported.__qualname__ = name
+    unsupported.__doc__ = "Raises NotImplementedError: %s." % ADVICE.get(name, "has no equivalent off the NPU")
+    return unsupported
+
+
+def module_getattr(module, names):
+    """Returns a module's `__getattr__` that finds `names` here, each a function that says so when it is called."""
+
+    def find(name):
+        if name in names:
+            return without_equivalent(name)
+        raise AttributeError("module '%s' has no attribute '%s'" % (module, name))
+
+    return find
