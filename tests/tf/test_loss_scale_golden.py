@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from loss_scale_golden import COLUMNS, OVERFLOWS, contrib_cases, contrib_rule, experimental_cases, load, mindspore_cases
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale import contrib, schedule
 from npu_shim.loss_scale.graph_ops import next_tensors
 from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
 from npu_shim.loss_scale.optimizer import LossScaleOptimizer
@@ -172,3 +172,11 @@ def test_bridge_manager_is_the_ascend_row():
         manager = ExponentialUpdateLossScaleManager(2**32, 1000, 2, decr_ratio=0.5)
         rule = schedule.policy("ascend", growth_interval=1000, growth_factor=2, backoff_factor=0.5)
         assert manager.initial_state == schedule.initial_state(rule, 2**32)
+
+
+def test_contrib_manager_is_the_contrib_row():
+    with tf.Graph().as_default():
+        manager = contrib.ExponentialUpdateLossScaleManager(init_loss_scale=8, incr_every_n_steps=3)
+        assert manager.initial_state == schedule.initial_state(schedule.policy("contrib", growth_interval=3), 8)
+        assert isinstance(manager, contrib.LossScaleManager)
+        assert isinstance(contrib.FixedLossScaleManager(8), contrib.LossScaleManager)

@@ -14,13 +14,18 @@ MODES = {"v1-ref": (False, False), "v1-resource": (False, True), "v2-resource": 
 BAD = (np.inf, -np.inf, np.nan)
 
 
-@pytest.fixture(params=sorted(MODES))
-def mode(request):
-    """Runs a test under each control flow and kind of variable, and puts the switches back."""
+@pytest.fixture(autouse=True)
+def _switches_put_back():
     before = tf.control_flow_v2_enabled(), tf.resource_variables_enabled()
-    _switch(*MODES[request.param])
-    yield request.param
+    yield
     _switch(*before)
+
+
+@pytest.fixture(params=sorted(MODES))
+def mode(request, _switches_put_back):
+    """Runs a test under each control flow and kind of variable."""
+    _switch(*MODES[request.param])
+    return request.param
 
 
 def _switch(control_flow_v2, resource):
@@ -505,12 +510,9 @@ def test_sync_replicas_wraps_it():
                     time.sleep(0.3)
                 return before, session.run(model.w)
 
-    try:
-        plain, wrapped = steps(lambda opt: opt), steps(lambda opt: NPULossScaleOptimizer(opt, exponential()))
-        assert wrapped[0] == plain[0] >= 1
-        np.testing.assert_array_equal(wrapped[1], plain[1])
-    finally:
-        _switch(True, True)
+    plain, wrapped = steps(lambda opt: opt), steps(lambda opt: NPULossScaleOptimizer(opt, exponential()))
+    assert wrapped[0] == plain[0] >= 1
+    np.testing.assert_array_equal(wrapped[1], plain[1])
 
 
 def test_mirrored_strategy_agrees_and_skips_on_all_replicas():
