@@ -10,8 +10,9 @@ from . import options as option_table
 from . import precision
 from .rewriter import graph_def as graphs
 from .rewriter.apply import apply, sort_nodes
+from .rewriter.decisions import Plan
 from .rewriter.errors import ConfigError, nearest
-from .rewriter.plan import Plan, plan
+from .rewriter.plan import plan
 from .rewriter.verify import verify
 
 # the words of this function and of the command line for our own parameter_map keys

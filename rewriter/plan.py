@@ -12,117 +12,20 @@ The rule of the mixed modes, in topological order, so that a decision depends on
     with casts behind both reads, before Exp and before the last MatMul
 """
 
-import enum
-from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
-from .casts import CastEdit, Edits, find_edits
+from .casts import INTEGERS, find_edits
+from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .errors import PlanError
-from .graph_view import GraphView, Layout, Node, Slot, topological_order
+from .graph_view import GraphView, Layout, Node, topological_order
 from .kernel_table import KernelTable
+from .loops import decide_tied, settle
 from .op_table import Entry, OpTable
+from .placement import move_casts
 from .policy import Action, PrecisionPolicy
-
-
-class Reason(enum.Enum):
-    """Why a slot has the dtype it has. Every decision carries one."""
-
-    NOT_FLOAT = "not float"
-    WHITE = "white-listed"
-    BLACK = "black-listed"
-    CUBE = "matrix or convolution op in this mode"
-    ALL = "this mode lowers every op"
-    MODE = "this mode keeps it"
-    RAISED = "this mode raises it to float32"
-    NARROWED = "low-precision inputs, float32 arithmetic and result"
-    FOLLOWS_LOW = "follows its low-precision producer"
-    FOLLOWS_FLOAT32 = "follows its float32 producer"
-    NO_LOW_PRODUCER = "no low-precision producer"
-    ALREADY_LOW = "written in low precision"
-    CAST = "Cast reads what its producer gives and writes what its author wrote"
-    HARDWARE = "the profile's hardware runs it in low precision only"
-    NO_KERNEL = "no low-precision kernel on its device"
-    NO_LOW_TYPE = "the op definition admits no low precision"
-    KEPT_ATTR = "kept by the op table"
-    SCOPE = "kept by scope (_keep_dtype)"
-    SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
-    FED = "fed from outside"
-    REFERENCE = "reads or writes a reference variable"
-    CONTROL_FLOW = "pinned because control flow is not rewritten yet"
-    CONTAINER = "pinned because its container (TensorArray, Stack, TensorList) is not rewritten yet"
-    FUNCTION = "pinned because function bodies are not rewritten yet"
-    PINNED = "pinned by the op table"
-    UNLISTED = "not in the op table"
-
-
-CONTROL_FLOW_OPS = frozenset(
-    prefix + op for prefix in ("", "Ref") for op in ("Switch", "Merge", "Enter", "Exit", "NextIteration")
-) | {"LoopCond", "_SwitchN", "_XlaMerge"}
-
-# what a float32 tensor means to a gray consumer
-NEUTRAL, COMPUTED, LOWERED = 0, 1, 2
-
-
-class Decision(NamedTuple):
-    """The outcome for one slot. `because` is the slot (node name, slot) that caused it, where another slot did."""
-
-    node: str
-    op: str
-    slot: Slot
-    was: int
-    becomes: int
-    reason: Reason
-    because: Optional[Tuple[str, Slot]]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits."""
-
-    view: GraphView
-    policy: PrecisionPolicy
-    first: Sequence[int]
-    becomes: Sequence[int]
-    reasons: Sequence[Reason]
-    because: Sequence[int]
-    edits: Edits
-    warnings: Tuple[str, ...] = ()
-    unmatched: Tuple[str, ...] = ()
-
-    @property
-    def casts(self) -> Tuple[CastEdit, ...]:
-        """The casts to insert, in the order of their names."""
-        return self.edits.casts
-
-    @property
-    def changed(self) -> bool:
-        """Whether applying this plan changes the graph."""
-        return bool(self.edits.casts or self.edits.reconnections) or any(
-            dtypes != node.dtypes for node, dtypes in self.node_dtypes()
-        )
-
-    def node_dtypes(self) -> Iterator[Tuple[Node, Tuple[int, ...]]]:
-        """Every node, in the order of the view, with the dtypes that its slots get."""
-        for node, first in zip(self.view.nodes, self.first):
-            yield node, tuple(self.becomes[first : first + len(node.dtypes)])
-
-    def decisions(self) -> Iterator[Decision]:
-        """One decision a slot of a floating dtype, ordered by node name."""
-        owner = [position for position, node in enumerate(self.view.nodes) for _ in node.dtypes]
-        for position, node in sorted(enumerate(self.view.nodes), key=lambda pair: pair[1].name):
-            for k, was in enumerate(node.dtypes):
-                slot = self.first[position] + k
-                if was in FLOATS:
-                    cause = self.because[slot]
-                    because = None if cause < 0 else self._slot_name(owner[cause], cause)
-                    becomes, reason = self.becomes[slot], self.reasons[slot]
-                    yield Decision(node.name, node.op, node.layout.slots[k], was, becomes, reason, because)
-
-    def _slot_name(self, position: int, slot: int) -> Tuple[str, Slot]:
-        node = self.view.nodes[position]
-        return node.name, node.layout.slots[slot - self.first[position]]
+from .state import COMPUTED, LOWERED, NEUTRAL, State, pin, producer, set_meaning, strongest
 
 
 def plan(
@@ -146,34 +49,20 @@ def plan(
     Raises:
         PlanError: an op must stay in a dtype that the profile's hardware does not run it in.
     """
-    state = _State(view, table, policy, kernels)
-    for position in topological_order(view.nodes):
-        node = view.nodes[position]
-        state.constant[position] = _is_constant(state, node)
-        if node.dtypes:
-            _decide(state, position, node)
+    state = State(view, table, policy, kernels)
+    rules: Dict[Tuple[str, Layout], _Rule] = {}
+    order = topological_order(view.nodes)
+    settled = False
+    while not settled:  # once for graphs without loops and containers
+        for position in order:
+            node = view.nodes[position]
+            state.constant[position] = _is_constant(state, node)
+            if node.dtypes:
+                _decide(state, rules, position, node)
+        settled = settle(state)
+    move_casts(state, order)
     edits = find_edits(view, state.first, state.becomes, policy.low, state.narrowed)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
-
-
-class _State:
-    """The lists that planning fills, one entry a slot."""
-
-    def __init__(self, view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable) -> None:
-        self.view, self.table, self.policy, self.kernels = view, table, policy, kernels
-        self.first: List[int] = []
-        self.becomes: List[int] = []
-        for node in view.nodes:
-            self.first.append(len(self.becomes))
-            self.becomes.extend(node.dtypes)
-        count = len(self.becomes)
-        self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
-        self.because: List[int] = [-1] * count
-        self.meaning: List[int] = [COMPUTED] * count
-        self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
-        self.fed = frozenset(port.node for port in view.fed)
-        self.narrowed: Dict[int, int] = {}  # node -> the slot whose inputs are rounded to the low dtype
-        self.node_rules: Dict[Tuple[str, Layout], _Rule] = {}
 
 
 class _Rule(NamedTuple):
@@ -186,15 +75,20 @@ class _Rule(NamedTuple):
     governed: Tuple[Tuple[int, ...], ...]  # input numbers by slot
 
 
-def _decide(state: _State, position: int, node: Node) -> None:
+_Rules = Dict[Tuple[str, Layout], _Rule]
+
+
+def _decide(state: State, rules: _Rules, position: int, node: Node) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
     if FLOATS.isdisjoint(node.dtypes):
         return
-    rule = _rule(state, node)
+    rule = _rule(state, rules, node)
     first = state.first[position]
     if rule.entry is not None and rule.entry.role == "cast":
         return _decide_cast(state, position, node, rule.entry)
-    pinned = rule.pinned or _pin(state, position, node)
+    if (position, 0) in state.tie_of:
+        return decide_tied(state, position, node)
+    pinned = rule.pinned or pin(state, position, node)
     if pinned is None:
         wanted = [_wanted(state, node, rule, k) for k in range(len(node.dtypes))]
         wanted = _with_kernel(state, node, wanted)
@@ -208,14 +102,16 @@ def _decide(state: _State, position: int, node: Node) -> None:
         state.reasons[first + k] = reason
         state.because[first + k] = because
         if dtype in LOW:
-            state.meaning[first + k] = LOWERED
-        elif neutral or (_moves(rule) and _all_neutral(state, node, rule.governed[k])):
-            state.meaning[first + k] = NEUTRAL
+            meaning = LOWERED
+        else:
+            neutral_here = neutral or (_moves(rule) and _all_neutral(state, node, rule.governed[k]))
+            meaning = NEUTRAL if neutral_here else COMPUTED
+        set_meaning(state, first + k, meaning)
         if reason is Reason.NARROWED:
             state.narrowed[position] = k
 
 
-def _is_constant(state: _State, node: Node) -> bool:
+def _is_constant(state: State, node: Node) -> bool:
     """Whether a node's value is known before the graph runs; Grappler folds such expressions where it gets to them."""
     if node.op == "Const":
         return True
@@ -225,9 +121,9 @@ def _is_constant(state: _State, node: Node) -> bool:
     return all(state.constant[port.node] and port not in state.view.fed for port in node.inputs)
 
 
-def _rule(state: _State, node: Node) -> _Rule:
+def _rule(state: State, rules: _Rules, node: Node) -> _Rule:
     key = (node.op, node.layout)
-    rule = state.node_rules.get(key)
+    rule = rules.get(key)
     if rule is None:
         entry = state.table.entries.get(node.op)
         action, reason = _action(state.policy, entry)
@@ -237,13 +133,11 @@ def _rule(state: _State, node: Node) -> _Rule:
                 governed[slot].append(number)
         pinned = _pin_by_table(state.view.functions, node.op, entry)
         rule = _Rule(entry, pinned, action, reason, tuple(map(tuple, governed)))
-        state.node_rules[key] = rule
+        rules[key] = rule
     return rule
 
 
 def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) -> Optional[Reason]:
-    if op in CONTROL_FLOW_OPS:
-        return Reason.CONTROL_FLOW
     if entry is None:
         return Reason.FUNCTION if op in functions else Reason.UNLISTED
     return {"pinned": Reason.PINNED, "container": Reason.CONTAINER, "source": Reason.SOURCE}.get(entry.role)
@@ -266,27 +160,13 @@ def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Re
     return action, listed
 
 
-def _pin(state: _State, position: int, node: Node) -> Optional[Reason]:
-    """Why this one node keeps its dtypes whatever the mode says, or None."""
-    if node.kept:
-        return Reason.SCOPE
-    if position in state.fed:
-        return Reason.FED
-    if node.layout.ref_inputs or node.layout.ref_outputs:
-        return Reason.REFERENCE
-    if any(port.port in state.view.nodes[port.node].layout.ref_outputs for port in node.inputs):
-        # a cast of a reference would read the variable at a time of its own choosing
-        return Reason.REFERENCE if node.layout.op != "Identity" else Reason.SOURCE
-    return None
-
-
 class _Wanted(NamedTuple):
     dtype: int
     reason: Reason
     because: int
 
 
-def _wanted(state: _State, node: Node, rule: _Rule, k: int) -> _Wanted:
+def _wanted(state: State, node: Node, rule: _Rule, k: int) -> _Wanted:
     """The dtype that slot k of a node should have by the mode, before asking whether a kernel runs it."""
     was = node.dtypes[k]
     policy, entry = state.policy, rule.entry
@@ -313,21 +193,17 @@ def _wanted(state: _State, node: Node, rule: _Rule, k: int) -> _Wanted:
     return wanted
 
 
-def _follow(state: _State, node: Node, inputs: Tuple[int, ...]) -> _Wanted:
+def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> _Wanted:
     """Gray: low when an input is low and no computed input is float32."""
-    cause = -1
-    for number in inputs:
-        slot, meaning = _producer(state, node, number)
-        if meaning == COMPUTED:
-            return _Wanted(FLOAT32, Reason.FOLLOWS_FLOAT32, slot)
-        if meaning == LOWERED and cause < 0:
-            cause = slot
-    if cause < 0:
+    meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
+    if meaning == COMPUTED:
+        return _Wanted(FLOAT32, Reason.FOLLOWS_FLOAT32, cause)
+    if meaning == NEUTRAL:
         return _Wanted(FLOAT32, Reason.NO_LOW_PRODUCER, -1)
     return _Wanted(state.policy.low, Reason.FOLLOWS_LOW, cause)
 
 
-def _keep(state: _State, node: Node, rule: _Rule, was: int) -> _Wanted:
+def _keep(state: State, node: Node, rule: _Rule, was: int) -> _Wanted:
     """The mode leaves the op as written; what when the profile's hardware cannot run it so."""
     policy, entry = state.policy, rule.entry
     assert entry is not None
@@ -342,25 +218,15 @@ def _keep(state: _State, node: Node, rule: _Rule, was: int) -> _Wanted:
     )
 
 
-def _producer(state: _State, node: Node, number: int) -> Tuple[int, int]:
-    """The slot that governs what data input `number` gets (-1 for a fixed dtype), and its meaning to a gray op."""
-    port = node.inputs[number]
-    slot = state.view.nodes[port.node].layout.outputs[port.port]
-    if slot < 0:
-        return -1, COMPUTED
-    slot += state.first[port.node]
-    return slot, state.meaning[slot]
-
-
 def _moves(rule: _Rule) -> bool:
     return rule.entry is not None and rule.entry.role == "moves"
 
 
-def _all_neutral(state: _State, node: Node, inputs: Tuple[int, ...]) -> bool:
-    return all(_producer(state, node, number)[1] == NEUTRAL for number in inputs)
+def _all_neutral(state: State, node: Node, inputs: Tuple[int, ...]) -> bool:
+    return all(producer(state, node, number)[1] == NEUTRAL for number in inputs)
 
 
-def _with_kernel(state: _State, node: Node, wanted: List[_Wanted]) -> List[_Wanted]:
+def _with_kernel(state: State, node: Node, wanted: List[_Wanted]) -> List[_Wanted]:
     """Takes back what no kernel on the node's device runs."""
     dtypes = tuple(w.dtype for w in wanted)
     if dtypes == node.dtypes or state.kernels.runs(node.layout, node.device, dtypes):
@@ -370,25 +236,28 @@ def _with_kernel(state: _State, node: Node, wanted: List[_Wanted]) -> List[_Want
     ]
 
 
-def _decide_cast(state: _State, position: int, node: Node, entry: Entry) -> None:
+def _decide_cast(state: State, position: int, node: Node, entry: Entry) -> None:
     """An existing Cast: its input follows, its output stays; gray consumers look through it unless it is black."""
     first = state.first[position]
     source, target = 0, 1
     if node.layout.slots[0].attr != "SrcT":
         source, target = 1, 0
-    producer, meaning = _producer(state, node, 0)
-    if producer >= 0 and not _is_reference(state, node):
-        state.becomes[first + source] = state.becomes[producer]
+    slot, meaning = producer(state, node, 0)
+    if slot >= 0 and not _is_reference(state, node):
+        state.becomes[first + source] = state.becomes[slot]
     state.reasons[first + source] = state.reasons[first + target] = Reason.CAST
     if node.dtypes[target] in LOW:
-        state.meaning[first + target] = LOWERED
+        meaning = LOWERED
     elif node.dtypes[source] in FLOATS:
-        state.meaning[first + target] = COMPUTED if entry.listed == "black" else meaning
-    elif dtype_name(node.dtypes[source]) not in ("float64", "complex64", "complex128"):
-        state.meaning[first + target] = NEUTRAL  # integers and booleans are data, not results to protect
+        meaning = COMPUTED if entry.listed == "black" else meaning
+    elif dtype_name(node.dtypes[source]) in INTEGERS:
+        meaning = NEUTRAL  # integers and booleans are data, not results to protect
+    else:
+        meaning = COMPUTED
+    set_meaning(state, first + target, meaning)
 
 
-def _is_reference(state: _State, node: Node) -> bool:
+def _is_reference(state: State, node: Node) -> bool:
     port = node.inputs[0]
     return port.port in state.view.nodes[port.node].layout.ref_outputs
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import Any, Dict, List, Optional, Tuple
 
+from .decisions import Plan
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .graph_view import Slot
-from .plan import Plan
 
 MOST_LINES = 12  # of a group in the text report
 

@@ -7,6 +7,7 @@ from .dtypes import name as dtype_name
 from .errors import VerifyError
 from .graph_view import GraphView, Node
 from .kernel_table import KernelTable
+from .ties import find_ties
 
 
 def verify(before: GraphView, after: GraphView, kernels: KernelTable) -> None:
@@ -74,9 +75,19 @@ def only_floats_change(before: GraphView, after: GraphView, kernels: KernelTable
             yield "no kernel runs '%s' (%s) in its new dtypes" % (node.name, node.op)
 
 
+def ties_agree(_: GraphView, after: GraphView, __: KernelTable) -> Iterator[str]:
+    """All members of a loop variable or container have one dtype."""
+    for tie in find_ties(after):
+        members = [after.nodes[position] for position, _ in tie.members]
+        if len({node.dtypes[0] for node in members}) > 1:
+            yield "'%s' and what it is tied to have several dtypes" % members[0].name
+
+
 def _outputs(node: Node) -> List[int]:
     return [node.output_dtype(number) for number in range(len(node.layout.outputs))]
 
 
 Check = Callable[[GraphView, GraphView, KernelTable], Iterator[str]]
-CHECKS: Tuple[Check, ...] = (names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change)
+CHECKS: Tuple[Check, ...] = (
+    names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change, ties_agree
+)  # fmt: skip

@@ -1,0 +1,106 @@
+"""The outcome of planning as values: a reason and a decision for every slot, and the plan that holds them all."""
+
+import enum
+from dataclasses import dataclass
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
+
+from .casts import CastEdit, Edits
+from .dtypes import FLOATS
+from .graph_view import GraphView, Node, Slot
+from .policy import PrecisionPolicy
+
+
+class Reason(enum.Enum):
+    """Why a slot has the dtype it has. Every decision carries one."""
+
+    NOT_FLOAT = "not float"
+    WHITE = "white-listed"
+    BLACK = "black-listed"
+    CUBE = "matrix or convolution op in this mode"
+    ALL = "this mode lowers every op"
+    MODE = "this mode keeps it"
+    RAISED = "this mode raises it to float32"
+    NARROWED = "low-precision inputs, float32 arithmetic and result"
+    FOLLOWS_LOW = "follows its low-precision producer"
+    FOLLOWS_FLOAT32 = "follows its float32 producer"
+    NO_LOW_PRODUCER = "no low-precision producer"
+    ALREADY_LOW = "written in low precision"
+    CAST = "Cast reads what its producer gives and writes what its author wrote"
+    HARDWARE = "the profile's hardware runs it in low precision only"
+    NO_KERNEL = "no low-precision kernel on its device"
+    NO_LOW_TYPE = "the op definition admits no low precision"
+    KEPT_ATTR = "kept by the op table"
+    SCOPE = "kept by scope (_keep_dtype)"
+    SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
+    FED = "fed from outside"
+    REFERENCE = "reads or writes a reference variable"
+    LOOP_LOW = "a loop variable, low because a low-precision value enters it"
+    LOOP_FLOAT32 = "a loop variable, float32 because a computed float32 value enters it"
+    LOOP_ADDS = "a loop variable that is added to keeps float32, so that small addends count"
+    CONTAINER_LOW = "in a container (TensorArray, Stack) that low-precision values are written to"
+    CONTAINER_FLOAT32 = "in a container (TensorArray, Stack) that computed float32 values are written to"
+    MOVED = "moves what only low-precision consumers read: cast before instead of behind it"
+    CONTAINER = "pinned because its container is made elsewhere or is not rewritten yet (TensorList)"
+    FUNCTION = "pinned because function bodies are not rewritten yet"
+    PINNED = "pinned by the op table"
+    UNLISTED = "not in the op table"
+
+
+class Decision(NamedTuple):
+    """The outcome for one slot. `because` is the slot (node name, slot) that caused it, where another slot did."""
+
+    node: str
+    op: str
+    slot: Slot
+    was: int
+    becomes: int
+    reason: Reason
+    because: Optional[Tuple[str, Slot]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits."""
+
+    view: GraphView
+    policy: PrecisionPolicy
+    first: Sequence[int]
+    becomes: Sequence[int]
+    reasons: Sequence[Reason]
+    because: Sequence[int]
+    edits: Edits
+    warnings: Tuple[str, ...] = ()
+    unmatched: Tuple[str, ...] = ()
+
+    @property
+    def casts(self) -> Tuple[CastEdit, ...]:
+        """The casts to insert, in the order of their names."""
+        return self.edits.casts
+
+    @property
+    def changed(self) -> bool:
+        """Whether applying this plan changes the graph."""
+        return bool(self.edits.casts or self.edits.reconnections) or any(
+            dtypes != node.dtypes for node, dtypes in self.node_dtypes()
+        )
+
+    def node_dtypes(self) -> Iterator[Tuple[Node, Tuple[int, ...]]]:
+        """Every node, in the order of the view, with the dtypes that its slots get."""
+        for node, first in zip(self.view.nodes, self.first):
+            yield node, tuple(self.becomes[first : first + len(node.dtypes)])
+
+    def decisions(self) -> Iterator[Decision]:
+        """One decision a slot of a floating dtype, ordered by node name."""
+        owner = [position for position, node in enumerate(self.view.nodes) for _ in node.dtypes]
+        for position, node in sorted(enumerate(self.view.nodes), key=lambda pair: pair[1].name):
+            for k, was in enumerate(node.dtypes):
+                slot = self.first[position] + k
+                if was in FLOATS:
+                    cause = self.because[slot]
+                    because = None if cause < 0 else self._slot_name(owner[cause], cause)
+                    becomes, reason = self.becomes[slot], self.reasons[slot]
+                    yield Decision(node.name, node.op, node.layout.slots[k], was, becomes, reason, because)
+
+    def _slot_name(self, position: int, slot: int) -> Tuple[str, Slot]:
+        node = self.view.nodes[position]
+        return node.name, node.layout.slots[slot - self.first[position]]

@@ -1,0 +1,108 @@
+"""Moves casts across ops that only move data, where that takes one out of a loop or saves one. No bit changes.
+
+    weight -> Enter -> [Cast] -> MatMul (in a loop)          becomes   weight -> [Cast] -> Enter -> MatMul
+    x -> Scatter ... Read (in a loop) -> [Cast] -> MatMul    becomes   x -> [Cast] -> Scatter ... Read -> MatMul
+
+A float32 op that moves neutral data (see plan.py) becomes low when all who read its values are low.
+"""
+
+from typing import Dict, List, Sequence, Set, Tuple
+
+from .decisions import Reason
+from .dtypes import FLOAT32
+from .policy import Action
+from .state import NEUTRAL, State, lowered, pin
+from .ties import MEMBERS
+
+SHAPE_ONLY = frozenset({"Shape", "Size", "Rank"})  # these read no values: whatever dtype they get is right
+Readers = Dict[int, List[Tuple[int, int]]]  # slot -> (node position, data input number) that read its values
+
+
+def move_casts(state: State, order: Sequence[int]) -> None:
+    """Lowers the slots of data-moving ops that only low-precision consumers read.
+
+    Args:
+        state: the planner's lists; `becomes`, `reasons` and `because` are changed.
+        order: positions of the nodes in topological order.
+    """
+    if state.policy.gray is not Action.FOLLOW:
+        return
+    candidates = _candidates(state)
+    if not candidates:
+        return
+    readers = _readers(state, candidates)
+    ties = [tie for number, tie in enumerate(state.ties) if _is_container(state, number)]
+    backwards = [p for p in reversed(order) if state.first[p] in candidates and (p, 0) not in state.tie_of]
+    moved = True
+    while moved:  # a second time only where a container's reader comes before its writer in the order
+        moved = False
+        for position in backwards:
+            slot = state.first[position]
+            if slot in candidates and _all_low(state, readers.get(slot, ())):
+                candidates.discard(slot)
+                moved = _lower(state, [position]) or moved
+        for tie in list(ties):
+            slots = [state.first[position] for position, _ in tie.members]
+            if _all_low(state, [reader for slot in slots for reader in readers.get(slot, ())]):
+                ties.remove(tie)
+                moved = _lower(state, [position for position, _ in tie.members]) or moved
+
+
+def _candidates(state: State) -> Set[int]:
+    """Slots of float32 ops with one slot that move neutral data, and members of containers that hold neutral data."""
+    found = set()
+    for position, node in enumerate(state.view.nodes):
+        if not node.dtypes or node.dtypes[0] != FLOAT32 or position in state.view.preserved:
+            continue
+        slot = state.first[position]
+        entry = state.table.entries.get(node.op)
+        if state.becomes[slot] != FLOAT32 or state.meaning[slot] != NEUTRAL or entry is None:
+            continue
+        tied = state.tie_of.get((position, 0))
+        free = tied is None and entry.role == "moves" and pin(state, position, node) is None
+        if free or (tied is not None and _is_container(state, tied)):
+            found.add(slot)
+    return found
+
+
+def _is_container(state: State, number: int) -> bool:
+    members = state.ties[number].members
+    return state.view.nodes[members[0][0]].op in MEMBERS and state.outcome[number].meaning == NEUTRAL
+
+
+def _readers(state: State, candidates: Set[int]) -> Readers:
+    readers: Readers = {}
+    for position, node in enumerate(state.view.nodes):
+        for number, port in enumerate(node.inputs):
+            slot = state.view.nodes[port.node].layout.outputs[port.port]
+            if slot >= 0 and state.first[port.node] + slot in candidates:
+                readers.setdefault(state.first[port.node] + slot, []).append((position, number))
+    return readers
+
+
+def _all_low(state: State, readers: Sequence[Tuple[int, int]]) -> bool:
+    """Whether all readers, and at least one that reads values, take the low dtype."""
+    values = 0
+    for position, number in readers:
+        node = state.view.nodes[position]
+        if node.op in SHAPE_ONLY and state.reasons[state.first[position]] is not Reason.FED:
+            continue
+        slot = node.layout.inputs[number]
+        if slot < 0 or state.becomes[state.first[position] + slot] != state.policy.low or node.op == "Cast":
+            return False
+        values += 1
+    return values > 0
+
+
+def _lower(state: State, positions: Sequence[int]) -> bool:
+    """Lowers one node, or all members of a container; says whether it could."""
+    for position in positions:
+        node = state.view.nodes[position]
+        if not state.kernels.runs(node.layout, node.device, tuple(lowered(state, d) for d in node.dtypes)):
+            return False
+    for position in positions:
+        slot = state.first[position]
+        state.becomes[slot] = state.policy.low
+        state.reasons[slot] = Reason.MOVED
+        state.because[slot] = -1
+    return True

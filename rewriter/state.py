@@ -1,0 +1,104 @@
+"""What planning fills in: one entry a slot, and the questions that every rule asks of it."""
+
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from .decisions import Reason
+from .dtypes import FLOAT32, FLOATS
+from .graph_view import GraphView, Node
+from .kernel_table import KernelTable
+from .op_table import OpTable
+from .policy import Action, PrecisionPolicy
+from .ties import Tie, find_ties
+
+# what a float32 tensor means to a gray consumer
+NEUTRAL, COMPUTED, LOWERED = 0, 1, 2
+UNKNOWN = 1 << 30  # no round yet
+
+
+class Outcome(NamedTuple):
+    """What a tie is taken to be in this round: its meaning, and the reason and the slot that caused it."""
+
+    meaning: int
+    reason: Reason
+    because: int = -1
+
+
+class State:
+    """The lists that planning fills, one entry a slot."""
+
+    def __init__(self, view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable) -> None:
+        self.view, self.table, self.policy, self.kernels = view, table, policy, kernels
+        self.first: List[int] = []
+        self.becomes: List[int] = []
+        for node in view.nodes:
+            self.first.append(len(self.becomes))
+            self.becomes.extend(node.dtypes)
+        count = len(self.becomes)
+        self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
+        self.because: List[int] = [-1] * count
+        self.meaning: List[int] = [COMPUTED] * count
+        self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
+        self.fed = frozenset(port.node for port in view.fed)
+        self.narrowed: Dict[int, int] = {}  # node -> the slot whose inputs are rounded to the low dtype
+        self.round = 0
+        self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
+        ties = find_ties(view) if policy.gray is not Action.KEEP else ()
+        self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
+        self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
+        self.tie_of = {member: number for number, tie in enumerate(self.ties) for member in tie.members}
+
+
+def set_meaning(state: State, slot: int, meaning: int) -> None:
+    """Notes what a slot's tensors mean to gray consumers, and the round in which they first did."""
+    state.meaning[slot] = meaning
+    if state.since[meaning][slot] == UNKNOWN:
+        state.since[meaning][slot] = state.round
+
+
+def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
+    """The slot that governs what data input `number` gets (-1 for a fixed dtype), and its meaning to a gray op."""
+    port = node.inputs[number]
+    slot = state.view.nodes[port.node].layout.outputs[port.port]
+    if slot < 0:
+        return -1, COMPUTED
+    slot += state.first[port.node]
+    return slot, state.meaning[slot]
+
+
+def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]:
+    """Of (slot, meaning) pairs: computed float32 if there is any, else low if there is any, else neutral; and its slot.
+
+    Among equals the one that was so in the earliest round, so that chains of causes lead out of loops.
+    """
+    for meaning in (COMPUTED, LOWERED):
+        slots = [slot for slot, found in producers if found == meaning]
+        if slots:
+            return meaning, min(slots, key=lambda slot: state.since[meaning][slot] if slot >= 0 else -1)
+    return NEUTRAL, -1
+
+
+def pin(state: State, position: int, node: Node) -> Optional[Reason]:
+    """Why this one node keeps its dtypes whatever the mode says, or None."""
+    if node.kept:
+        return Reason.SCOPE
+    if position in state.fed:
+        return Reason.FED
+    if node.layout.ref_inputs or node.layout.ref_outputs:
+        return Reason.REFERENCE
+    if any(port.port in state.view.nodes[port.node].layout.ref_outputs for port in node.inputs):
+        # a cast of a reference would read the variable at a time of its own choosing
+        return Reason.REFERENCE if node.layout.op != "Identity" else Reason.SOURCE
+    return None
+
+
+def lowered(state: State, dtype: int) -> int:
+    """The dtype that the mode lowers a dtype number to: only float32 is lowered."""
+    return state.policy.low if dtype == FLOAT32 else dtype
+
+
+def _first_outcome(tie: Tie, policy: PrecisionPolicy) -> Outcome:
+    if policy.gray is Action.LOWER:
+        return Outcome(LOWERED, Reason.ALL)
+    if policy.gray is Action.RAISE:
+        return Outcome(COMPUTED, Reason.RAISED)
+    return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
