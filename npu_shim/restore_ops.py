@@ -47,21 +47,20 @@ def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
     """Returns the ways in which a tensor may have to be read.
 
     Returns:
-        dict of number to a function of the file's name: (value in the variable's dtype, int64 count of values that
-        became infinite). The last, UNKNOWN, is for a tensor of which nothing is known. A tensor that is never cast has
-        no other.
+        dict of number to a function of the file's name: the value, as float32 where it is cast. The last, UNKNOWN, is
+        for its own dtype as well as for a tensor of which nothing is known, so that the error of the ordinary read is
+        the one to show. A tensor that is never cast has no other.
     """
     on_request = initialize_loss_scale and selection.LOSS_SCALE.search(read.name)
     stored = COUNTERS if on_request and read.dtype in COUNTERS else ()
-    if read.dtype in CASTABLE:
-        stored = [d for d in stored_dtypes if d != read.dtype] + [read.dtype]
-    found = {d.as_datatype_enum: functools.partial(_read_as, read=read, stored=d) for d in stored}
-    if read.slice_spec and tf.float16 in stored:
+    stored = stored_dtypes if read.dtype in CASTABLE else stored
+    others = [d for d in stored if d != read.dtype] + ([read.dtype] if on_request else [])
+    found = {d.as_datatype_enum: functools.partial(_read_as, read=read, stored=d) for d in others}
+    if read.slice_spec and tf.float16 in (*stored, read.dtype):
         found[WHOLE_FLOAT16] = functools.partial(_part_of_whole, read=read)
     if on_request:
         found[UNKNOWN] = functools.partial(_initial_value, read=read)
     else:
-        # Where nothing is known the error of the ordinary read is the one to show.
         found[UNKNOWN] = functools.partial(_read_as, read=read, stored=read.dtype)
     return found
 
@@ -77,26 +76,22 @@ def selected(filename, ways_of, known):
         known: int32 Tensor [len(ways_of)], the numbers.
 
     Yields:
-        (Read, value, int64 count of values that became infinite)
+        (Read, value, int64 count of values that became infinite or None where none can)
     """
     if tf.executing_eagerly():
         for (read, found), number in zip(ways_of.items(), known.numpy()):
-            value, count = found[number](filename)
-            yield read, value, count
+            yield (read, *convert(found.get(number, found[UNKNOWN])(filename), read.dtype))
         return
     numbers = sorted({number for found in ways_of.values() for number in found} - {UNKNOWN})
     chosen = {number: tf.unstack(tf.equal(known, number), len(ways_of)) for number in numbers}
     for i, (read, found) in enumerate(ways_of.items()):
         unread, results = filename, []
         for number, way in found.items():
-            if number == UNKNOWN:
-                results.append(way(unread))
-            else:
-                switched = tf.raw_ops.Switch(data=unread, pred=chosen[number][i])
-                unread = switched.output_false
-                results.append(way(switched.output_true))
-        value, count = (tf.raw_ops.Merge(inputs=list(part)).output for part in zip(*results))
-        yield read, value, count
+            taken = unread
+            if number != UNKNOWN:
+                unread, taken = tf.raw_ops.Switch(data=unread, pred=chosen[number][i])
+            results.append(way(taken))
+        yield (read, *convert(tf.raw_ops.Merge(inputs=results).output, read.dtype))
 
 
 def read_all(filename, reads):
@@ -154,13 +149,13 @@ def found_by_trying(filename, reads):
 
 def _initial_value(filename, read):
     initial = {v.op.name: v for v in tf.global_variables()}[read.name].initial_value
-    with tf.control_dependencies([filename]):
-        return tf.identity(initial), tf.zeros([], tf.int64)
+    with tf.control_dependencies([filename]):  # nothing may live on a way that is not taken
+        return _widened(tf.identity(initial), read)
 
 
 def _read_as(filename, read, stored):
     (value,) = read_all(filename, [read._replace(dtype=stored)]).values()
-    return convert(value, read.dtype)
+    return _widened(value, read)
 
 
 def _part_of_whole(filename, read):
@@ -168,23 +163,26 @@ def _part_of_whole(filename, read):
     (whole,) = read_all(filename, [read._replace(dtype=tf.float16, slice_spec="")]).values()
     extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
     begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
-    return convert(tf.slice(whole, begin, size), read.dtype)
+    return _widened(tf.slice(whole, begin, size), read)
+
+
+def _widened(value, read):
+    """Returns float32, which holds the others exactly: so there is one rounding, to nearest even, in `convert`."""
+    return tf.cast(value, tf.float32 if read.dtype in CASTABLE else read.dtype)
 
 
 def convert(value, dtype):
-    """Returns (`value` as `dtype`, int64 count of finite values that became infinite)."""
-    if value.dtype == dtype or dtype not in CASTABLE:
-        with tf.control_dependencies([value]):  # no constant lives on a way that is not taken
-            return tf.cast(value, dtype), tf.zeros([], tf.int64)
-    # Through float32, which holds the other two exactly: one rounding, to nearest even.
-    wide = tf.cast(value, tf.float32)
-    result = tf.cast(wide, dtype)
-    lost = tf.logical_and(tf.math.is_finite(wide), tf.logical_not(tf.math.is_finite(tf.cast(result, tf.float32))))
-    return result, tf.math.count_nonzero(lost)
+    """Returns (`value` as `dtype`, int64 count of finite values that became infinite or None where none can)."""
+    result = tf.cast(value, dtype)
+    if dtype != tf.float16:
+        return result, None
+    lost = tf.logical_and(tf.math.is_finite(value), tf.logical_not(tf.math.is_finite(result)))
+    return result, tf.reduce_sum(tf.cast(lost, tf.int64))
 
 
 def warn_of_lost(lost):
-    """Returns the ops that name tensors with values beyond float16, given (name, count) of those that were narrowed."""
+    """Returns the ops that name tensors with values beyond float16, given pairs of name and count or None."""
+    lost = [(name, count) for name, count in lost if count is not None]
     if not lost:
         return []
     names, counts = tf.constant([name for name, _ in lost]), tf.stack([count for _, count in lost])

@@ -84,8 +84,8 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             lost = []
             for read, value, count in restore_ops.selected(filename_tensor, cast, known) if cast else ():
                 values[read] = value
-                lost += [(read.name, count)] if read.dtype == tf.float16 else []
-            with tf.control_dependencies(list(values.values()) + warn_of_lost(lost)):
+                lost.append((read.name, count))
+            with tf.control_dependencies([tf.group(*values.values(), *warn_of_lost(lost))]):
                 return [tf.identity(values[read]) for read in reads]
 
     def _known(self, filename, reads, cast):
@@ -151,8 +151,8 @@ def _casting_restore_v2(restore_v2):
         if problems:
             raise ConfigError(*problems)
         values = restore_v2(prefix, tensor_names, shape_and_slices, found, name)
-        converted = [convert(v, w) for v, w in zip(values, wanted)]
-        warnings = warn_of_lost([(n, c[1]) for n, c, w in zip(tensor_names, converted, wanted) if w == tf.float16])
+        converted = [(v, None) if v.dtype == w else convert(tf.cast(v, tf.float32), w) for v, w in zip(values, wanted)]
+        warnings = warn_of_lost([(name, count) for name, (_, count) in zip(tensor_names, converted)])
         with tf.control_dependencies(warnings):
             return [tf.identity(value) for value, _ in converted]
 
