@@ -91,11 +91,14 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         self._runs = 0
         self._collected = []
 
+    def begin(self):
+        """Finds the tensors that are given by name."""
+        if self._tensors is not None:
+            self._tensors = {tag: _tensor(each) for tag, each in self._tensors.items()}
+
     def before_run(self, run_context):
         """Asks for the tensors."""
-        if self._tensors is None:
-            return None
-        return tf.train.SessionRunArgs({tag: _tensor(each) for tag, each in self._tensors.items()})
+        return None if self._tensors is None else tf.train.SessionRunArgs(self._tensors)
 
     def after_run(self, run_context, run_values):
         """Keeps their values, and hands them over after every N runs."""
@@ -117,7 +120,13 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
 
 
 def _tensor(each):
-    return tf.get_default_graph().get_tensor_by_name(each) if isinstance(each, str) else each
+    if not isinstance(each, str):
+        return each
+    found = tf.get_default_graph().get_tensor_by_name(each)
+    if found.dtype != tf.resource:
+        return found
+    # the name of a resource variable is its handle's, and its value is meant
+    return next(variable.value() for variable in tf.global_variables() if variable.name == each)
 
 
 class TellMeStepOrLossHook(tf.train.SessionRunHook):
@@ -140,17 +149,20 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
             raise ConfigError("TellMeStepOrLossHook: expected total_step=, or loss= and final_loss=")
         self._step, self._total_step = step, total_step
         self._loss, self._final_loss = loss, final_loss
+        self._fetches = {}
+
+    def begin(self):
+        """Finds the step and the loss, and tells where they are to end."""
+        if self._total_step is not None:
+            os.environ["TOTAL_STEP"] = str(self._total_step)
+            self._fetches["STEP_NOW"] = tf.train.get_global_step() if self._step is None else _tensor(self._step)
+        if self._loss is not None and self._final_loss is not None:
+            os.environ["TARGET_LOSS"] = str(self._final_loss)
+            self._fetches["LOSS_NOW"] = _tensor(self._loss)
 
     def before_run(self, run_context):
         """Asks for the step and the loss."""
-        fetches = {}
-        if self._total_step is not None:
-            os.environ["TOTAL_STEP"] = str(self._total_step)
-            fetches["STEP_NOW"] = tf.train.get_global_step() if self._step is None else _tensor(self._step)
-        if self._loss is not None and self._final_loss is not None:
-            os.environ["TARGET_LOSS"] = str(self._final_loss)
-            fetches["LOSS_NOW"] = _tensor(self._loss)
-        return tf.train.SessionRunArgs({name: each for name, each in fetches.items() if each is not None})
+        return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
         """Writes them into the environment."""

@@ -42,12 +42,11 @@ class KerasDistributeOptimizer(_OPTIMIZER):
         self.__dict__["_optimizer"] = npu_distributed_optimizer_wrapper(optimizer)
 
     def __getattribute__(self, name):
-        if name in _DELEGATED:
-            return getattr(super().__getattribute__("_optimizer"), name)
-        return super().__getattribute__(name)
+        inner = object.__getattribute__(self, "__dict__").get("_optimizer") if name in _DELEGATED else None
+        return super().__getattribute__(name) if inner is None else getattr(inner, name)
 
     def __getattr__(self, name):
-        if name == "_optimizer":
+        if "_optimizer" not in self.__dict__:  # the base class is being set up, or a copy is being made
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 

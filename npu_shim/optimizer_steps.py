@@ -111,7 +111,8 @@ def lamb_apply_optimizer_assign(
     """
     with tf.name_scope(name, "lamb_apply_optimizer_assign"):
         m, v = _moments(input0, input2, input1, mul0_x, mul1_x, mul2_x, mul3_x)
-        unbiased_m, unbiased_v = m / (1.0 - tf.pow(mul0_x, steps)), v / (1.0 - tf.pow(mul2_x, steps))
+        beta1, beta2, steps = (_as(each, m.dtype) for each in (mul0_x, mul2_x, steps))
+        unbiased_m, unbiased_v = m / (1.0 - tf.pow(beta1, steps)), v / (1.0 - tf.pow(beta2, steps))
         update = unbiased_m / (tf.sqrt(unbiased_v) + add2_y) + input3 * weight_decay_rate * do_use_weight
         v, m = _assigned((input1, v), (input2, m))
         return update, v, m
@@ -143,9 +144,11 @@ def _moments(gradient, first, second, beta1, rest1, beta2, rest2):
     return first * beta1 + gradient * rest1, second * beta2 + tf.square(gradient) * rest2
 
 
+def _as(value, dtype):
+    # a Python float becomes float32 in tf.cast, before it is cast
+    return tf.cast(value, dtype) if tf.is_tensor(value) else tf.convert_to_tensor(value, dtype)
+
+
 def _assigned(*pairs):
-    return tuple(tf.assign(old, new) if _is_variable(old) else new for old, new in pairs)
-
-
-def _is_variable(value):
-    return isinstance(value, tf.Variable) or getattr(getattr(value, "dtype", None), "_is_ref_dtype", False)
+    # what is no variable has no `assign`, and TensorFlow's variable classes have no base in common over its versions
+    return tuple(tf.assign(old, new) if hasattr(old, "assign") else new for old, new in pairs)

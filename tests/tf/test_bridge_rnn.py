@@ -1,0 +1,262 @@
+"""The recurrent layers against TensorFlow's own cells and against numpy loops."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim import rnn
+
+TIME, BATCH, INPUTS, UNITS = 5, 3, 4, 6
+RNG = np.random.RandomState(1)
+X = RNG.randn(TIME, BATCH, INPUTS).astype(np.float32)
+LENGTHS = np.array([5, 3, 1], np.int32)
+# a chain of TIME steps of sums over INPUTS + UNITS products, each rounded
+BOUND = 4 * TIME * (INPUTS + UNITS) * np.finfo(np.float32).eps
+
+
+def run(build):
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        fetches = build()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            return session.run(fetches)
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(lengths):
+    def build():
+        x = tf.constant(X)
+        layer = rnn.DynamicRNN(UNITS, tf.float32, forget_bias=1.0)
+        y, h, c = layer(x, seq_length=lengths)[:3]
+        cell = tf.nn.rnn_cell.BasicLSTMCell(UNITS, forget_bias=1.0)
+        expected, _ = tf.nn.dynamic_rnn(cell, x, lengths, dtype=tf.float32, time_major=True)
+        with tf.control_dependencies([cell.weights[0].assign(layer.w), cell.weights[1].assign(layer.b + 0.0)]):
+            copied = tf.no_op()
+        loss, other = tf.reduce_sum(tf.sin(y)), tf.reduce_sum(tf.sin(expected))
+        gradients = tf.gradients(loss, [x, *layer.weights]), tf.gradients(other, [x, *cell.weights])
+        return copied, (y, expected), gradients
+
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        copied, outputs, gradients = build()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(copied)
+            (y, expected), (ours, theirs) = session.run([outputs, gradients])
+    np.testing.assert_allclose(y, expected, atol=BOUND)
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, atol=BOUND * max(1.0, np.abs(other).max()))
+
+
+def test_lstm_state_stays_past_a_sequences_end():
+    y, h, c = run(lambda: rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X), seq_length=LENGTHS)[:3])
+    assert (y[3:, 1] == 0).all()
+    assert (h[3:, 1] == h[2, 1]).all()
+    assert (c[1:, 2] == c[0, 2]).all()
+    assert (y[:3, 1] == h[:3, 1]).all()
+
+
+def test_a_mask_says_the_same_as_lengths():
+    def build():
+        x = tf.constant(X)
+        layer = rnn.DynamicRNN(UNITS, tf.float32)
+        mask = np.repeat((np.arange(TIME)[:, None] < LENGTHS)[..., None], UNITS, 2).astype(np.float32)
+        return layer(x, seq_length=LENGTHS), layer(x, seq_length=mask)
+
+    for one, other in zip(*run(build)):
+        assert (one == other).all()
+
+
+def test_lstm_gates_and_beginning_state():
+    h0, c0 = RNG.randn(1, BATCH, UNITS).astype(np.float32), RNG.randn(1, BATCH, UNITS).astype(np.float32)
+
+    def build():
+        layer = rnn.DynamicRNN(UNITS, tf.float32)
+        return layer(tf.constant(X), init_h=h0, init_c=c0), layer.w, layer.b
+
+    (y, h, c, i, j, f, o, tanhc), w, b = run(build)
+    gates = np.concatenate([X[0], h0[0]], 1) @ w + b
+    gi, gj, gf, go = np.split(gates, 4, 1)
+    state = sigmoid(gf) * c0[0] + sigmoid(gi) * np.tanh(gj)
+    expected = [sigmoid(go) * np.tanh(state), state, sigmoid(gi), np.tanh(gj), sigmoid(gf), sigmoid(go), np.tanh(state)]
+    for got, value in zip((h, c, i, j, f, o, tanhc), expected):
+        np.testing.assert_allclose(got[0], value, atol=BOUND)
+    np.testing.assert_array_equal(y, h)
+
+
+def test_two_directions_are_two_layers():
+    def build():
+        x = tf.constant(X)
+        layer = rnn.DynamicRNN(UNITS, tf.float32, direction="BIDIRECTIONAL")
+        both = layer(x)
+        one = rnn.DynamicRNN(UNITS, tf.float32)
+        ahead = one(x, weight=layer.w[0], bias=layer.b[0])[0]
+        back = one(x[::-1], weight=layer.w[1], bias=layer.b[1])[0][::-1]
+        return both[0], ahead, back
+
+    both, ahead, back = run(build)
+    assert both.shape == (2, TIME, BATCH, UNITS)
+    assert (both[0] == ahead).all()
+    assert (both[1] == back).all()
+    assert (ahead != back).any()
+
+
+def test_batch_major_is_time_major_transposed():
+    def build():
+        one, other = rnn.DynamicRNN(UNITS, tf.float32), rnn.DynamicRNN(UNITS, tf.float32, time_major=False)
+        return one(tf.constant(X))[0], other(tf.transpose(X, [1, 0, 2]))[0]
+
+    one, other = run(build)
+    assert (one == other.transpose(1, 0, 2)).all()
+
+
+def test_cell_clip_bounds_the_state():
+    c = run(lambda: rnn.DynamicRNN(UNITS, tf.float32, cell_clip=0.05)(tf.constant(10 * X))[2])
+    assert np.abs(c).max() == np.float32(0.05)
+
+
+def numpy_gru(weights, order, reset_after, attention=None, lengths=None):
+    wi, wh, bi, bh = [each.astype(np.float64) for each in weights]
+    h, found = np.zeros((BATCH, UNITS)), []
+    for t in range(TIME):
+        gx, gh = np.split(X[t] @ wi + bi, 3, 1), np.split(h @ wh + bh, 3, 1)
+        z, r = sigmoid(gx[0] + gh[0]), sigmoid(gx[1] + gh[1])
+        if order == "rzh":
+            z, r = r, z
+        part = gh[2] if reset_after else (r * h) @ wh[:, 2 * UNITS :] + bh[2 * UNITS :]
+        n = np.tanh(gx[2] + (r if reset_after else 1.0) * part)
+        scaled = z if attention is None else (1 - attention[t][:, None]) * z
+        new = (1 - scaled) * n + scaled * h
+        h = new if lengths is None else np.where((t < lengths)[:, None], new, h)
+        found.append((h, h, z, r, n, part) if attention is None else (h, h, z, scaled, r, n, part))
+    return [np.stack(each) for each in zip(*found)]
+
+
+@pytest.mark.parametrize("order", ["zrh", "rzh"])
+@pytest.mark.parametrize("reset_after", [True, False])
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_gru(order, reset_after, lengths):
+    def build():
+        layer = rnn.DynamicGRUV2(UNITS, tf.float32, gate_order=order, reset_after=reset_after)
+        outputs = layer(tf.constant(X), seq_length=lengths)
+        return outputs, [layer.weight_input, layer.weight_hidden, layer.bias_input, layer.bias_hidden]
+
+    outputs, weights = run(build)
+    expected = numpy_gru(weights, order, reset_after, lengths=lengths)
+    assert len(outputs) == len(expected) == 6
+    for got, value in zip(outputs, expected):
+        np.testing.assert_allclose(got, value, atol=BOUND)
+
+
+def test_gru_is_keras_gru_with_reset_after():
+    def build():
+        x = tf.constant(X)
+        layer = rnn.DynamicGRUV2(UNITS, tf.float32)
+        y = layer(x)[0]
+        keras = tf.keras.layers.GRU(
+            UNITS, recurrent_activation="sigmoid", reset_after=True, return_sequences=True, time_major=True
+        )
+        expected = keras(x)
+        biases = tf.stack([layer.bias_input, layer.bias_hidden])
+        values = [layer.weight_input, layer.weight_hidden, biases]
+        with tf.control_dependencies([old.assign(new) for old, new in zip(keras.weights, values)]):
+            return tf.no_op(), y, expected
+
+    with tf.Graph().as_default():
+        copied, y, expected = build()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(copied)
+            y, expected = session.run([y, expected])
+    np.testing.assert_allclose(y, expected, atol=BOUND)
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_augru(lengths):
+    attention = RNG.rand(TIME, BATCH).astype(np.float32)
+
+    def build():
+        layer = rnn.DynamicAUGRU(UNITS, tf.float32)
+        outputs = layer(tf.constant(X), attention, seq_length=lengths)
+        gradients = tf.gradients(outputs[0], layer.weights)
+        return outputs, [layer.weight_input, layer.weight_hidden, layer.bias_input, layer.bias_hidden], gradients
+
+    outputs, weights, gradients = run(build)
+    expected = numpy_gru(weights, "zrh", True, attention, lengths)
+    assert len(outputs) == len(expected) == 7
+    for got, value in zip(outputs, expected):
+        np.testing.assert_allclose(got, value, atol=BOUND)
+    assert all(np.abs(gradient).max() > 0 for gradient in gradients)
+
+
+def test_full_attention_forgets_the_state():
+    def build():
+        outputs = rnn.DynamicAUGRU(UNITS, tf.float32)(tf.constant(X), np.ones((TIME, BATCH), np.float32))
+        return outputs[0], outputs[5]
+
+    y, new = run(build)
+    assert (y == new).all()
+
+
+def test_variables_have_the_vendors_names():
+    with tf.Graph().as_default():
+        rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X))
+        rnn.DynamicGRUV2(UNITS, tf.float32)(tf.constant(X))
+        names = {v.op.name for v in tf.trainable_variables()}
+    assert names == {
+        "dynamic_rnn/dynamicrnn/w",
+        "dynamic_rnn/dynamicrnn/b",
+        "dynamic_gruv2/dynamicgruv2/weight_input",
+        "dynamic_gruv2/dynamicgruv2/weight_hidden",
+        "dynamic_gruv2/dynamicgruv2/bias_input",
+        "dynamic_gruv2/dynamicgruv2/bias_hidden",
+    }
+
+
+def test_basic_lstm_cell_is_tensorflows():
+    h, c = RNG.randn(BATCH, UNITS).astype(np.float32), RNG.randn(BATCH, UNITS).astype(np.float32)
+
+    def build():
+        cell = tf.nn.rnn_cell.BasicLSTMCell(UNITS, forget_bias=1.0)
+        expected, state = cell(tf.constant(X[0]), tf.nn.rnn_cell.LSTMStateTuple(tf.constant(c), tf.constant(h)))
+        w, b = cell.weights
+        ours = rnn.basic_lstm_cell(X[0], h, c, w, b, 1.0, 1.0, True, "tanh")
+        return ours[:2], (state.c, expected)
+
+    ours, theirs = run(build)
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, atol=BOUND)
+
+
+def test_npu_dynamic_rnn_is_static_rnn():
+    def build():
+        x = tf.constant(X)
+        cell = tf.nn.rnn_cell.BasicLSTMCell(UNITS)
+        ours, state = rnn.npu_dynamic_rnn(cell, x, dtype=tf.float32, sequence_length=LENGTHS)
+        theirs, last = tf.nn.static_rnn(cell, tf.unstack(x), dtype=tf.float32, sequence_length=LENGTHS)
+        return (ours, state.h), (tf.stack(theirs), last.h)
+
+    ours, theirs = run(build)
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, atol=BOUND)
+
+
+@pytest.mark.parametrize(
+    ("layer", "option", "value"),
+    [
+        (rnn.DynamicRNN, "direction", "BIDIRECTION"),
+        (rnn.DynamicRNN, "cell_type", "GRU"),
+        (rnn.DynamicRNN, "use_peephole", True),
+        (rnn.DynamicGRUV2, "direction", "BIDIRECTIONAL"),
+        (rnn.DynamicGRUV2, "gate_order", "hzr"),
+        (rnn.DynamicAUGRU, "keep_prob", 0.5),
+    ],
+)
+def test_what_the_layers_do_not_do_is_refused(layer, option, value):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="^npu_shim: %s: %s must be" % (layer.__name__, option)):
+        layer(UNITS, tf.float32, **{option: value})
