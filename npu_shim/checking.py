@@ -12,7 +12,7 @@ def check_config(config):
     """Checks every option of a configuration, and reads the files that it names.
 
     Args:
-        config: a tf.compat.v1.ConfigProto, an NPURunConfig, or a dict of option name to value.
+        config: a tf.compat.v1.ConfigProto, an NPURunConfig, or a dict of option name to value (None: not given).
 
     Returns:
         Tuple of str: what is no mistake but may surprise, for example an op type of a mixlist that stands for no op.
@@ -22,21 +22,38 @@ def check_config(config):
             error code of the first. Unknown keys count as problems here, though a session only logs them.
     """
     if isinstance(config, dict):
-        return _check({name: (None, value) for name, value in config.items()}, _problems_of_types(config))
+        given = {name: value for name, value in config.items() if value is not None}
+        return _check({name: (None, value) for name, value in given.items()}, _problems_of_types(given))
     import tensorflow.compat.v1 as tf
 
     from . import config_proto, estimator, run_config
 
     if isinstance(config, run_config.NPURunConfig):
-        try:
-            config = estimator.session_config_of(config)
-        except TypeError as reason:
-            raise ConfigError(str(reason).replace("npu_shim: ", "", 1)) from reason
+        unwritten = list(_unwritten(estimator.values_of(config)))
+        if unwritten:
+            wrong = {problem.option for problem in unwritten}
+            values = {name: value for name, value in estimator.values_of(config).items() if name not in wrong}
+            return _check({name: (None, value) for name, value in values.items()}, unwritten)
+        config = estimator.session_config_of(config)
     if not isinstance(config, tf.ConfigProto):
         expected = "a ConfigProto, an NPURunConfig or a dict of options"
         raise ConfigError("check_config needs %s, got %s" % (expected, type(config).__name__))
     fields = config_proto.fields(config)
     return _check(fields, _problems_of_fields(fields))
+
+
+def _unwritten(values):
+    """Problems of option values that their parameter_map fields cannot hold."""
+    import tensorflow.compat.v1 as tf
+
+    from . import config_proto
+
+    for name, value in values.items():
+        try:
+            config_proto.with_values(tf.ConfigProto(), {name: value})
+        except TypeError as reason:
+            text = str(reason).split(name, 1)[1].strip()
+            yield options.Problem(name, text, "INVALID_ARGUMENT")
 
 
 def _problems_of_types(values):

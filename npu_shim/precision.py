@@ -132,4 +132,4 @@ def _table(profile: str, stamps: Tuple[Tuple[str, int, int], ...]) -> OpTable:
     try:
         return op_table.build(profile, [path for path, _, _ in stamps], variants, all_dtypes=PROFILES[profile])
     except ConfigError as reason:
-        raise ConfigError(*reason.problems, code="INTERNAL") from reason
+        raise ConfigError(*("ops_info_dir: %s" % p for p in reason.problems), code="INTERNAL") from reason

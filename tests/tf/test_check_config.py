@@ -32,7 +32,7 @@ def problems(config):
         sessions.config(),
         sessions.config(precision_mode=MIX, jit_compile="auto", graph_run_mode=1, use_off_line=True),
         {},
-        {"precision_mode": MIX, "use_off_line": True},
+        {"precision_mode": MIX, "use_off_line": True, "modify_mixlist": None},
     ],
     ids=["no entry", "empty entry", "right values", "empty dict", "dict"],
 )
@@ -106,8 +106,11 @@ def test_run_configs():
     assert problems(NPURunConfig(precision_mode="x", dump_config=None, modify_mixlist=""))[0].startswith(
         "precision_mode: 'x' is none of"
     )
-    [text] = problems(NPURunConfig(precision_mode=True))
-    assert text.startswith("precision_mode must be str, got bool True")
+    assert problems(NPURunConfig(precision_mode=True, precision_mode_v2=3.5, aoe_mode="3")) == (
+        "precision_mode: must be str, got bool True",
+        "precision_mode_v2: must be str, got float 3.5",
+        "aoe_mode: '3' is none of 1, 2, 4",
+    )
     assert problems(3) == ("check_config needs a ConfigProto, an NPURunConfig or a dict of options, got int",)
 
 
