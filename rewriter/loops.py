@@ -1,47 +1,106 @@
-"""Loop variables and containers: a tie is taken to be something, all is decided, and what flows in is held against it.
+"""Loop variables and containers: what a tie is depends on what flows in, which depends on what the tie is.
 
-    neutral -> low as soon as a low-precision value flows in -> float32 as soon as a computed float32 value does
+Two questions, each answered by deciding the whole graph until nothing changes:
 
-It never goes back, so after a few rounds nothing changes.
+    could it be low?    every tie is taken to be low; one that a computed float32 value flows into becomes float32
+    need it be low?     those left are taken to be neutral; one that a low value flows into becomes low
+
+A tie that could be low but that nothing low flows into (a loop of gray ops on a constant, say) stays as it is written,
+and both questions are asked again with that known. Each answer is final, so this ends.
 """
 
-from typing import Optional
+from typing import Callable, List, Optional, Tuple
 
 from .decisions import Reason
 from .dtypes import FLOAT32, LOW
 from .graph_view import Node
 from .policy import Action
-from .state import COMPUTED, LOWERED, Outcome, State, lowered, pin, producer, set_meaning, strongest
+from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, pin, producer, set_meaning, strongest
 from .ties import MEMBERS, Tie
 
 
-def settle(state: State) -> bool:
-    """Holds what each tie was taken to be against what flows into it; says whether nothing has to be decided again.
+def settle_ties(state: State, decide_all: Callable[[], None]) -> None:
+    """Decides the graph, by `decide_all`, as often as its ties need it: once where there are none.
 
-    A tie goes from neutral to low to float32 and never back, so this ends.
+    Args:
+        state: the planner's lists; `outcome` is what each tie turns out to be.
+        decide_all: decides every slot, taking the ties to be what `state.outcome` says.
     """
-    before = list(state.outcome)
-    for number, tie in enumerate(state.ties):
-        if state.outcome[number].meaning != COMPUTED:
-            state.outcome[number] = _next_outcome(state, tie, state.outcome[number])
-    state.round += 1
-    return state.outcome == before
+    decide_all()
+    open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
+    while open_ties:
+        open_ties = _could_be_low(state, decide_all, open_ties)
+        if state.policy.gray is not Action.FOLLOW:
+            return
+        grounded = _need_be_low(state, decide_all, open_ties)
+        if len(grounded) == len(open_ties):
+            return
+        for number in grounded:
+            state.outcome[number] = Outcome(LOWERED, Reason.LOOP_LOW)
+        open_ties = grounded
+        decide_all()
 
 
-def _next_outcome(state: State, tie: Tie, now: Outcome) -> Outcome:
-    nodes = state.view.nodes
-    loop = nodes[tie.members[0][0]].op not in MEMBERS
-    producers = [producer(state, nodes[position], number) for position, number in tie.feeders]
-    meaning, cause = strongest(state, producers)
+def _could_be_low(state: State, decide_all: Callable[[], None], open_ties: List[int]) -> List[int]:
+    """Makes ties float32 that cannot be low, until there is none; returns those that are left."""
+    changed = True
+    while changed:
+        left = []
+        for number in open_ties:
+            obstacle = _obstacle(state, state.ties[number])
+            if obstacle is None:
+                left.append(number)
+            else:
+                state.outcome[number] = obstacle
+        changed = len(left) < len(open_ties)
+        open_ties = left
+        if changed:
+            state.round += 1
+            decide_all()
+    return open_ties
+
+
+def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
+    """What keeps a tie from being low, or None."""
+    for position, _ in tie.members:
+        reason = _tied_pin(state, position)
+        if reason is not None:
+            return Outcome(COMPUTED, reason)
+    meaning, cause = strongest(state, _feeding(state, tie))
     if meaning == COMPUTED and state.policy.gray is Action.FOLLOW:
-        return Outcome(COMPUTED, Reason.LOOP_FLOAT32 if loop else Reason.CONTAINER_FLOAT32, cause)
-    if now.meaning == LOWERED or meaning == LOWERED:
-        pinned = [_tied_pin(state, position) for position, _ in tie.members]
-        if any(pinned):
-            return Outcome(COMPUTED, next(reason for reason in pinned if reason))
-        if now.meaning != LOWERED:
-            return Outcome(LOWERED, Reason.LOOP_LOW if loop else Reason.CONTAINER_LOW, cause)
-    return now
+        return Outcome(COMPUTED, Reason.LOOP_FLOAT32 if _is_loop(state, tie) else Reason.CONTAINER_FLOAT32, cause)
+    return None
+
+
+def _need_be_low(state: State, decide_all: Callable[[], None], open_ties: List[int]) -> List[int]:
+    """Takes ties to be neutral until a low value flows into them; returns those into which one does."""
+    for number in open_ties:
+        state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
+    state.forget(LOWERED)
+    waiting, grounded = open_ties, []
+    found = True
+    while found:
+        decide_all()
+        found = False
+        for number in list(waiting):
+            low = [slot for slot, meaning in _feeding(state, state.ties[number]) if meaning == LOWERED]
+            if low:
+                reason = Reason.LOOP_LOW if _is_loop(state, state.ties[number]) else Reason.CONTAINER_LOW
+                state.outcome[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
+                waiting = [other for other in waiting if other != number]
+                grounded.append(number)
+                found = True
+        state.round += 1
+    return sorted(grounded)
+
+
+def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:
+    """(slot, meaning) of what flows into a tie."""
+    return [producer(state, state.view.nodes[position], number) for position, number in tie.feeders]
+
+
+def _is_loop(state: State, tie: Tie) -> bool:
+    return state.view.nodes[tie.members[0][0]].op not in MEMBERS
 
 
 def _tied_pin(state: State, position: int) -> Optional[Reason]:
@@ -53,7 +112,7 @@ def _tied_pin(state: State, position: int) -> Optional[Reason]:
 
 
 def decide_tied(state: State, position: int, node: Node) -> None:
-    """A member of a tie has the dtype that the tie is taken to have."""
+    """Gives a member of a tie the dtype that the tie is taken to have."""
     slot = state.first[position]
     outcome = state.outcome[state.tie_of[position, 0]]
     was = node.dtypes[0]

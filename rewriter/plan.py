@@ -21,7 +21,7 @@ from .dtypes import name as dtype_name
 from .errors import PlanError
 from .graph_view import GraphView, Layout, Node, topological_order
 from .kernel_table import KernelTable
-from .loops import decide_tied, settle
+from .loops import decide_tied, settle_ties
 from .op_table import Entry, OpTable
 from .placement import move_casts
 from .policy import Action, PrecisionPolicy
@@ -52,14 +52,15 @@ def plan(
     state = State(view, table, policy, kernels)
     rules: Dict[Tuple[str, Layout], _Rule] = {}
     order = topological_order(view.nodes)
-    settled = False
-    while not settled:  # once for graphs without loops and containers
+
+    def decide_all() -> None:
         for position in order:
             node = view.nodes[position]
             state.constant[position] = _is_constant(state, node)
             if node.dtypes:
                 _decide(state, rules, position, node)
-        settled = settle(state)
+
+    settle_ties(state, decide_all)
     move_casts(state, order)
     edits = find_edits(view, state.first, state.becomes, policy.low, state.narrowed)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)

@@ -48,6 +48,15 @@ class State:
         self.tie_of = {member: number for number, tie in enumerate(self.ties) for member in tie.members}
 
 
+    def forget(self, meaning: int) -> None:
+        """Forgets in which rounds slots had a meaning."""
+        self.since[meaning] = [UNKNOWN] * len(self.becomes)
+
+    def earliest(self, meaning: int, slots: List[int]) -> int:
+        """Of slots with this meaning the one that had it first, so that chains of causes lead out of loops."""
+        return min(slots, key=lambda slot: self.since[meaning][slot] if slot >= 0 else -1)
+
+
 def set_meaning(state: State, slot: int, meaning: int) -> None:
     """Notes what a slot's tensors mean to gray consumers, and the round in which they first did."""
     state.meaning[slot] = meaning
@@ -66,14 +75,11 @@ def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
 
 
 def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]:
-    """Of (slot, meaning) pairs: computed float32 if there is any, else low if there is any, else neutral; and its slot.
-
-    Among equals the one that was so in the earliest round, so that chains of causes lead out of loops.
-    """
+    """Of (slot, meaning) pairs: computed float32 if there is any, else low if any, else neutral; and its slot."""
     for meaning in (COMPUTED, LOWERED):
         slots = [slot for slot, found in producers if found == meaning]
         if slots:
-            return meaning, min(slots, key=lambda slot: state.since[meaning][slot] if slot >= 0 else -1)
+            return meaning, state.earliest(meaning, slots)
     return NEUTRAL, -1
 
 
@@ -97,8 +103,8 @@ def lowered(state: State, dtype: int) -> int:
 
 
 def _first_outcome(tie: Tie, policy: PrecisionPolicy) -> Outcome:
-    if policy.gray is Action.LOWER:
-        return Outcome(LOWERED, Reason.ALL)
     if policy.gray is Action.RAISE:
         return Outcome(COMPUTED, Reason.RAISED)
-    return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
+    if policy.gray is Action.LOWER:
+        return Outcome(LOWERED, Reason.ALL)
+    return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(LOWERED, Reason.LOOP_LOW)
