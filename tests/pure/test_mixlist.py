@@ -208,6 +208,19 @@ def test_removal_from_a_list_that_the_op_is_not_on_only_warns():
     assert (merged.table.entries["A"].listed, merged.table.entries["B"].listed) == ("white", "gray")
 
 
+def test_what_a_session_gets_to_say(tmp_path):
+    path = tmp_path / "m.json"
+    path.write_text(written({"MatMulV2": "remove black", "Conv2D": "add black", "MatMu1V2": "add black"}))
+    chosen = precision.resolve({"precision_mode": "allow_mix_precision", "modify_mixlist": str(path)})
+    assert [text.split(": ")[1] for text in chosen.warnings] == ["MatMulV2"]
+    assert chosen.matched == (
+        "modify_mixlist: MatMulV2: MatMul, _FusedMatMul stays white",
+        "modify_mixlist: Conv2D: Conv2D, _FusedConv2D was white, becomes black",
+    )
+    assert [text.split(": ")[1] for text in chosen.unmatched] == ["MatMu1V2"]
+    assert chosen.unmatched_in({"MatMul": 4}) == (chosen.unmatched[0] + "; that would have met 4 nodes of this graph",)
+
+
 def test_one_name_may_stand_for_several_ops_and_the_report_says_for_which():
     done = mixlist.merge(mixlist.parse(written({"BNTrainingUpdate": "add black"}), "m"), profile())
     assert [mixlist.describe_match(match) for match in done.matched] == [

@@ -65,6 +65,14 @@ def test_a_later_file_wins_and_a_warning_names_both(copy):
     assert any(text.startswith("TensorFlow op Softsign is in op Mine of ") for text in chosen.warnings)
 
 
+def test_the_later_file_counts_for_an_op_that_an_earlier_file_has_under_another_name(copy):
+    mine = {"Mine": {"precision_reduce": {"flag": "true"}, "tensorflow": ["Softsign"]}}
+    write(copy, "aa_mine.json", mine)
+    write(copy, "zz_mine.json", mine)
+    chosen = precision.resolve({"npu_shim_ops_info_dir": str(copy)})
+    assert chosen.table.entries["Softsign"].name == "Mine"
+
+
 def test_the_vendors_own_keys_are_passed_over(tmp_path):
     row = {
         "input0": {"dtype": "float16,float", "format": "ND", "name": "x"},
