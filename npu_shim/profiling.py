@@ -3,10 +3,15 @@
 Source: Ascend adapter of 2026-07 (CANN 9.0), npu_bridge.profiler; tf.profiler.experimental of TensorFlow 2.2 and later.
 """
 
+import atexit
+import json
 import logging
 import os
+import weakref
 
 import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
 
@@ -46,6 +51,31 @@ class Profiler:
         if self._running:
             self._running = False
             _profiler().stop()
+
+
+def attach(session, options):
+    """Profiles a session from now until it is closed, or the program ends.
+
+    Args:
+        session: tf.Session; its `close` is replaced on this instance.
+        options: the option profiling_options: JSON in which "output" names the folder; the rest is the NPU's.
+
+    Raises:
+        ConfigError: no JSON object, or no folder in it.
+    """
+    try:
+        folder = json.loads(options or "{}")["output"]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError('profiling_options=%r must be JSON with "output"' % (options,), code="INTERNAL") from None
+    profiler, owner = Profiler(output_path=folder), weakref.ref(session)
+    profiler.start()
+    atexit.register(profiler.stop)
+
+    def close():
+        profiler.stop()
+        type(owner()).close(owner())
+
+    session.close = close
 
 
 def _profiler():

@@ -96,6 +96,14 @@ def decorator_tf_session(func):
     return prepared
 
 
+def tensorflow1():
+    """Returns the module with TensorFlow 1's API: `tensorflow` itself if it has that, `tensorflow.compat.v1` else."""
+    import tensorflow
+
+    # under 1.15 only the module itself has contrib; under the launcher of npu-shim it is a facade that has Session
+    return tensorflow if hasattr(tensorflow, "Session") else tf
+
+
 def use_tensorflow1():
     """Turns on graphs and resource variables; under TensorFlow 2 everything else of TensorFlow 1's behaviour too."""
     level = tf.logging.get_verbosity()

@@ -14,12 +14,12 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import config_proto, precision, xla
+from . import config_proto, observers, precision, xla
 from . import options as option_table
 from .native import loader
-from .rewriting import rewrite_graph
 from .rewriter import report
 from .rewriter.errors import ConfigError, PlanError, VerifyError
+from .rewriting import rewrite_graph
 
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
@@ -84,6 +84,8 @@ def _base_init(self, original, target, graph, config):
         # InteractiveSession asks for this; it would keep Grappler, and with it the rewriter, away from the graph
         config.graph_options.place_pruned_graph = False
     original(self, target, graph, config=config)
+    if config is not None and config_proto.find_npu_optimizer(config) is not None:
+        observers.attach(self, config_proto.find_npu_optimizer(config))
 
 
 def _optimize(graph, config, item, feeds, fetches, preserved):

@@ -7,7 +7,6 @@ API and its behaviour is turned on: graphs, no eager execution.
 
 import os
 
-import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
@@ -83,9 +82,11 @@ from npu_shim.resources import (
     set_keras_session_npu_config,
     shutdown_resource,
 )
+from npu_shim.resources import tensorflow1 as _tensorflow1
 from npu_shim.resources import use_tensorflow1 as _use_tensorflow1
 from npu_shim.rewriter import tf_internals as _tf_internals
 
+tf = _tensorflow1()
 session = _tf_internals.client_session()
 session_run_hook = _tf_internals.session_run_hook()
 experimental_options = {

@@ -125,12 +125,12 @@ def test_dropout_of_nothing_is_the_input():
 
 @pytest.mark.parametrize("keep", [0.0, -0.1, 1.5])
 def test_dropout_refuses_a_share_out_of_range(keep):
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="^npu_shim: dropout: keep_prob must be above 0"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"^npu_shim: dropout: keep_prob must be above 0"):
         ops.dropout(tf.ones([3]), keep)
 
 
 def test_dropout_refuses_integers():
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="^npu_shim: dropout: x has to be a float tensor"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"^npu_shim: dropout: x has to be a float tensor"):
         ops.dropout(tf.constant([1, 2]), 0.5)
 
 
@@ -179,7 +179,7 @@ def test_adam_step_writes_into_variables(decay):
 
 def test_adam_step_of_plain_tensors_assigns_nothing():
     values = RNG.rand(4, 5)
-    v, m, w = run(lambda: optimizer_steps.adam_apply_one_assign(*values, 0.1, 0.9, 0.1, 0.99, 0.01, 1e-8))
+    v, _, _ = run(lambda: optimizer_steps.adam_apply_one_assign(*values, 0.1, 0.9, 0.1, 0.99, 0.01, 1e-8))
     close(v, numpy_moments(values[0], values[1], values[2])[0], np.float64)
 
 
@@ -258,7 +258,9 @@ def test_random_choice_draws_true_places_without_repetition():
     mask = np.array([[True, False, True], [False, True, True]])
     indices, valid = run(lambda: ops.random_choice_with_mask(tf.constant(mask), 3, seed=1))
     drawn = {tuple(index) for index in indices}
-    assert len(drawn) == 3 and all(mask[index] for index in drawn) and valid.all()
+    assert len(drawn) == 3
+    assert all(mask[index] for index in drawn)
+    assert valid.all()
     indices, valid = run(lambda: ops.random_choice_with_mask(tf.constant(mask), 6, seed=1))
     assert valid.tolist() == [True] * 4 + [False] * 2
     assert indices.shape == (6, 2)

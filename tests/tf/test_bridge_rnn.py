@@ -32,7 +32,7 @@ def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(lengths):
     def build():
         x = tf.constant(X)
         layer = rnn.DynamicRNN(UNITS, tf.float32, forget_bias=1.0)
-        y, h, c = layer(x, seq_length=lengths)[:3]
+        y = layer(x, seq_length=lengths)[0]
         cell = tf.nn.rnn_cell.BasicLSTMCell(UNITS, forget_bias=1.0)
         expected, _ = tf.nn.dynamic_rnn(cell, x, lengths, dtype=tf.float32, time_major=True)
         with tf.control_dependencies([cell.weights[0].assign(layer.w), cell.weights[1].assign(layer.b + 0.0)]):
@@ -207,14 +207,15 @@ def test_variables_have_the_vendors_names():
     with tf.Graph().as_default():
         rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X))
         rnn.DynamicGRUV2(UNITS, tf.float32)(tf.constant(X))
-        names = {v.op.name for v in tf.trainable_variables()}
+        # the layer's own scope is spelled differently by TensorFlow's versions
+        names = {v.op.name.split("/", 1)[1] for v in tf.trainable_variables()}
     assert names == {
-        "dynamic_rnn/dynamicrnn/w",
-        "dynamic_rnn/dynamicrnn/b",
-        "dynamic_gruv2/dynamicgruv2/weight_input",
-        "dynamic_gruv2/dynamicgruv2/weight_hidden",
-        "dynamic_gruv2/dynamicgruv2/bias_input",
-        "dynamic_gruv2/dynamicgruv2/bias_hidden",
+        "dynamicrnn/w",
+        "dynamicrnn/b",
+        "dynamicgruv2/weight_input",
+        "dynamicgruv2/weight_hidden",
+        "dynamicgruv2/bias_input",
+        "dynamicgruv2/bias_hidden",
     }
 
 
@@ -258,5 +259,6 @@ def test_npu_dynamic_rnn_is_static_rnn():
     ],
 )
 def test_what_the_layers_do_not_do_is_refused(layer, option, value):
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="^npu_shim: %s: %s must be" % (layer.__name__, option)):
+    words = "^npu_shim: %s: %s must be" % (layer.__name__, option)
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=words):
         layer(UNITS, tf.float32, **{option: value})

@@ -64,10 +64,10 @@ def test_recompute_and_slice_are_name_scopes():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="^npu_shim: npu_variable_scope: placement"):
+    with pytest.raises(ValueError, match=r"^npu_shim: npu_variable_scope: placement"):
         scopes.npu_variable_scope("host")
     for number in ("0", "-1", "x", 4):
-        with pytest.raises(ValueError, match="^npu_shim: limit_core_num_scope: op_aicore_num"):
+        with pytest.raises(ValueError, match=r"^npu_shim: limit_core_num_scope: op_aicore_num"):
             scopes.limit_core_num_scope(op_aicore_num=number, op_vectorore_num="1")
     with pytest.raises(ValueError, match="slice_num"), scopes.npu_graph_slice_scope(0):
         pass
@@ -81,7 +81,7 @@ def test_keep_tensors_dtypes_marks_the_producers():
     scopes.keep_tensors_dtypes(graph, ("x:0",))
     assert own_attributes(graph.get_operation_by_name("x")) == {"_keep_dtype": 1}
     assert own_attributes(graph.get_operation_by_name("y")) == {}
-    with pytest.raises(ValueError, match="graph must be a tf.Graph"):
+    with pytest.raises(ValueError, match=r"graph must be a tf\.Graph"):
         scopes.keep_tensors_dtypes(graph.as_graph_def(), ["x:0"])
     with pytest.raises(ValueError, match="list or tuple"):
         scopes.keep_tensors_dtypes(graph, "x:0")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import distributed, hooks, keras, plugin, resources
+from npu_shim import distributed, hooks, keras, plugin, profiling, resources
 from npu_shim.loops import IterationPerLoop
-from npu_shim.profiling import Profiler
 from npu_shim.run_config import NPURunConfig
 from npu_shim.strategy import NPUStrategy
 
@@ -102,9 +101,9 @@ def test_npu_allreduce_keeps_lists_and_none():
 
 def test_collectives_check_their_arguments():
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="^npu_shim: allreduce: reduction 'avg' is unknown"):
+        with pytest.raises(ValueError, match=r"^npu_shim: allreduce: reduction 'avg' is unknown"):
             distributed.allreduce(tf.ones([2]), "avg")
-        with pytest.raises(ValueError, match="^npu_shim: allgather: rank_size is 2, but group hccl_world_group has 1"):
+        with pytest.raises(ValueError, match=r"^npu_shim: allgather: rank_size is 2, but group hccl_world_group has 1"):
             distributed.allgather(tf.ones([2]), 2)
         with pytest.raises(ValueError, match="has ranks below 1, got 1"):
             distributed.broadcast([tf.ones([2])], 1)
@@ -129,11 +128,7 @@ def monitored(train_hooks, steps=4):
 
 def test_output_tensor_hook_hands_over_every_n_runs_and_at_the_end():
     seen = []
-    monitored(
-        lambda step, loss: [
-            hooks.NPUOutputTensorHook({"loss": loss}, output_fn=lambda each: seen.append(list(each)), output_every_n_steps=3)
-        ]
-    )
+    monitored(lambda step, loss: [hooks.NPUOutputTensorHook({"loss": loss}, None, seen.append, output_every_n_steps=3)])
     assert [len(each) for each in seen] == [3, 1]
     assert [set(each) for part in seen for each in part] == [{"loss"}] * 4
 
@@ -151,7 +146,8 @@ def test_output_tensor_hook_waits_for_its_dependencies():
 
 def test_output_tensor_hook_takes_names_and_nothing():
     seen = []
-    monitored(lambda step, loss: [hooks.NPUOutputTensorHook(["loss:0"], None, seen.extend), hooks.NPUOutputTensorHook(None)])
+    nothing = hooks.NPUOutputTensorHook(None)
+    monitored(lambda step, loss: [hooks.NPUOutputTensorHook(["loss:0"], None, seen.extend), nothing])
     assert [list(each) for each in seen] == [["loss:0"]] * 4
     with pytest.raises(ValueError, match="output_fn must be a function"):
         hooks.NPUOutputTensorHook({"a": "a:0"})
@@ -262,7 +258,8 @@ def test_callbacks_append():
     assert isinstance(mine[0], keras.NPUBroadcastGlobalVariablesCallback)
     assert len(keras.npu_callbacks_append()) == 1
     losses = fitted(lambda: tf.keras.optimizers.SGD(0.1), mine)[0]
-    assert mine[0].broadcast_done and losses[-1] < losses[0]
+    assert mine[0].broadcast_done
+    assert losses[-1] < losses[0]
 
 
 def test_a_keras_model_becomes_an_npu_estimator(tmp_path):
@@ -278,7 +275,7 @@ def test_a_keras_model_becomes_an_npu_estimator(tmp_path):
     def feed():
         return tf.data.Dataset.from_tensor_slices(({model.input_names[0]: X}, 3 * X)).repeat().batch(16)
 
-    predicted = [p for p in _first(estimator.predict(feed), 4)]
+    predicted = _first(estimator.predict(feed), 4)
     first = np.concatenate([next(iter(p.values())) for p in predicted])
     expected = np.tanh(X[:4] @ before[0] + before[1]) @ before[2] + before[3]
     np.testing.assert_allclose(first, expected[:, 0], atol=64 * np.finfo(np.float32).eps)
@@ -345,9 +342,11 @@ def test_overflow_mode_of_this_platform():
 
 
 def test_profiler_writes_a_profile(tmp_path):
+    if profiling._profiler() is None:
+        pytest.skip("this TensorFlow has no profiler to start")
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.matmul(tf.ones([64, 64]), tf.ones([64, 64]))
-        with Profiler(level="L1", aic_metrics="ArithmeticUtilization", output_path=str(tmp_path / "p")):
+        with profiling.Profiler(level="L1", aic_metrics="ArithmeticUtilization", output_path=str(tmp_path / "p")):
             session.run(x)
     assert list((tmp_path / "p").rglob("*.xplane.pb"))
 
@@ -357,5 +356,5 @@ def test_more_ranks_are_refused_when_they_are_used(one_process):
     with tf.Graph().as_default():
         v = tf.get_variable("v", initializer=3.0)
         optimizer = distributed.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
-        with pytest.raises(NotImplementedError, match="^npu_shim: allreduce over 2 ranks"):
+        with pytest.raises(NotImplementedError, match=r"^npu_shim: allreduce over 2 ranks"):
             optimizer.minimize(tf.square(v))
