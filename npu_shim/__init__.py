@@ -20,6 +20,7 @@ PUBLIC = {
     "get_black_list": "npu_shim.amp",
     "patch": "npu_shim.session",
     "unpatch": "npu_shim.session",
+    "to_float": "npu_shim.scopes",
     "float32_variable_storage_getter": "npu_shim.variables",
     "get_custom_getter": "npu_shim.variables",
     "master_weights": "npu_shim.variables",

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,11 @@ from . import precision
 from .rewriter import graph_def as graphs
 from .rewriter.apply import apply, sort_nodes
 from .rewriter.decisions import Plan
-from .rewriter.errors import ConfigError, nearest
+from .rewriter.dtypes import NUMBERS
+from .rewriter.errors import nearest
+from .rewriter.overrides import NO_OVERRIDES, Override, Overrides
 from .rewriter.plan import plan
 from .rewriter.verify import verify
-
-# the words of this function and of the command line for our own parameter_map keys
-OWN_OPTIONS = {"profile": "npu_shim_profile"}
 
 
 @dataclass(frozen=True)
@@ -37,33 +37,22 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         feeds: names of tensors that are fed.
         device: "CPU" or "GPU", assumed for nodes that name no device.
         **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
-            modify_mixlist,
-            graph_run_mode, ...), and `profile`: "ascend910" (the default) or "gpu".
+            modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
+            or "gpu"), `ops_info_dir` and `amp_level`.
 
     Returns:
         (GraphDef, Plan).
 
     Raises:
         ConfigError: an option, a file, a fetch or a feed that cannot be taken.
-        PlanError: an op must run in a dtype that the profile does not have.
+        PlanError: an op must run in a dtype that the profile or the op does not have.
         VerifyError: the result breaks the contract (a fault of npu_shim).
 
     Example:
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(checked(options)), device)
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(option_table.of_keywords(options)), device)
     return done.graph_def, done.plan
-
-
-def checked(options):
-    """Returns keyword options as option values; raises ConfigError for an unknown name or a value not accepted."""
-    values = {OWN_OPTIONS.get(name, name): value for name, value in options.items() if value is not None}
-    known = option_table.options()
-    for name in values:
-        if name not in known:
-            raise ConfigError("unknown option '%s'%s" % (name, nearest(name, [*known, *OWN_OPTIONS])))
-    option_table.validate(values)
-    return values
 
 
 def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
@@ -83,13 +72,38 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
     with _without_collector():
         kernels = graphs.kernel_table(device)
         before = graphs.read(graph_def, feeds, preserved)
-        planned = plan(before, chosen.table, chosen.policy, kernels, chosen.warnings, chosen.unmatched)
+        unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes)) + _unknown_nodes(chosen, before)
+        planned = plan(
+            before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), chosen.warnings, unmatched
+        )
         result = graph_def
         if planned.changed:
             result, touched = apply(planned, graph_def)
             verify(before, graphs.reread(before, result, touched), kernels)
             sort_nodes(result)
     return Rewritten(result, planned, time.perf_counter() - start)
+
+
+def _overrides(customized):
+    """What customize_dtypes asks for, in the rewriter's terms."""
+    if customized is None:
+        return NO_OVERRIDES
+
+    def override(custom):
+        inputs, outputs = ([d and NUMBERS[d] for d in dtypes] for dtypes in (custom.inputs, custom.outputs))
+        return Override(tuple(inputs), tuple(outputs), "customize_dtypes %s line %d" % (customized.path, custom.line))
+
+    asked = ({name: override(custom) for name, custom in d.items()} for d in (customized.by_name, customized.by_op))
+    return Overrides(*asked)
+
+
+def _unknown_nodes(chosen, view):
+    """One line for each node that customize_dtypes names and the graph does not have."""
+    if chosen.customized is None:
+        return ()
+    names = {node.name for node in view.nodes}
+    missing = sorted(set(chosen.customized.by_name) - names)
+    return tuple("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,10 @@ import contextlib
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.graph_def import TO_FLOAT
 from npu_shim.run_config import NpuExecutePlacement
+
+TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
 
 
 @contextlib.contextmanager
@@ -30,6 +33,27 @@ def _attr_value(value):
 def keep_dtype_scope():
     """Scope whose ops keep their dtype in the modes that lower by list; gradient ops only if they are made inside."""
     return attributes(_keep_dtype=1)
+
+
+@contextlib.contextmanager
+def to_float(dtype):
+    """Scope whose ops compute in `dtype`, whatever the precision mode and the lists say; the innermost scope wins.
+
+    Variables, constants and data sources keep their dtypes, and an op without a kernel for `dtype` keeps its own.
+    customize_dtypes wins over it, and modes that must keep every dtype ignore it. Source: MindSpore's Cell.to_float.
+
+    Args:
+        dtype: "float16", "bfloat16" or "float32", or a TensorFlow dtype of that name.
+
+    Raises:
+        ConfigError: another dtype.
+    """
+    name = getattr(dtype, "name", dtype)
+    if name not in TO_FLOAT_DTYPES:
+        expected = ", ".join(TO_FLOAT_DTYPES) + nearest(name, TO_FLOAT_DTYPES)
+        raise ConfigError("to_float: dtype is %r, expected one of %s" % (name, expected))
+    with tf.get_default_graph()._attr_scope({TO_FLOAT: tf.AttrValue(type=tf.as_dtype(name).as_datatype_enum)}):
+        yield
 
 
 def without_npu_compile_scope():

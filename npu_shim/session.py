@@ -14,7 +14,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import config_proto, observers, precision, xla
+from . import cluster, config_proto, observers, precision, xla
 from . import options as option_table
 from .native import loader
 from .rewriter import report
@@ -83,6 +83,7 @@ def _base_init(self, original, target, graph, config):
         config = config_proto.for_session(config)
         # InteractiveSession asks for this; it would keep Grappler, and with it the rewriter, away from the graph
         config.graph_options.place_pruned_graph = False
+    target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
         observers.attach(self, config_proto.find_npu_optimizer(config))
@@ -111,19 +112,21 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     marks = xla.wanted(values)
     graph_def = tf.GraphDef.FromString(graph)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)
-    _log(done)
+    _log(done, chosen)
     result = xla.mark(done.graph_def) if marks else done.graph_def
     return None if result is graph_def else result.SerializeToString(deterministic=True)
 
 
-def _log(done):
+def _log(done, chosen):
     counts = report.summary(done.plan)
-    for text in done.plan.warnings + done.plan.unmatched:
+    for text in done.plan.warnings:
         _log_once(text)
-    if counts["lowered"]:
+    if counts["lowered"]:  # the graph that trains, not the one that initializes variables
+        for text in done.plan.unmatched:
+            _log_once(text)
         LOG.info("npu_shim: %s", report.one_line(done.plan, done.seconds))
         if os.environ.get("NPU_SHIM_LOG") == "plan":
-            for line in report.lowered_lines(done.plan):
+            for line in (*chosen.matched, *report.lowered_lines(done.plan)):
                 LOG.info("npu_shim: %s", line)
 
 

@@ -12,7 +12,8 @@ from .dtypes import name as dtype_name
 from .graph_view import GraphView, Node, Port
 
 Consumer = Tuple[int, int]  # node position, data input number
-Needs = Dict[Tuple[Port, int, bool], List[Consumer]]  # (tensor, dtype, by way of the low dtype) -> who needs it
+Needs = Dict[Tuple[Port, int, int], List[Consumer]]  # (tensor, dtype, by way of a low dtype or 0) -> who needs it
+Narrowed = Tuple[int, int]  # slot whose inputs are rounded first, and the low dtype that they are rounded to
 Given = Callable[[Port], int]  # the decided dtype of an output
 INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "int64"})
 
@@ -54,7 +55,7 @@ class Edits(NamedTuple):
 
 
 def find_edits(
-    view: GraphView, first: Sequence[int], becomes: Sequence[int], low: int, narrowed: Mapping[int, int]
+    view: GraphView, first: Sequence[int], becomes: Sequence[int], narrowed: Mapping[int, Narrowed]
 ) -> Edits:
     """Finds the casts for decided slots.
 
@@ -62,8 +63,7 @@ def find_edits(
         view: the graph.
         first: position of each node's first slot in `becomes`.
         becomes: the decided dtypes; slot k of node n is `becomes[first[n] + k]`.
-        low: the mode's low dtype.
-        narrowed: node position -> slot whose inputs are rounded to `low` and computed with in float32.
+        narrowed: node position -> (slot, low dtype): its inputs are rounded to the low dtype, then taken as float32.
     """
     nodes = view.nodes
 
@@ -75,7 +75,7 @@ def find_edits(
     reconnections: Dict[Consumer, Port] = {}
     for position, node in enumerate(nodes):
         start = first[position]
-        rounded = narrowed.get(position, -1)
+        rounded, low = narrowed.get(position, (-1, 0))
         for number, port in enumerate(node.inputs):
             slot = node.layout.inputs[number]
             want = becomes[start + slot] if slot >= 0 else ~slot
@@ -86,12 +86,12 @@ def find_edits(
             bypass = None if narrow else _written_upcast(view, port, want, given)
             if bypass is None:
                 origin = port if narrow else _integer_behind(view, port, want, given)
-                needs.setdefault((origin, want, narrow), []).append((position, number))
+                needs.setdefault((origin, want, low if narrow else 0), []).append((position, number))
             else:
                 reconnections[position, number] = bypass
     names = {node.name for node in nodes}
     boundaries = _boundaries(view, given, names)
-    casts = _casts(view, given, low, needs, boundaries, names)
+    casts = _casts(view, given, needs, boundaries, names)
     return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
 
 
@@ -123,7 +123,7 @@ def _boundaries(view: GraphView, given: Given, names: Set[str]) -> Tuple[Boundar
 
 
 def _casts(
-    view: GraphView, given: Given, low: int, needs: Needs, boundaries: Tuple[Boundary, ...], names: Set[str]
+    view: GraphView, given: Given, needs: Needs, boundaries: Tuple[Boundary, ...], names: Set[str]
 ) -> List[CastEdit]:
     named: Dict[Tuple[Port, int], str] = {}
     for boundary in boundaries:
@@ -132,13 +132,13 @@ def _casts(
                 port = Port(boundary.node, number)
                 key = (port, view.nodes[boundary.node].output_dtype(number))
                 named[key] = name
-                needs.setdefault((*key, False), [])
+                needs.setdefault((*key, 0), [])
     casts: Dict[str, CastEdit] = {}
-    for port, want, narrow in sorted(needs, key=lambda k: (view.nodes[k[0].node].name, k[0].port, k[1], k[2])):
+    for port, want, low in sorted(needs, key=lambda k: (view.nodes[k[0].node].name, k[0].port, k[1], k[2])):
         node = view.nodes[port.node]
-        consumers = tuple(sorted(needs[port, want, narrow], key=lambda c: (view.nodes[c[0]].name, c[1])))
+        consumers = tuple(sorted(needs[port, want, low], key=lambda c: (view.nodes[c[0]].name, c[1])))
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
-        if narrow:  # float32 -> low -> float32: the values that a low-precision input would have had
+        if low:  # float32 -> low -> float32: the values that a low-precision input would have had
             down = named.get((port, low)) or _unused(_cast_name(node, port.port, low), names)
             named[port, low] = down  # a plain cast to `low`, if there is one, comes later and takes its place
             casts.setdefault(down, CastEdit(down, tensor, port, given(port), low, node.device, ()))

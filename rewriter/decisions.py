@@ -20,6 +20,8 @@ class Reason(enum.Enum):
     ALL = "this mode lowers every op"
     MODE = "this mode keeps it"
     RAISED = "this mode raises it to float32"
+    CUSTOM = "customized by the user"
+    ASKED = "asked for by scope (to_float)"
     NARROWED = "low-precision inputs, float32 arithmetic and result"
     FOLLOWS_LOW = "follows its low-precision producer"
     FOLLOWS_FLOAT32 = "follows its float32 producer"

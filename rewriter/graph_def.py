@@ -8,6 +8,9 @@ from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
 
+# attributes that scopes put on nodes
+KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+
 # Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
 # its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
 NEWER_FORM = {"FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}), "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U":
@@ -98,8 +101,9 @@ def _read_node(proto, layouts, position):
         raise ConfigError(
             "node '%s': op %s has %d inputs, this one %d" % (proto.name, proto.op, len(layout.inputs), len(inputs))
         )
-    kept = "_keep_dtype" in attr and attr["_keep_dtype"].i != 0
-    return Node(proto.name, proto.op, proto.device, layout, dtypes, tuple(inputs), tuple(controls), kept)
+    kept = KEEP in attr and attr[KEEP].i != 0
+    asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
+    return Node(proto.name, proto.op, proto.device, layout, dtypes, tuple(inputs), tuple(controls), kept, asked)
 
 
 def _unknown(proto, missing, position, layouts):

@@ -56,6 +56,7 @@ class Node(NamedTuple):
     inputs: Tuple[Port, ...]
     controls: Tuple[int, ...]
     kept: bool = False  # carries the attribute _keep_dtype of keep_dtype_scope
+    asked: int = 0  # dtype number in the attribute _npu_shim_to_float of to_float, 0 for none
 
     def input_dtype(self, number: int) -> int:
         """Dtype that this node wants at data input `number`."""

@@ -23,6 +23,7 @@ from .graph_view import GraphView, Layout, Node, topological_order
 from .kernel_table import KernelTable
 from .loops import decide_tied, settle_ties
 from .op_table import Entry, OpTable
+from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
 from .policy import Action, PrecisionPolicy
 from .state import COMPUTED, LOWERED, NEUTRAL, State, pin, producer, set_meaning, strongest
@@ -33,6 +34,7 @@ def plan(
     table: OpTable,
     policy: PrecisionPolicy,
     kernels: KernelTable,
+    overrides: Overrides = NO_OVERRIDES,
     warnings: Tuple[str, ...] = (),
     unmatched: Tuple[str, ...] = (),
 ) -> Plan:
@@ -43,12 +45,16 @@ def plan(
         table: which list each op is on.
         policy: the precision mode.
         kernels: what runs where.
+        overrides: what the user asks of single ops; without effect in a mode that must keep every dtype.
         warnings: what reading the user's options brought up, for the report.
         unmatched: the user's op names that stand for no op, for the report.
 
     Raises:
-        PlanError: an op must stay in a dtype that the profile's hardware does not run it in.
+        PlanError: an op must stay in a dtype that the profile's hardware does not run it in, or an override asks for
+            what an op cannot do.
     """
+    if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
+        overrides = NO_OVERRIDES
     state = State(view, table, policy, kernels)
     rules: Dict[Tuple[str, Layout], _Rule] = {}
     order = topological_order(view.nodes)
@@ -58,11 +64,11 @@ def plan(
             node = view.nodes[position]
             state.constant[position] = _is_constant(state, node)
             if node.dtypes:
-                _decide(state, rules, position, node)
+                _decide(state, rules, overrides, position, node)
 
     settle_ties(state, decide_all)
     move_casts(state, order)
-    edits = find_edits(view, state.first, state.becomes, policy.low, state.narrowed)
+    edits = find_edits(view, state.first, state.becomes, state.narrowed)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
 
 
@@ -79,21 +85,28 @@ class _Rule(NamedTuple):
 _Rules = Dict[Tuple[str, Layout], _Rule]
 
 
-def _decide(state: State, rules: _Rules, position: int, node: Node) -> None:
+def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, node: Node) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
     if FLOATS.isdisjoint(node.dtypes):
         return
     rule = _rule(state, rules, node)
     first = state.first[position]
+    override = overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
+        _refuse(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
     if (position, 0) in state.tie_of:
+        _refuse(override, node, state.outcome[state.tie_of[position, 0]].reason)
         return decide_tied(state, position, node)
     pinned = rule.pinned or pin(state, position, node)
-    if pinned is None:
+    if override is not None and pinned in (None, Reason.SCOPE):
+        wanted = _overridden(state, node, rule, override)
+        pinned = None
+    elif pinned is None:
         wanted = [_wanted(state, node, rule, k) for k in range(len(node.dtypes))]
         wanted = _with_kernel(state, node, wanted)
     else:
+        _refuse(override, node, pinned)
         wanted = [_Wanted(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
     for k, (dtype, reason, because) in enumerate(wanted):
@@ -109,7 +122,7 @@ def _decide(state: State, rules: _Rules, position: int, node: Node) -> None:
             meaning = NEUTRAL if neutral_here else COMPUTED
         set_meaning(state, first + k, meaning)
         if reason is Reason.NARROWED:
-            state.narrowed[position] = k
+            state.narrowed[position] = k, state.policy.low
 
 
 def _is_constant(state: State, node: Node) -> bool:
@@ -174,6 +187,8 @@ def _wanted(state: State, node: Node, rule: _Rule, k: int) -> _Wanted:
     assert entry is not None
     if was not in FLOATS:
         return _Wanted(was, Reason.NOT_FLOAT, -1)
+    if node.asked in FLOATS and entry.role in ("computes", "moves") and policy.changes:
+        return _Wanted(node.asked, Reason.ASKED, -1)
     if node.layout.slots[k].attr in entry.keep:
         return _Wanted(was, Reason.KEPT_ATTR, -1)
     if was in LOW:
@@ -192,6 +207,36 @@ def _wanted(state: State, node: Node, rule: _Rule, k: int) -> _Wanted:
     if wanted.dtype in LOW and admits is not None and wanted.dtype not in admits:
         return _Wanted(was, Reason.NO_LOW_TYPE, -1)
     return wanted
+
+
+def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> List[_Wanted]:
+    """What an override makes of a node; slots that it leaves open go by the mode."""
+    wanted = []
+    for k, was in enumerate(node.dtypes):
+        asked = asked_of_slot(override, node, k)
+        if asked is None:
+            wanted.append(_wanted(state, node, rule, k))
+        elif asked[1]:
+            wanted.append(_Wanted(FLOAT32, Reason.NARROWED, -1))
+        else:
+            wanted.append(_Wanted(asked[0], Reason.CUSTOM if was in FLOATS else Reason.NOT_FLOAT, -1))
+    if not state.kernels.runs(node.layout, node.device, tuple(w.dtype for w in wanted)):
+        dtypes = ", ".join(dtype_name(w.dtype) for w in wanted)
+        raise PlanError("%s: no kernel runs '%s' (op %s) in %s" % (override.source, node.name, node.op, dtypes))
+    return wanted
+
+
+def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
+    """Fails where an override would change a node that no mode changes."""
+    if override is None:
+        return
+    for k, was in enumerate(node.dtypes):
+        asked = asked_of_slot(override, node, k)
+        if asked is not None and asked != (was, False):
+            raise PlanError(
+                "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
+                % (override.source, node.name, node.op, reason.value)
+            )
 
 
 def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> _Wanted:

@@ -2,6 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from .casts import Narrowed
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS
 from .graph_view import GraphView, Node
@@ -39,7 +40,7 @@ class State:
         self.meaning: List[int] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.fed = frozenset(port.node for port in view.fed)
-        self.narrowed: Dict[int, int] = {}  # node -> the slot whose inputs are rounded to the low dtype
+        self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()

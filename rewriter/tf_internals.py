@@ -125,3 +125,10 @@ def session_run_hook():
     from tensorflow.python.training import session_run_hook
 
     return session_run_hook
+
+
+def collective_ops():
+    """Returns the module with TensorFlow's collectives between processes."""
+    from tensorflow.python.ops import collective_ops
+
+    return collective_ops

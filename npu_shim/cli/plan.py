@@ -4,6 +4,11 @@ import json
 
 from npu_shim.rewriter.errors import ConfigError
 
+OPTIONS = (
+    "precision_mode", "precision_mode_v2", "modify_mixlist", "customize_dtypes", "graph_run_mode", "profile",
+    "ops_info_dir", "amp_level",
+)  # fmt: skip
+
 
 def add_arguments(parser):
     """Adds the arguments of the subcommand."""
@@ -13,8 +18,11 @@ def add_arguments(parser):
     parser.add_argument("--precision-mode", metavar="M", help="default: by --graph-run-mode, as on the NPU")
     parser.add_argument("--precision-mode-v2", metavar="M")
     parser.add_argument("--modify-mixlist", metavar="FILE", help="changes to the white, gray and black lists")
+    parser.add_argument("--customize-dtypes", metavar="FILE", help="dtypes of single ops, by name or by type")
+    parser.add_argument("--amp-level", metavar="L", help="O0, O1, O2, O3 or auto, instead of a precision mode")
     parser.add_argument("--graph-run-mode", metavar="N", type=int, help="0 inference, 1 training (default)")
     parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
+    parser.add_argument("--ops-info-dir", metavar="DIR", help="an edited copy of the op information files")
     parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
     parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
@@ -23,11 +31,11 @@ def add_arguments(parser):
 def main(args):
     """Prints the report; writes what was asked for. Returns the exit status."""
     from npu_shim import graph_file, precision, xla
-    from npu_shim.rewriting import checked, rewrite_graph
+    from npu_shim.options import of_keywords
     from npu_shim.rewriter import report
+    from npu_shim.rewriting import rewrite_graph
 
-    names = ("precision_mode", "precision_mode_v2", "modify_mixlist", "graph_run_mode", "profile")
-    chosen = precision.resolve(checked({name: getattr(args, name) for name in names}))
+    chosen = precision.resolve(of_keywords({name: getattr(args, name) for name in OPTIONS}))
     graph, targets = graph_file.read(args.graph)
     fetches = _names(args.fetches) or targets
     if not fetches:

@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from npu_shim.rewriter.errors import ConfigError
 
 from npu_shim import options as table
+from npu_shim.rewriter.errors import ConfigError
 
 # misspelt or made-up keys of real scripts, which every release of the bridge ignores
 IGNORED_IN_THE_WILD = {

@@ -8,6 +8,7 @@ import graphs
 from npu_shim.rewriter.decisions import Reason
 from npu_shim.rewriter.dtypes import FLOATS, LOW
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.overrides import Override, Overrides
 from npu_shim.rewriter.plan import plan
 from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2
 
@@ -108,6 +109,56 @@ def test_black_cast_is_not_looked_through():
     assert graphs.shown(planned(text)) == "r:h | "
     table = graphs.table(Cast="black")
     assert graphs.shown(planned(text, table=table)) == " | "
+
+
+def custom(inputs, outputs):
+    return Override(tuple(inputs), tuple(outputs), "file line 1")
+
+
+CUSTOM = {
+    # one dtype for all: that dtype, above white and black
+    ("e", custom([graphs.H], [graphs.H])): "a:h e:h | x>h(a,a)",
+    ("a", custom([graphs.F, graphs.F], [graphs.F])): " | ",
+    # only the inputs asked for; more of them than the op has
+    ("e", custom([graphs.H, graphs.H, graphs.F], [])): "a:h e:h | x>h(a,a)",
+    # low inputs and a float32 result: rounded inputs, float32 arithmetic
+    ("a", custom([graphs.H, graphs.H], [graphs.F])): " | x>h() x>f(a,a)",
+    # left open: by the mode
+    ("a", custom([None], [])): "a:h | a>f(e) x>h(a,a)",
+}
+
+
+@pytest.mark.parametrize("case", CUSTOM)
+@pytest.mark.parametrize("by", ["name", "op"])
+def test_overrides(case, by):
+    name, override = case
+    view = graphs.parse("x:Placeholder a:MatMul(x,x) e:Exp(a)")
+    op = {"a": "MatMul", "e": "Exp"}[name]
+    overrides = Overrides({name: override}, {}) if by == "name" else Overrides({}, {op: override})
+    assert graphs.shown(plan(view, graphs.table(), MIX, graphs.kernels(), overrides)) == CUSTOM[case]
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("a", custom([graphs.F], [graphs.H]), "file line 1 asks 'a' .op MatMul. for inputs float32 outputs float16"),
+        ("a", custom([graphs.H, graphs.F], []), "does not support"),
+        ("a", custom([graphs.I32], []), "int32"),
+        ("x", custom([], [graphs.H]), "'x' .op Placeholder. cannot be changed: a source"),
+        ("e", custom([graphs.B], [graphs.B]), "no kernel runs 'e' .op Exp. in bfloat16"),
+    ],
+)
+def test_overrides_that_cannot_be(name, override, message):
+    view = graphs.parse("x:Placeholder a:MatMul(x,x) e:Exp(a)")
+    with pytest.raises(PlanError, match=message):
+        plan(view, graphs.table(), MIX, graphs.kernels("Exp"), Overrides({name: override}, {}))
+
+
+def test_overrides_have_no_effect_where_every_dtype_must_stay():
+    view = graphs.parse("x:Placeholder@h a:MatMul@h(x,x)")
+    mode = PRECISION_MODE["must_keep_origin_dtype"]
+    overrides = Overrides({"a": custom([graphs.F], [graphs.F])}, {})
+    assert not plan(view, graphs.table(), mode, graphs.kernels(), overrides).changed
 
 
 MODES = {

@@ -1,4 +1,4 @@
-"""What session tests share: configs in the user's words, and the dtypes that really ran, read from the partition graphs."""
+"""What session tests share: configs in the user's words, and the dtypes that ran, read from the partition graphs."""
 
 import tensorflow.compat.v1 as tf
 

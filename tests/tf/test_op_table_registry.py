@@ -5,9 +5,9 @@ import json
 import pathlib
 
 import pytest
-from npu_shim.rewriter import op_table, tf_internals
 
 from npu_shim import configs
+from npu_shim.rewriter import op_table, tf_internals
 
 FLOAT, HALF, BFLOAT16 = 1, 19, 14
 LOW = (HALF, BFLOAT16)

@@ -20,7 +20,7 @@ def test_example_runs(number, tmp_path):
     launcher = [] if "tensorflow.compat.v1" in EXAMPLES[number] else ["-m", "npu_shim", "run"]
     done = subprocess.run(
         [sys.executable, *launcher, str(script)], cwd=str(tmp_path), env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "allow_mix_precision" in done.stdout or "white-listed" in done.stdout
@@ -31,6 +31,9 @@ def test_there_are_examples_of_all_entrances():
     assert all(word in words for word in ("NPURunConfig", "custom_optimizers", "npu_shim.rewrite"))
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:rewriter|npu_shim|configs|scripts)/[\w/.-]+)`", (ROOT / "README.md").read_text()))))
+PATHS = set(re.findall(r"`((?:rewriter|npu_shim|configs|scripts)/[\w/.-]+)`", (ROOT / "README.md").read_text()))
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
 def test_paths_of_the_readme_exist(path):
     assert (ROOT / path).exists()

@@ -127,6 +127,33 @@ def test_keep_dtype_attribute_pins_a_node():
             assert set(sessions.Ran(session, kept).dtypes("MatMul").values()) == {"float32"}
 
 
+def test_to_float_scope_decides_and_the_innermost_wins():
+    with tf.Graph().as_default():
+        x = tf.random_uniform([4, 4])
+        with npu_shim.to_float("float32"):
+            kept = tf.matmul(x, x, name="kept")
+            with npu_shim.to_float(tf.float16):
+                low = tf.exp(x, name="low")
+        with initialized(sessions.config(precision_mode=MIX)) as session:
+            ran = sessions.Ran(session, [kept + 0.0, low + 0.0])
+            assert ran.dtypes("MatMul", "Exp") == {"kept": "float32", "low": "float16"}
+        with pytest.raises(npu_shim.ConfigError, match=r"'floot16'.*did you mean 'float16'"):
+            npu_shim.to_float("floot16").__enter__()
+
+
+def test_customize_dtypes_by_name_and_type(graph, tmp_path):
+    path = tmp_path / "dtypes.txt"
+    path.write_text(
+        "# the convolution as it is, matrix products with float32 results\n\n"
+        "conv::InputDtype:float32,float32,OutputDtype:float32\n"
+        "OpType::MatMulV2:InputDtype:float16,float16,float32,OutputDtype:float32\n"
+    )
+    with initialized(sessions.config(precision_mode=MIX, customize_dtypes=str(path))) as session:
+        ran = sessions.Ran(session, "loss:0", FEEDS)
+        assert set(ran.dtypes("Conv2D", "MatMul").values()) == {"float32"}
+        assert [node.name for node in ran.nodes if node.name.endswith("-to-float16-rounded")]
+
+
 def test_off_line_false_leaves_the_graph_alone(graph):
     with initialized(sessions.config(precision_mode=MIX, use_off_line=False)) as session:
         assert set(sessions.Ran(session, "logits:0", FEEDS).dtypes("MatMul").values()) == {"float32"}
