@@ -3,6 +3,7 @@
 Sources: TensorFlow 1.15.5 and 2.15.1 (SaveV2, MergeV2Checkpoints; a prefix exists when its `.index` does).
 """
 
+import ctypes
 import glob
 import hashlib
 import os
@@ -52,6 +53,7 @@ class Reader:
         self.prefix = prefix
         self.slices = index.slices(prefix)
         self._reader = tf.train.NewCheckpointReader(prefix)
+        self._since_release = 0
 
     def tensors(self):
         """Returns dict of name to TensorInfo."""
@@ -61,11 +63,15 @@ class Reader:
 
     def read(self, name, dtype):
         """Returns the tensor as a numpy array; bfloat16 as its bits, uint16; strings as an object array of bytes."""
+        if self._since_release > GROUP:
+            _release_freed_memory()
+            self._since_release = 0
         if dtype == "float16" and name in self.slices:
             return self._joined(name)
         value = self._reader.get_tensor(name)
         # A scalar string arrives as bytes, of which a numpy array of bytes would lose trailing zeros.
         value = np.array(value, object if isinstance(value, bytes) else None, copy=False)
+        self._since_release += value.nbytes
         return value.view(np.uint16) if dtype == "bfloat16" else value
 
     def _joined(self, name):
@@ -244,6 +250,13 @@ def _working_folder(prefix, pid):
 
 def _files(prefix):
     return sorted(p for ending in (".data-*", ".index") for p in glob.glob(glob.escape(prefix) + ending))
+
+
+def _release_freed_memory():
+    """Gives freed memory back to the system, of which glibc keeps hundreds of MiB where several threads read."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _runs(pid):
