@@ -1,12 +1,12 @@
 """Collectives of the hccl group and the optimizers that average gradients over it.
 
-One process is a group of one, and everything here is what it is for one member. Source: Ascend adapter of 2023-12
-(r1.15), hccl_ops and npu_optimizer.
+One process is a group of one, and everything here is what it is for one member; between several run TensorFlow's own
+collectives, see `cluster`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
 """
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import ranks
+from npu_shim import cluster, ranks
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -26,7 +26,8 @@ def allreduce(tensor, reduction, fusion=1, fusion_id=-1, group=ranks.WORLD):
         ConfigError: an unknown reduction or group.
     """
     _check_reduction("allreduce", reduction)
-    _require_single("allreduce", group)
+    if ranks.get_rank_size(group) > 1:
+        return cluster.allreduce(tensor, reduction, group)
     return tf.identity(tensor)
 
 
@@ -44,8 +45,7 @@ def allgather(tensor, rank_size, fusion=0, fusion_id=-1, group=ranks.WORLD):
         ConfigError: rank_size is not the group's size.
     """
     _check_size("allgather", rank_size, group)
-    _require_single("allgather", group)
-    return tf.identity(tensor)
+    return cluster.allgather(tensor, group) if rank_size > 1 else tf.identity(tensor)
 
 
 def broadcast(tensor, root_rank, fusion=2, fusion_id=0, group=ranks.WORLD):
@@ -55,8 +55,9 @@ def broadcast(tensor, root_rank, fusion=2, fusion_id=0, group=ranks.WORLD):
         ConfigError: the group has no such rank.
     """
     ranks.get_world_rank_from_group_rank(group, root_rank)
-    _require_single("broadcast", group)
-    return [tf.identity(each) for each in tensor] if isinstance(tensor, (list, tuple)) else tf.identity(tensor)
+    if isinstance(tensor, (list, tuple)):
+        return [broadcast(each, root_rank, fusion, fusion_id, group) for each in tensor]
+    return cluster.broadcast(tensor, root_rank, group) if ranks.get_rank_size(group) > 1 else tf.identity(tensor)
 
 
 def reduce(tensor, reduction, root_rank, fusion=0, fusion_id=-1, group=ranks.WORLD):
@@ -215,6 +216,5 @@ def _require_single(name, group):
     size = ranks.get_rank_size(group)
     if size > 1:
         raise NotImplementedError(
-            "npu_shim: %s over %d ranks: this version runs one process (RANK_SIZE=1); to use the GPUs of one machine "
-            "wrap the model function's strategy in tf.distribute.MirroredStrategy" % (name, size)
+            "npu_shim: %s over %d ranks is not there: use hccl_ops.allgather and take this rank's parts" % (name, size)
         )

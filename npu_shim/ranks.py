@@ -5,6 +5,7 @@
 Source: HCCL's Python interface of CANN 5 to 8 (`hccl.manage.api`, `hccl.split.api`); Ascend adapter of 2023-12.
 """
 
+import json
 import os
 
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -179,6 +180,36 @@ def _number(names, default):
             except ValueError:
                 raise ConfigError("%s=%r in the environment is no whole number" % (name, text)) from None
     return default
+
+
+def addresses():
+    """Returns where each rank's process listens for the others, in rank order: list of "host:port".
+
+    From the environment: NPU_SHIM_HOSTS ("host:port,host:port"), or the hosts of RANK_TABLE_FILE (the server_id of each
+    device), or this machine; the last two with port NPU_SHIM_PORT (28700) plus the rank.
+
+    Raises:
+        ConfigError: not one address for each rank.
+    """
+    given, size = os.environ.get("NPU_SHIM_HOSTS"), world_size()
+    if given:
+        found = [each.strip() for each in given.split(",")]
+    else:
+        first = _number(("NPU_SHIM_PORT",), 28700)
+        found = ["%s:%d" % (host, first + rank) for rank, host in enumerate(_hosts(size))]
+    if len(found) != size:
+        raise ConfigError("%d addresses for RANK_SIZE=%d ranks: %s" % (len(found), size, ",".join(found)))
+    return found
+
+
+def _hosts(size):
+    table = os.environ.get("RANK_TABLE_FILE")
+    if not table or not os.path.isfile(table):
+        return ["localhost"] * size
+    with open(table, encoding="utf-8") as file:
+        servers = json.load(file).get("server_list", ())
+    ranks = [(int(device["rank_id"]), server["server_id"]) for server in servers for device in server["device"]]
+    return [host for _, host in sorted(ranks)]
 
 
 class NPUBasics:

@@ -1,15 +1,20 @@
 """Ranks and groups, as the environment tells them."""
 
+import json
+
 import pytest
 
 from npu_shim import ranks
 
-NAMES = ("RANK_SIZE", "CM_WORKER_SIZE", "RANK_ID", "CM_RANK_ID", "DEVICE_ID", "ASCEND_DEVICE_ID", "LOCAL_RANK_SIZE")
+NAMES = """
+NPU_SHIM_HOSTS NPU_SHIM_PORT RANK_TABLE_FILE
+RANK_SIZE CM_WORKER_SIZE RANK_ID CM_RANK_ID DEVICE_ID ASCEND_DEVICE_ID LOCAL_RANK_SIZE
+"""
 
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    for name in NAMES:
+    for name in NAMES.split():
         monkeypatch.delenv(name, raising=False)
     yield monkeypatch
     ranks._groups.clear()
@@ -102,3 +107,29 @@ def test_splits_are_checked():
         ranks.set_split_strategy_by_idx([40, 10])
     with pytest.raises(ValueError, match="add up to 100"):
         ranks.set_split_strategy_by_size([60, 20])
+
+
+def test_addresses_of_one_machine(environment):
+    environment.setenv("RANK_SIZE", "2")
+    environment.setenv("NPU_SHIM_PORT", "30000")
+    assert ranks.addresses() == ["localhost:30000", "localhost:30001"]
+
+
+def test_addresses_by_the_rank_table(environment, tmp_path):
+    servers = [
+        {"server_id": "10.0.0.2", "device": [{"device_id": "0", "rank_id": "1"}]},
+        {"server_id": "10.0.0.1", "device": [{"device_id": "0", "rank_id": "0"}]},
+    ]
+    (tmp_path / "table.json").write_text(json.dumps({"server_count": "2", "server_list": servers}))
+    environment.setenv("RANK_TABLE_FILE", str(tmp_path / "table.json"))
+    environment.setenv("RANK_SIZE", "2")
+    assert ranks.addresses() == ["10.0.0.1:28700", "10.0.0.2:28701"]
+
+
+def test_addresses_as_given_must_be_as_many_as_ranks(environment):
+    environment.setenv("RANK_SIZE", "2")
+    environment.setenv("NPU_SHIM_HOSTS", "a:1, b:2")
+    assert ranks.addresses() == ["a:1", "b:2"]
+    environment.setenv("NPU_SHIM_HOSTS", "a:1")
+    with pytest.raises(ValueError, match="1 addresses for RANK_SIZE=2 ranks: a:1"):
+        ranks.addresses()

@@ -351,10 +351,16 @@ def test_profiler_writes_a_profile(tmp_path):
     assert list((tmp_path / "p").rglob("*.xplane.pb"))
 
 
-def test_more_ranks_are_refused_when_they_are_used(one_process):
+def test_what_several_ranks_cannot_do_is_refused_when_it_is_called(one_process):
+    one_process.setenv("RANK_SIZE", "2")
+    with tf.Graph().as_default(), pytest.raises(NotImplementedError, match=r"^npu_shim: all_to_all_v over 2 ranks"):
+        distributed.all_to_all_v([1.0], [1], [0], [1], [0])
+
+
+def test_sharding_needs_a_gradient_for_each_rank(one_process):
     one_process.setenv("RANK_SIZE", "2")
     with tf.Graph().as_default():
         v = tf.get_variable("v", initializer=3.0)
-        optimizer = distributed.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
-        with pytest.raises(NotImplementedError, match=r"^npu_shim: allreduce over 2 ranks"):
-            optimizer.minimize(tf.square(v))
+        optimizer = distributed.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1), True)
+        with pytest.raises(ValueError, match="1 gradients for RANK_SIZE=2 ranks"):
+            optimizer.compute_gradients(tf.square(v))

@@ -1,0 +1,110 @@
+"""The processes of one job as a TensorFlow cluster, so that TensorFlow's own collectives run between them.
+
+With RANK_SIZE above 1 each process starts a server at its address (see `ranks.addresses`), its sessions run on that
+server and see its own devices only. The first use waits for the other processes. At the end of the program the
+processes wait for each other, so that none takes its data away from one that still reads it.
+"""
+
+import atexit
+import logging
+import time
+import weakref
+import zlib
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import ranks
+from npu_shim.rewriter.tf_internals import collective_ops
+
+LOG = logging.getLogger("npu_shim")
+JOB = "worker"
+MERGE = {"sum": "Add", "prod": "Mul", "max": "Max", "min": "Min"}
+LAST_INSTANCE = 2**31 - 2  # of the barrier at the end, far from those that graphs count up
+END_SECONDS = 10
+
+_servers = []
+_counts = weakref.WeakKeyDictionary()  # graph -> collectives in it
+
+
+def joined(target, config):
+    """Returns (target, config) with which a session runs in the cluster; unchanged for one process or another target.
+
+    Args:
+        target: str, the session's target.
+        config: tf.ConfigProto or None; it is not changed.
+    """
+    if target or ranks.world_size() == 1:
+        return target, config
+    made = tf.ConfigProto()
+    if config is not None:
+        made.CopyFrom(config)
+    made.experimental.collective_group_leader = "/job:%s/replica:0/task:0" % JOB
+    del made.device_filters[:]
+    made.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
+    return _server().target, made
+
+
+def _server():
+    if not _servers:
+        rank, addresses = ranks.world_rank(), ranks.addresses()
+        LOG.info("npu_shim: rank %d of %d listens at %s", rank, len(addresses), addresses[rank])
+        config = tf.ConfigProto()
+        gpus = tf.config.experimental.list_physical_devices("GPU")
+        if len(gpus) > 1:
+            config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
+        config.experimental.collective_group_leader = "/job:%s/replica:0/task:0" % JOB
+        _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
+        atexit.register(_end)
+    return _servers[0]
+
+
+def _end():
+    target, config = joined("", None)
+    options = tf.RunOptions(timeout_in_ms=END_SECONDS * 1000)
+    with tf.Graph().as_default():
+        one = tf.constant(1.0)
+        size = ranks.world_size()
+        barrier = collective_ops().all_reduce(one, size, _group_key(ranks.WORLD), LAST_INSTANCE, "Add", "Id")
+        try:
+            tf.Session(target, config=config).run(barrier, options=options)
+            time.sleep(1)  # the others may still be reading the barrier's own data
+        except tf.errors.OpError as reason:
+            LOG.warning("npu_shim: the other ranks ended without a word (%s)", type(reason).__name__)
+
+
+def _keys(group):
+    """Returns (size, group key, instance key): ranks that build the same graph count the same instances."""
+    graph = tf.get_default_graph()
+    _counts[graph] = _counts.get(graph, 0) + 1
+    return ranks.get_rank_size(group), _group_key(group), _counts[graph]
+
+
+def _group_key(group):
+    return 1 if group == ranks.WORLD else 2 + zlib.crc32(group.encode()) % 2**30
+
+
+def allreduce(tensor, reduction, group):
+    """Returns the reduced tensor; its gradient is the sum of the ranks' gradients."""
+
+    @tf.custom_gradient
+    def reduced(x):
+        def gradient(dy):
+            return allreduce(dy, "sum", group)
+
+        return collective_ops().all_reduce(x, *_keys(group), MERGE[reduction], "Id"), gradient
+
+    return reduced(tf.convert_to_tensor(tensor))
+
+
+def allgather(tensor, group):
+    """Returns every rank's tensor, one after the other along the first axis."""
+    return collective_ops().all_gather(tf.convert_to_tensor(tensor), *_keys(group))
+
+
+def broadcast(tensor, root_rank, group):
+    """Returns the root rank's tensor; its shape must be known."""
+    tensor = tf.convert_to_tensor(tensor)
+    keys = _keys(group)
+    if ranks.get_rank_id(group) == root_rank:
+        return collective_ops().broadcast_send(tensor, tensor.shape, tensor.dtype, *keys)
+    return collective_ops().broadcast_recv(tensor.shape, tensor.dtype, *keys)
