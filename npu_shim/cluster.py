@@ -6,6 +6,7 @@ processes wait for each other, so that none takes its data away from one that st
 """
 
 import atexit
+import contextlib
 import logging
 import time
 import weakref
@@ -62,14 +63,21 @@ def _end():
     target, config = joined("", None)
     options = tf.RunOptions(timeout_in_ms=END_SECONDS * 1000)
     with tf.Graph().as_default():
-        one = tf.constant(1.0)
-        size = ranks.world_size()
-        barrier = collective_ops().all_reduce(one, size, _group_key(ranks.WORLD), LAST_INSTANCE, "Add", "Id")
+        keys = ranks.world_size(), _group_key(ranks.WORLD), LAST_INSTANCE
+        with _placed(tf.constant(1.0)) as here:
+            barrier = collective_ops().all_reduce(here, *keys, "Add", "Id")
         try:
             tf.Session(target, config=config).run(barrier, options=options)
             time.sleep(1)  # the others may still be reading the barrier's own data
         except tf.errors.OpError as reason:
             LOG.warning("npu_shim: the other ranks ended without a word (%s)", type(reason).__name__)
+
+
+@contextlib.contextmanager
+def _placed(tensor):
+    """Scope on this process's devices, which TensorFlow 1.15 asks for; yields the tensor, placed there too."""
+    with tf.device("/job:%s/replica:0/task:%d" % (JOB, ranks.world_rank())):
+        yield tf.identity(tensor)
 
 
 def _keys(group):
@@ -91,20 +99,21 @@ def allreduce(tensor, reduction, group):
         def gradient(dy):
             return allreduce(dy, "sum", group)
 
-        return collective_ops().all_reduce(x, *_keys(group), MERGE[reduction], "Id"), gradient
+        with _placed(x) as here:
+            return collective_ops().all_reduce(here, *_keys(group), MERGE[reduction], "Id"), gradient
 
     return reduced(tf.convert_to_tensor(tensor))
 
 
 def allgather(tensor, group):
     """Returns every rank's tensor, one after the other along the first axis."""
-    return collective_ops().all_gather(tf.convert_to_tensor(tensor), *_keys(group))
+    with _placed(tensor) as here:
+        return collective_ops().all_gather(here, *_keys(group))
 
 
 def broadcast(tensor, root_rank, group):
     """Returns the root rank's tensor; its shape must be known."""
-    tensor = tf.convert_to_tensor(tensor)
-    keys = _keys(group)
-    if ranks.get_rank_id(group) == root_rank:
-        return collective_ops().broadcast_send(tensor, tensor.shape, tensor.dtype, *keys)
-    return collective_ops().broadcast_recv(tensor.shape, tensor.dtype, *keys)
+    with _placed(tensor) as here:
+        if ranks.get_rank_id(group) == root_rank:
+            return collective_ops().broadcast_send(here, here.shape, here.dtype, *_keys(group))
+        return collective_ops().broadcast_recv(here.shape, here.dtype, *_keys(group))
