@@ -14,6 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import config_proto, options
 from npu_shim.iterations import SetIterationsVarHook
+from npu_shim.loss_scale.counters import LOSS_SCALE
+from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
 from npu_shim.run_config import NPURunConfig, attribute
 
 LOG = logging.getLogger("npu_shim")
@@ -131,6 +133,11 @@ class NPUEstimator(_PARENT):
             raise
 
     def _train_with_estimator_spec(self, estimator_spec, worker_hooks, hooks, *rest):
+        worker_hooks = _TrainingHooks(worker_hooks)
+        if tf.get_collection(LOSS_SCALE):
+            worker_hooks.append(SkippedStepsHook(self._config.log_step_count_steps or 100))
+            if self._config.save_summary_steps:
+                summaries()
         per_loop = self._config.iterations_per_loop
         if per_loop > 1:
             # the end of training may be told by the user's hooks as well as by train(steps=, max_steps=)
@@ -146,6 +153,13 @@ class NPUEstimator(_PARENT):
         if getattr(estimator_spec, "host_call", None) is not None:
             worker_hooks.append(_HostCallHook(*estimator_spec.host_call))
         return super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
+
+
+class _TrainingHooks(list):
+    """Training hooks; the NanTensorHook that Estimator appends for itself gives way to one that knows skipped steps."""
+
+    def append(self, hook):
+        super().extend(tolerant_hooks([hook]))
 
 
 class _HostCallHook(tf.train.SessionRunHook):

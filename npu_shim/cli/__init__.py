@@ -12,6 +12,7 @@ COMMANDS = {
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
     "check": "check the options, and the files they name: every problem at once",
+    "migrate-checkpoint": "write a checkpoint again in another floating-point dtype",
     "doctor": "say what is installed, whether sessions can be hooked, and try it",
 }
 
@@ -22,9 +23,15 @@ def main(argv=None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
-        return _guarded(lambda: importlib.import_module("npu_shim.cli.run").main(argv[1:]))
+        return _guarded(lambda: _module("run").main(argv[1:]))
+    if argv[:1] == ["migrate-checkpoint"]:  # has flags of its own
+        return _module("migrate-checkpoint").main(argv[1:])
     args = _parser().parse_args(argv)
     return _guarded(lambda: args.main(args))
+
+
+def _module(name):
+    return importlib.import_module("npu_shim.cli." + name.replace("-", "_"))
 
 
 def _parser():
@@ -32,7 +39,7 @@ def _parser():
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
     for name, text in COMMANDS.items():
-        module = importlib.import_module("npu_shim.cli." + name)
+        module = _module(name)
         command = commands.add_parser(name, help=text, description=text)
         module.add_arguments(command)
         command.set_defaults(main=module.main)

@@ -11,9 +11,12 @@ import os
 import sys
 import types
 
+from . import contrib
+
 V1 = "tensorflow.compat.v1"
 # modules of the v1 API that live in packages of their own (TensorFlow 2.15)
 ELSEWHERE = {
+    "tensorflow.contrib": "npu_shim.compat.contrib",
     "tensorflow.keras": "keras.api._v1.keras",
     "tensorflow.estimator": "tensorflow_estimator.python.estimator.api._v1.estimator",
 }
@@ -62,6 +65,8 @@ class Facade(types.ModuleType):
         self.__dict__["_v1"] = v1
 
     def __getattr__(self, name):
+        if name == "contrib":
+            return importlib.import_module("tensorflow.contrib")
         for module in (self._v1, self._real):
             try:
                 return getattr(module, name)
@@ -101,6 +106,8 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _target(fullname):
     """The module behind a v1 API name: "tensorflow.keras.layers" -> "keras.api._v1.keras.layers"."""
+    if fullname.startswith("tensorflow.contrib."):
+        return contrib.MODULES.get(fullname[len("tensorflow.contrib.") :], "npu_shim.compat.no_such_module")
     for prefix, target in ELSEWHERE.items():
         if fullname == prefix or fullname.startswith(prefix + "."):
             return target + fullname[len(prefix) :]

@@ -154,6 +154,30 @@ def test_customize_dtypes_by_name_and_type(graph, tmp_path):
         assert [node.name for node in ran.nodes if node.name.endswith("-to-float16-rounded")]
 
 
+@pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out"])
+def test_float16_inputs_and_float32_sums_do_not_overflow(mode):
+    """8 x 300 x 300 is 720,000: infinity in float16; 1/3 shows that the inputs were rounded to it."""
+    with tf.Graph().as_default():
+        row = tf.placeholder(tf.float32, [1, 8])
+        product = tf.matmul(row, row, transpose_b=True)
+        feeds = {row: np.full([1, 8], 300.0)}
+        third = {row: np.full([1, 8], 1 / 3)}
+        with initialized(sessions.config(precision_mode=mode)) as session:
+            assert session.run(product, feeds) == 720000.0
+            assert session.run(product, third) == np.float32(8 * np.float64(np.float16(1 / 3)) ** 2)
+        with initialized(sessions.config(precision_mode=MIX)) as session:
+            assert np.isinf(session.run(product, feeds))
+
+
+def test_force_fp32_raises_a_float16_graph():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float16, [2])
+        squared = tf.square(x) * tf.constant(0.5, tf.float16)
+        with initialized(sessions.config(precision_mode="force_fp32")) as session:
+            ran = sessions.Ran(session, tf.cast(squared, tf.float32), {x: [300, 2]})
+            assert set(ran.dtypes("Square", "Mul").values()) == {"float32"}
+
+
 def test_off_line_false_leaves_the_graph_alone(graph):
     with initialized(sessions.config(precision_mode=MIX, use_off_line=False)) as session:
         assert set(sessions.Ran(session, "logits:0", FEEDS).dtypes("MatMul").values()) == {"float32"}
