@@ -19,7 +19,8 @@ from npu_shim.rewriter.tf_internals import collective_ops
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
-MERGE = {"sum": "Add", "prod": "Mul", "max": "Max", "min": "Min"}
+MERGE = {"sum": "Add", "prod": "Mul"}  # what the collectives of every TensorFlow merge by
+GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
 LAST_INSTANCE = 2**31 - 2  # of the barrier at the end, far from those that graphs count up
 END_SECONDS = 10
 
@@ -99,6 +100,8 @@ def allreduce(tensor, reduction, group):
         def gradient(dy):
             return allreduce(dy, "sum", group)
 
+        if reduction in GATHER:
+            return GATHER[reduction](allgather(x[tf.newaxis], group), axis=0), gradient
         with _placed(x) as here:
             return collective_ops().all_reduce(here, *_keys(group), MERGE[reduction], "Id"), gradient
 
