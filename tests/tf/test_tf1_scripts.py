@@ -1,4 +1,4 @@
-"""TensorFlow 1 scripts as their authors wrote them, unmodified, through `npu-shim run` and, on tf.compat.v1, plain python."""
+"""TensorFlow 1 scripts, unmodified, through `npu-shim run`, and against tf.compat.v1 with plain python."""
 
 import os
 import subprocess
@@ -23,7 +23,8 @@ def watched(self, fetches, feed_dict=None):
     heavy = ('Conv2D', 'MatMul', '_FusedConv2D', '_FusedMatMul', 'Conv2DBackpropFilter', 'Conv2DBackpropInput')
     nodes = [n for g in data.partition_graphs for n in g.node]
     seen.append(sorted((n.op, tf.as_dtype(n.attr['T'].type).name) for n in nodes if n.op in heavy))
-    seen.append(sorted({tf.as_dtype(n.attr['dtype'].type).name for n in nodes if n.op == 'VarHandleOp'} - {'int32', 'int64'}))
+    variables = {tf.as_dtype(n.attr['dtype'].type).name for n in nodes if n.op == 'VarHandleOp'}
+    seen.append(sorted(variables - {'int32', 'int64'}))
     return values
 tf.Session.run = watched
 status = launcher.run(sys.argv[1], sys.argv[2:])
