@@ -21,6 +21,7 @@ LOG = logging.getLogger("npu_shim")
 JOB = "worker"
 MERGE = {"sum": "Add", "prod": "Mul"}  # what the collectives of every TensorFlow merge by
 GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
+SUMMED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)  # dtypes of the collectives
 LAST_INSTANCE = 2**31 - 2  # of the barrier at the end, far from those that graphs count up
 END_SECONDS = 10
 
@@ -115,8 +116,11 @@ def allgather(tensor, group):
 
 
 def broadcast(tensor, root_rank, group):
-    """Returns the root rank's tensor; its shape must be known."""
-    with _placed(tensor) as here:
-        if ranks.get_rank_id(group) == root_rank:
-            return collective_ops().broadcast_send(here, here.shape, here.dtype, *_keys(group))
-        return collective_ops().broadcast_recv(here.shape, here.dtype, *_keys(group))
+    """Returns the root rank's tensor: the sum of it and everyone else's zeros, which needs no shape beforehand.
+
+    TensorFlow 1.15's own broadcast loses its sender in groups other than the first.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    given = tensor if ranks.get_rank_id(group) == root_rank else tf.zeros_like(tensor)
+    wide = given if given.dtype in SUMMED else tf.cast(given, tf.int32)
+    return tf.cast(allreduce(wide, "sum", group), tensor.dtype)
