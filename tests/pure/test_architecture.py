@@ -17,9 +17,11 @@ LEVELS = [
     {"tf_internals", "graph_def", "apply"},
 ]
 PURE = [
-    *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])), "npu_shim", "npu_shim.configs", "npu_shim.options", "npu_shim.mixlist", "npu_shim.precision", "npu_shim.customize",
-    "npu_shim.amp", "npu_shim.cli", "npu_shim.loss_scale.schedule",
-]  # fmt: skip
+    *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),
+    *("npu_shim." + name for name in ("configs", "options", "mixlist", "precision", "customize", "amp", "cli")),
+    "npu_shim",
+    "npu_shim.loss_scale.schedule",
+]
 
 
 def imports(path):
