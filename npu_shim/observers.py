@@ -1,12 +1,14 @@
-"""What watches a session's runs because its options ask for it: dumps and the profiler."""
+"""What watches a session's runs because its options ask for it: dumps and the profiler; and what has no effect here."""
+
+import functools
+import logging
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import dump, options, profiling
+from npu_shim import config_proto, dump, options, profiling
 from npu_shim.rewriter.errors import ConfigError
 
-DUMP = ("enable_dump", "enable_dump_debug", "dump_path", "dump_step", "dump_mode", "dump_data", "dump_layer")
-PROFILE = ("profiling_mode", "profiling_options")
+LOG = logging.getLogger("npu_shim")
 
 
 def attach(session, entry):
@@ -15,20 +17,28 @@ def attach(session, entry):
     Raises:
         tf.errors.InternalError: profiling_options that cannot be read. Wrong dump options raise at the first run.
     """
-    dumping, profile = _values(entry, DUMP), _values(entry, PROFILE)
-    if dumping.get("enable_dump") or dumping.get("enable_dump_debug"):
-        dump.attach(session, dumping)
-    if profile.get("profiling_mode"):
+    values = config_proto.read_entry(entry.SerializeToString())
+    for name in without_effect(values):
+        _log_once(name)
+    if values.get("enable_dump") or values.get("enable_dump_debug"):
+        dump.attach(session, values)
+    if values.get("profiling_mode"):
         try:
-            profiling.attach(session, profile.get("profiling_options"))
+            profiling.attach(session, values.get("profiling_options"))
         except ConfigError as error:
             raise tf.errors.InternalError(None, None, str(error)) from error
 
 
-def _values(entry, names):
-    found = {}
-    for name in names:
-        if name in entry.parameter_map:  # asking for an absent key would add it
-            value = getattr(entry.parameter_map[name], options.options()[name].field)
-            found[name] = value.decode() if isinstance(value, bytes) else value
-    return found
+def without_effect(values):
+    """Returns the names of the options in `values` (dict) that are set to something and have no effect off the NPU."""
+    known = options.options()
+    return [
+        name
+        for name, value in values.items()
+        if known[name].status == "accepted" and value not in (known[name].default, None, "")
+    ]
+
+
+@functools.lru_cache(maxsize=None)
+def _log_once(name):
+    LOG.info("npu_shim: option %s is accepted and has no effect here", name)

@@ -1,4 +1,4 @@
-"""The command npu-shim: run, plan, ops, check, doctor. Each subcommand is a module with `add_arguments` and `main`."""
+"""The command npu-shim: run, plan, options, check, ... Each subcommand is a module with `add_arguments` and `main`."""
 
 import argparse
 import importlib
@@ -11,6 +11,7 @@ COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
+    "options": "show the option table: what each option means, takes and does here",
     "check": "check the options, and the files they name: every problem at once",
     "migrate-checkpoint": "write a checkpoint again in another floating-point dtype",
     "doctor": "say what is installed, whether sessions can be hooked, and try it",

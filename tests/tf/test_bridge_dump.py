@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import dump, profiling
+from npu_shim import dump, observers, profiling
 
 
 @pytest.fixture(autouse=True)
@@ -173,6 +173,17 @@ def test_an_infinite_constant_is_no_overflow():
         tf.nn.softmax(mask, name="softmax")
         arrays = {"Const:0": np.array([-np.inf, 0.0]), "softmax:0": np.array([0.0, 1.0])}
         assert dump.first_overflow(graph.get_operations(), arrays) is None
+
+
+def test_options_without_effect_are_logged_once(caplog):
+    observers._log_once.cache_clear()
+    options = config(hcom_parallel=False, buffer_optimize="l2_optimize", enable_dump=False, use_off_line=True)
+    logging.getLogger("npu_shim").propagate = True
+    with caplog.at_level(logging.INFO, logger="npu_shim"), tf.Graph().as_default():
+        for _ in range(2):
+            tf.Session(config=options).close()
+    logged = sorted(record.args for record in caplog.records if "no effect here" in record.msg)
+    assert logged == [("buffer_optimize",), ("hcom_parallel",)]
 
 
 def test_profiling_mode_writes_a_profile(tmp_path):

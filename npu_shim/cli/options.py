@@ -1,0 +1,91 @@
+"""npu-shim options [NAME]: the option table, one option or all; docs/options.md is its --markdown."""
+
+from npu_shim import options as table
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+WORDS = {
+    "honoured": "does what it does on the NPU",
+    "accepted": "is taken and has no effect off the NPU",
+    "refused": "is refused",
+}
+FIELDS = {"s": "str", "b": "bool", "i": "int", None: "-"}
+
+
+def add_arguments(parser):
+    """Adds the arguments of the subcommand."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="an NPURunConfig argument or a parameter_map key")
+    parser.add_argument("--markdown", action="store_true", help="print the whole table as docs/options.md has it")
+
+
+def main(args):
+    """Prints one option, or all of them as a table. Returns the exit status."""
+    print(markdown() if args.markdown else "\n".join(described(args.name) if args.name else listed()))
+    return 0
+
+
+def described(name):
+    """Returns what is known of one option: list of lines.
+
+    Raises:
+        ConfigError: there is no such option; the message has the nearest name.
+    """
+    known = table.options()
+    if name not in known:
+        raise ConfigError("there is no option '%s'%s" % (name, nearest(name, known)))
+    option = known[name]
+    lines = ["%s: %s" % (name, option.meaning)]
+    lines.append("  status: %s, %s%s" % (option.status, WORDS[option.status], _because(option)))
+    lines.append("  where: %s" % " and ".join(_places(option)))
+    if option.default is not None:
+        lines.append("  default: %r" % (option.default,))
+    if option.accepted is not None:
+        lines.append("  values: %s" % ", ".join(map(str, option.accepted)))
+    if option.minimum is not None:
+        lines.append("  at least: %d" % option.minimum)
+    lines.extend("  not %s: %s" % pair for pair in sorted(option.refused_values.items()))
+    return lines
+
+
+def listed():
+    """Returns the table: list of lines, one an option."""
+    known = table.options()
+    width = max(map(len, known))
+    return ["%-*s  %-4s  %-8s  %s" % (width, o.name, FIELDS[o.field], o.status, o.meaning) for o in known.values()]
+
+
+def markdown():
+    """Returns docs/options.md: str without the last newline."""
+    lines = [
+        "# Options",
+        "",
+        "Every NPURunConfig argument and parameter_map key of every release; from `npu-shim options --markdown`.",
+        "",
+        "- *honoured*: %s" % WORDS["honoured"],
+        "- *accepted*: %s" % WORDS["accepted"],
+        "- *refused*: %s, with the reason" % WORDS["refused"],
+        "",
+        "| option | where | type | default | values | status | meaning |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for option in table.options().values():
+        values = ", ".join(map(str, option.accepted)) if option.accepted is not None else ""
+        cells = (
+            "`%s`" % option.name,
+            ", ".join(_places(option)),
+            FIELDS[option.field],
+            "" if option.default is None else "`%r`" % (option.default,),
+            values,
+            option.status,
+            option.meaning + _because(option),
+        )
+        lines.append("| %s |" % " | ".join(str(cell).replace("|", "\\|") for cell in cells))
+    return "\n".join(lines)
+
+
+def _because(option):
+    return ": " + option.because if option.because else ""
+
+
+def _places(option):
+    places = ["NPURunConfig"] if option.run_config is not None else []
+    return places + (["parameter_map"] if option.field is not None else [])
