@@ -17,6 +17,7 @@ import weakref
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.fetches import leaves_of
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
@@ -58,7 +59,7 @@ def _next_folder(session, values, numbers, fetches):
         path = _checked_path(values.get("dump_path"))
     except ConfigError as error:
         raise tf.errors.InternalError(None, None, str(error)) from error
-    key = tuple(sorted(_operation(session.graph, leaf).name for leaf in tf.nest.flatten(fetches) if leaf is not None))
+    key = tuple(sorted(_operation(session.graph, leaf).name for leaf in leaves_of(fetches)))
     graph, step = numbers.get(key, (len(numbers), 0))
     numbers[key] = (graph, step + 1)
     if wanted is not None and not any(first <= step <= last for first, last in wanted):
@@ -105,7 +106,7 @@ def upstream(graph, fetches, feeds):
         feeds: the feed_dict; nothing is computed for what is fed.
     """
     fed = {getattr(key, "name", key) for key in feeds}
-    waiting = [_operation(graph, leaf) for leaf in tf.nest.flatten(fetches) if leaf is not None]
+    waiting = [_operation(graph, leaf) for leaf in leaves_of(fetches)]
     found = set()
     while waiting:
         operation = waiting.pop()

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from . import cluster, config_proto, observers, precision, xla
 from . import options as option_table
+from .fetches import values_for_handles
 from .native import loader
 from .rewriter import report
 from .rewriter.errors import ConfigError, PlanError, VerifyError
@@ -24,7 +25,7 @@ from .rewriting import rewrite_graph
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
-_originals = {}  # class -> its own __init__, while patched
+_originals = {}  # (class, name of a method) -> its own method, while patched
 
 
 def patch():
@@ -41,13 +42,14 @@ def patch():
     _replace_init(base, _base_init)
     for cls in (tf.Session, tf.InteractiveSession):
         _replace_init(cls, _user_init)
+    _replace_run(base)
 
 
 def unpatch():
     """Takes `patch` back; sessions that exist keep what they have."""
     while _originals:
-        cls, original = _originals.popitem()
-        cls.__init__ = original
+        (cls, method), original = _originals.popitem()
+        setattr(cls, method, original)
 
 
 def show_log():
@@ -62,13 +64,23 @@ def show_log():
 
 
 def _replace_init(cls, init):
-    original = _originals[cls] = cls.__init__
+    original = _originals[cls, "__init__"] = cls.__init__
 
     @functools.wraps(original)
     def patched(self, target="", graph=None, config=None):
         init(self, original, target, graph, config)
 
     cls.__init__ = patched
+
+
+def _replace_run(base):
+    original = _originals[base, "run"] = base.run
+
+    @functools.wraps(original)
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        return original(self, values_for_handles(self.graph, fetches), feed_dict, options, run_metadata)
+
+    base.run = run
 
 
 def _user_init(self, original, target, graph, config):

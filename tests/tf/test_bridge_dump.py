@@ -97,7 +97,8 @@ def test_training_is_the_same_with_a_dump(tmp_path):
             loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(x, first)), second) - 3 * x))
             step = tf.train.get_or_create_global_step()
             train = tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
-            with tf.train.MonitoredTrainingSession(config=options) as session:
+            hooks = [tf.train.LoggingTensorHook({"loss": loss}, every_n_iter=2), tf.train.StepCounterHook(2)]
+            with tf.train.MonitoredTrainingSession(config=options, hooks=hooks) as session:
                 return [session.run([train, loss])[1] for _ in range(5)]
 
     assert trained(config(enable_dump=True, dump_path=tmp_path)) == trained(config())
