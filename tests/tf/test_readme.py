@@ -23,7 +23,8 @@ def test_example_runs(number, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    assert "allow_mix_precision" in done.stdout or "white-listed" in done.stdout
+    if "allow_mix_precision" in EXAMPLES[number]:  # and it was rewritten: the log or the printed reasons say so
+        assert "float16, casts" in done.stdout or "white-listed" in done.stdout
 
 
 def test_there_are_examples_of_all_entrances():
