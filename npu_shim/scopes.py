@@ -9,7 +9,7 @@ import contextlib
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.rewriter.graph_def import TO_FLOAT
+from npu_shim.rewriter.graph_def import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
 from npu_shim.run_config import NpuExecutePlacement
 
 TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
@@ -30,9 +30,14 @@ def _attr_value(value):
     return tf.AttrValue(s=tf.compat.as_bytes(value))
 
 
-def keep_dtype_scope():
-    """Scope whose ops keep their dtype in the modes that lower by list; gradient ops only if they are made inside."""
-    return attributes(_keep_dtype=1)
+def keep_dtype_scope(gradients=False):
+    """Scope whose ops keep their dtype in the modes that lower.
+
+    Args:
+        gradients: whether their gradient ops keep theirs too, wherever these are made; otherwise, as in the original,
+            gradient ops are kept only if they are made inside the scope.
+    """
+    return attributes(**{KEEP: KEEP_WITH_GRADIENTS if gradients else 1})
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ from .kernel_table import Kernel, KernelTable
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
+GRADIENT = "_grad/"
 
 # Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
 # its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
@@ -35,6 +37,7 @@ def read(graph_def, feeds=(), preserved=()):
     library = {function.signature.name: function.signature for function in graph_def.library.function}
     position = {node.name: number for number, node in enumerate(graph_def.node)}
     nodes = _read_nodes(graph_def.node, _Layouts(library), position)
+    nodes = _keep_gradients(graph_def.node, nodes)
     fed = frozenset(_port(name, position, "feed") for name in feeds)
     kept = frozenset(_port(name, position, "fetch").node for name in preserved)
     return GraphView(tuple(nodes), fed, kept, frozenset(library))
@@ -104,6 +107,26 @@ def _read_node(proto, layouts, position):
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     return Node(proto.name, proto.op, proto.device, layout, dtypes, tuple(inputs), tuple(controls), kept, asked)
+
+
+def _keep_gradients(protos, nodes):
+    """Keeps the gradient ops of nodes whose scope asks for it: TensorFlow names them SCOPE/NODE_grad/..."""
+    with_gradients = {
+        node.name for node, proto in zip(nodes, protos) if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
+    }
+    if not with_gradients:
+        return nodes
+    return [node._replace(kept=node.kept or _is_gradient_of(node.name, with_gradients)) for node in nodes]
+
+
+def _is_gradient_of(name, forward):
+    end = name.find(GRADIENT)
+    while end >= 0:
+        parts = name[:end].split("/")
+        if any("/".join(parts[start:]) in forward for start in range(1, len(parts))):
+            return True
+        end = name.find(GRADIENT, end + 1)
+    return False
 
 
 def _unknown(proto, missing, position, layouts):

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import session as npu_session
 from npu_shim.native import build, loader
+from npu_shim.scopes import keep_dtype_scope
 
 pytestmark = pytest.mark.usefixtures("patched")
 MIX = "allow_mix_precision"
@@ -125,6 +126,20 @@ def test_keep_dtype_attribute_pins_a_node():
             kept = tf.matmul(tf.random_uniform([2, 2]), tf.random_uniform([2, 2]))
         with initialized(sessions.config(precision_mode=MIX)) as session:
             assert set(sessions.Ran(session, kept).dtypes("MatMul").values()) == {"float32"}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_keep_dtype_scope_and_gradients(gradients):
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", [4, 4], use_resource=True)
+        with keep_dtype_scope(gradients=gradients):
+            kept = tf.matmul(w, w, name="kept")
+        loss = tf.reduce_sum(tf.matmul(kept, w, name="low"))
+        with initialized(sessions.config(precision_mode=MIX)) as session:
+            ran = sessions.Ran(session, [loss, *tf.gradients(loss, w)]).dtypes("MatMul")
+    backward = {dtype for name, dtype in ran.items() if "kept_grad" in name}
+    assert (ran["kept"], ran["low"]) == ("float32", "float16")
+    assert backward == {"float32" if gradients else "float16"}
 
 
 def test_to_float_scope_decides_and_the_innermost_wins():
