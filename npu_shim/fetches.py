@@ -5,8 +5,11 @@ The tensor "global_step:0" of a resource variable is a handle. npu_init turns re
 """
 
 import copy
+import weakref
 
 import tensorflow.compat.v1 as tf
+
+_known_handles = weakref.WeakKeyDictionary()  # graph -> (its version, names of handles)
 
 
 def values_for_handles(graph, fetches):
@@ -16,14 +19,24 @@ def values_for_handles(graph, fetches):
         graph: tf.Graph of the session.
         fetches: as for Session.run; returned as it is where it has no handle.
     """
-    if not any(_is_handle(graph, leaf) for leaf in leaves_of(fetches)):
+    handles = _handles(graph)
+    if not any(_is_handle(leaf, handles) for leaf in leaves_of(fetches)):
         return fetches
     known = {}
     for collection in graph.get_all_collection_keys():
         for each in graph.get_collection_ref(collection):
             if hasattr(each, "handle"):
                 known.setdefault(each.handle.name, each)
-    return _mapped(lambda leaf: known.get(_name(leaf), leaf) if _is_handle(graph, leaf) else leaf, fetches)
+    return _mapped(lambda leaf: known.get(_name(leaf), leaf) if _is_handle(leaf, handles) else leaf, fetches)
+
+
+def _handles(graph):
+    """Names of the variables' handles; looked for again only when the graph has grown, since every run asks."""
+    version, names = _known_handles.get(graph, (-1, frozenset()))
+    if version != graph.version:
+        names = frozenset(op.outputs[0].name for op in graph.get_operations() if op.type == "VarHandleOp")
+        _known_handles[graph] = graph.version, names
+    return names
 
 
 def leaves_of(fetches):
@@ -50,10 +63,5 @@ def _name(leaf):
     return leaf if isinstance(leaf, str) else leaf.name
 
 
-def _is_handle(graph, leaf):
-    if isinstance(leaf, str):
-        try:
-            leaf = graph.as_graph_element(leaf)
-        except (KeyError, ValueError):  # the session says what is wrong with it
-            return False
-    return isinstance(leaf, tf.Tensor) and leaf.dtype == tf.resource
+def _is_handle(leaf, handles):
+    return isinstance(leaf, (str, tf.Tensor)) and _name(leaf) in handles

@@ -98,14 +98,16 @@ def train_with_estimator(mode):
 def progress(entrance, mode, step, loss):
     done = "#" * (20 * step // STEPS)
     print("\r%-10s %-20s [%-20s] step %3d loss %.4f" % (entrance, mode, done, step, loss), end="", flush=True)
-    if step == STEPS:
-        print()
 
 
 if __name__ == "__main__":
     tf.logging.set_verbosity(tf.logging.ERROR)
     entrances = {"sess.run": train_with_session, "Estimator": train_with_estimator}
-    found = {(entrance, mode): entrances[entrance](mode) for entrance in entrances for mode in MODES}
+    found = {}
+    for entrance in entrances:
+        for mode in MODES:
+            found[entrance, mode] = entrances[entrance](mode)
+            print()
     print("\naccuracy on 297 digits not trained on\n%-12s %10s %22s" % ("", *MODES))
     for entrance in entrances:
         print("%-12s %10.4f %22.4f" % (entrance, *[found[entrance, mode] for mode in MODES]))
