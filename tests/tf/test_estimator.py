@@ -289,3 +289,56 @@ def test_a_precision_mode_that_is_no_text_fails_here_as_in_the_original(tmp_path
 def test_host_call_must_be_a_function_and_tensors(host_call):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=r"npu_shim: NPUEstimatorSpec: host_call must be"):
         NPUEstimatorSpec(ModeKeys.PREDICT, predictions=tf.constant(1), host_call=host_call)
+
+
+def test_a_skipped_step_with_a_nan_loss_does_not_stop_training_and_is_summarized(tmp_path):
+    """Batch 3 has an infinite value: the loss is not a number, the step is skipped, the next ones train on."""
+    from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
+
+    def model_fn(features, labels, mode):
+        weight = tf.get_variable("w", [2, 1], use_resource=True)
+        product = tf.matmul(features, weight)
+        loss = tf.reduce_mean(tf.square(product - labels) + 0.0 * product)
+        manager = ExponentialUpdateLossScaleManager(2.0**10, 1000, decr_every_n_nan_or_inf=1, decr_ratio=0.5)
+        optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), manager)
+        return NPUEstimatorSpec(mode, loss=loss, train_op=optimizer.minimize(loss, tf.train.get_global_step()))
+
+    def input_fn():
+        values = np.ones([8, 4, 2], np.float32)
+        values[3] = np.inf
+        return tf.data.Dataset.from_tensor_slices((values, np.ones([8, 4, 1], np.float32)))
+
+    config = NPURunConfig(model_dir=str(tmp_path), save_summary_steps=1)
+    estimator = NPUEstimator(model_fn=model_fn, config=config)
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("global_step") == 7  # 8 batches, one skipped
+    assert estimator.get_variable_value("loss_scale") == 2.0**9
+    assert np.isfinite(estimator.get_variable_value("w")).all()
+    [events] = tmp_path.glob("events.out.tfevents.*")
+    tags = {v.tag for event in tf.train.summary_iterator(str(events)) for v in event.summary.value}
+    assert {"loss_scale", "skipped_steps"} <= tags
+
+
+def test_a_saved_model_is_exported_and_serves_float32(tmp_path):
+    def model_fn(features, labels, mode):
+        weight = tf.get_variable("w", [2, 1], initializer=tf.ones_initializer(), use_resource=True)
+        product = tf.matmul(features["x"], weight)
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return NPUEstimatorSpec(mode, predictions={"y": product})
+        loss = tf.reduce_mean(tf.square(product - labels))
+        step = tf.train.GradientDescentOptimizer(0.0).minimize(loss, tf.train.get_global_step())
+        return NPUEstimatorSpec(mode, loss=loss, train_op=step)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(({"x": np.ones([4, 2], np.float32)}, np.ones([4, 1], np.float32)))
+
+    config = NPURunConfig(model_dir=str(tmp_path / "model"), precision_mode="allow_mix_precision")
+    estimator = NPUEstimator(model_fn=model_fn, config=config)
+    estimator.train(input_fn)
+    with tf.Graph().as_default():
+        receive = tf.estimator.export.build_raw_serving_input_receiver_fn({"x": tf.placeholder(tf.float32, [None, 2])})
+    exported = estimator.export_saved_model(str(tmp_path / "export"), receive)
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, ["serve"], exported.decode()).signature_def["serving_default"]
+        feeds = {signature.inputs["x"].name: [[1.0, 2.0]]}
+        assert session.run(signature.outputs["y"].name, feeds).tolist() == [[3.0]]
