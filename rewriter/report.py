@@ -1,7 +1,7 @@
 """What a plan says, as text for people and as JSON values for programs."""
 
 from collections import Counter
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .decisions import Plan
 from .dtypes import FLOAT32, FLOATS, LOW
@@ -86,6 +86,7 @@ def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
     groups: Counter[Tuple[str, str, str]] = Counter()
     for d in plan.decisions():
         groups[dtype_name(d.becomes), d.reason.value, d.op] += 1
+    widest = max((len(key[1]) for key in groups), default=0)
     for becomes in sorted({key[0] for key in groups}):
         lines.append("%s:" % becomes)
         reasons = sorted({key[1] for key in groups if key[0] == becomes})
@@ -93,8 +94,12 @@ def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
             ops = Counter({key[2]: n for key, n in groups.items() if key[:2] == (becomes, reason)})
             shown = ["%s %d" % pair for pair in sorted(ops.items(), key=lambda pair: (-pair[1], pair[0]))]
             rest = "" if len(shown) <= MOST_LINES else ", and %d more op types" % (len(shown) - MOST_LINES)
-            lines.append("  %-60s %5d   %s%s" % (reason, sum(ops.values()), ", ".join(shown[:MOST_LINES]), rest))
-    for title, texts in (("warnings", plan.warnings), ("matched nothing", plan.unmatched)):
-        if texts:
-            lines += ["%s:" % title, *("  " + text for text in texts)]
-    return "\n".join(lines) + "\n"
+            shown_ops = ", ".join(shown[:MOST_LINES]) + rest
+            lines.append("  %-*s %6d   %s" % (widest, reason, sum(ops.values()), shown_ops))
+    text = "\n".join(lines) + "\n"
+    return text + group("warnings", plan.warnings) + group("matched nothing", plan.unmatched)
+
+
+def group(title: str, texts: Sequence[str]) -> str:
+    """A titled group of lines of the text report; "" where there are none."""
+    return "".join(["%s:\n" % title, *("  %s\n" % text for text in texts)]) if texts else ""

@@ -46,7 +46,10 @@ def main(args):
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
     if args.json and args.json != "-":
         graph_file.write_bytes(args.json, text.encode("utf-8"))
-    print(text if args.json == "-" else report.as_text(done.plan, done.seconds), end="")
+    if args.json == "-":
+        print(text, end="")
+    else:
+        print(report.as_text(done.plan, done.seconds) + report.group("modify_mixlist", chosen.matched), end="")
     return 0
 
 
