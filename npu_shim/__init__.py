@@ -39,7 +39,14 @@ PUBLIC = {
 def __getattr__(name):
     if name not in PUBLIC:
         raise AttributeError("module 'npu_shim' has no attribute '%s'" % name)
-    return getattr(importlib.import_module(PUBLIC[name]), name)
+    try:
+        return getattr(importlib.import_module(PUBLIC[name]), name)
+    except ModuleNotFoundError as reason:
+        if reason.name != "tensorflow":
+            raise
+        from npu_shim.compat.tensorflow_v1 import without_tensorflow
+
+        raise without_tensorflow(reason) from reason
 
 
 def __dir__():

@@ -1,6 +1,7 @@
 """Graphs in files: GraphDef as .pb or .pbtxt, MetaGraphDef as .meta, each also with .gz behind it."""
 
 import gzip
+import io
 import os
 import tempfile
 import zlib
@@ -51,7 +52,14 @@ def write(path, graph_def):
     data = graph_def.SerializeToString(deterministic=True)
     if kind == ".pbtxt":
         data = text_format.MessageToString(graph_def).encode("utf-8")
-    write_bytes(path, gzip.compress(data, mtime=0) if path.endswith(".gz") else data)
+    write_bytes(path, _compressed(data) if path.endswith(".gz") else data)
+
+
+def _compressed(data):
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as f:  # no time of day: the same graph gives the same bytes
+        f.write(data)
+    return out.getvalue()
 
 
 def write_bytes(path, data):

@@ -3,6 +3,10 @@
 Nothing happens on import, except with `npu_bridge.npu_init`.
 """
 
+from npu_shim.compat.tensorflow_v1 import import_tensorflow
+
+import_tensorflow()  # one clear error where there is none, before the first module that needs it
+
 from npu_bridge.estimator.npu import npu_estimator
 from npu_bridge.hccl import hccl_ops
 from npu_bridge.helper import helper

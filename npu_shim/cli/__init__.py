@@ -5,6 +5,7 @@ import importlib
 import os
 import sys
 
+from npu_shim.compat.tensorflow_v1 import without_tensorflow
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
 COMMANDS = {
@@ -26,7 +27,7 @@ def main(argv=None):
         # before argparse: all that follows belongs to the script
         return _guarded(lambda: _module("run").main(argv[1:]))
     if argv[:1] == ["migrate-checkpoint"]:  # has flags of its own
-        return _module("migrate-checkpoint").main(argv[1:])
+        return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
     args = _parser().parse_args(argv)
     return _guarded(lambda: args.main(args))
 
@@ -51,6 +52,10 @@ def _guarded(command):
     """Runs a subcommand; what the user got wrong is one line on standard error, and exit status 2."""
     try:
         return command()
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        print(without_tensorflow(error), file=sys.stderr)
     except (ConfigError, PlanError, ImportError) as error:
         if isinstance(error, ImportError) and not str(error).startswith("npu_shim:"):
             raise

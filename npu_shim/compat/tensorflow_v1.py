@@ -45,11 +45,16 @@ def import_tensorflow():
     try:
         import tensorflow as tf
     except ImportError as reason:
-        raise ImportError(
-            "npu_shim: TensorFlow cannot be imported (%s); install one with: pip install 'npu-shim[gpu]' (CUDA) or "
-            "'npu-shim[cpu]'" % reason
-        ) from reason
+        raise without_tensorflow(reason) from reason
     return tf
+
+
+def without_tensorflow(reason):
+    """The error, with the way out, that an ImportError of TensorFlow itself becomes."""
+    return ImportError(
+        "npu_shim: TensorFlow cannot be imported (%s); install one with: pip install 'npu-shim[gpu]' (CUDA) or "
+        "'npu-shim[cpu]'" % reason
+    )
 
 
 class Facade(types.ModuleType):
