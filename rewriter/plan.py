@@ -19,7 +19,7 @@ from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .errors import PlanError
-from .graph_view import GraphView, Layout, Node, topological_order
+from .graph_view import GraphView, Node, topological_order
 from .kernel_table import KernelTable
 from .loops import decide_tied, settle_ties
 from .op_table import Entry, OpTable
@@ -56,7 +56,7 @@ def plan(
     if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
         overrides = NO_OVERRIDES
     state = State(view, table, policy, kernels)
-    rules: Dict[Tuple[str, Layout], _Rule] = {}
+    rules: Dict[Tuple[str, int], _Rule] = {}
     order = topological_order(view.nodes)
 
     def decide_all() -> None:
@@ -82,7 +82,7 @@ class _Rule(NamedTuple):
     governed: Tuple[Tuple[int, ...], ...]  # input numbers by slot
 
 
-_Rules = Dict[Tuple[str, Layout], _Rule]
+_Rules = Dict[Tuple[str, int], _Rule]
 
 
 def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, node: Node) -> None:
@@ -136,7 +136,7 @@ def _is_constant(state: State, node: Node) -> bool:
 
 
 def _rule(state: State, rules: _Rules, node: Node) -> _Rule:
-    key = (node.op, node.layout)
+    key = (node.op, id(node.layout))  # nodes of one shape share their layout, and hashing it costs more than all else
     rule = rules.get(key)
     if rule is None:
         entry = state.table.entries.get(node.op)
