@@ -4,13 +4,14 @@ import contextlib
 import gc
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import options as option_table
 from . import precision
 from .rewriter import graph_def as graphs
 from .rewriter.apply import apply, sort_nodes
+from .rewriter.constants import lost_constants
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
 from .rewriter.errors import nearest
@@ -78,6 +79,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         )
         result = graph_def
         if planned.changed:
+            planned = replace(planned, warnings=planned.warnings + lost_constants(planned, graph_def))
             result, touched = apply(planned, graph_def)
             verify(before, graphs.reread(before, result, touched), kernels)
             sort_nodes(result)

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
     {"casts", "ties", "overrides", "decisions", "state", "loops", "placement", "plan", "verify", "report"},
-    {"tf_internals", "graph_def", "apply"},
+    {"tf_internals", "graph_def", "apply", "constants"},
 ]
 PURE = [
     *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),
