@@ -161,8 +161,10 @@ class LossScaleOptimizer(tf.train.Optimizer):
                 return update_ops.rollback(taken) if taken else tf.no_op()
 
             ops = [tf.cond(finite, applied, skipped, name="apply_if_finite")]
-            ops += self._count(finite, sizes, [variable.name for _, variable in pairs])
-            ops.append(self._loss_scale_manager.update_loss_scale(finite))
+            counted, at_floor = self._count(finite, sizes, [variable.name for _, variable in pairs])
+            ops += counted
+            with tf.control_dependencies([at_floor]):  # this step counts by its own scale, not by the next one's
+                ops.append(self._loss_scale_manager.update_loss_scale(finite))
             train_ops.append(tf.group(*ops, name=name or self.get_name()))
         self._publish(finite)
         return train_ops[0]
@@ -172,7 +174,8 @@ class LossScaleOptimizer(tf.train.Optimizer):
         scale = tf.cast(self._loss_scale_manager.get_loss_scale(), tf.float32)
         at_floor = scale <= tf.constant(getattr(self._loss_scale_manager, "floor", 1.0), tf.float32)
         update, stuck_steps = counters.count(finite, at_floor)
-        return [update, *stuck.report(self._on_stuck, self._stuck_after, stuck_steps, scale, sizes, names)]
+        report = stuck.report(self._on_stuck, self._stuck_after, stuck_steps, scale, sizes, names)
+        return [update, *report], at_floor
 
     def _publish(self, finite):
         self._grads_finite = finite
