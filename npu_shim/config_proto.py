@@ -2,7 +2,7 @@
 
 Two kinds of change are kept apart. `prepare` makes those that the vendor's bridge makes on the user's own proto, so
 that a script that looks at its config afterwards sees what it saw there. What our hook needs on top goes into a copy
-only (`for_session`). Source: Ascend adapter of 2023-12 (r1.15); RewriterConfig of TensorFlow 1.15.5 to 2.21.
+only (`for_session`). Source: Ascend adapter of 2023-12 (r1.15); RewriterConfig of TensorFlow 1.15.5 and 2.15.1.
 """
 
 import tensorflow.compat.v1 as tf

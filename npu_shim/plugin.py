@@ -1,7 +1,8 @@
 """npu_plugin's functions: the options a program gives before its first session, and the device's overflow mode.
 
-Off the NPU there is nothing to set up. Options are checked as the vendor's are; a precision_mode given here applies to
-no session by itself, and the log says so. Source: Ascend adapter of 2023-12 (r1.15), npu_plugin.
+Off the NPU there is nothing to set up. Options are checked as the vendor's are. On the NPU the precision options given
+here hold for the process; here they are the defaults of sessions that give none of their own. Source: Ascend adapter of
+2023-12 (r1.15), npu_plugin.
 """
 
 import logging
@@ -10,6 +11,15 @@ from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
 AOE_MODES = ("1", "2", "4")
+PRECISION_MODES = ("precision_mode", "precision_mode_v2")
+_given = {}  # precision options of npu_resource_init, the process's as on the NPU
+
+
+def with_defaults(values):
+    """Returns a session's option values, completed by what npu_resource_init was given; the session's own mode wins."""
+    own_mode = any(name in values for name in PRECISION_MODES)
+    defaults = {name: value for name, value in _given.items() if not (own_mode and name in PRECISION_MODES)}
+    return {**defaults, **values}
 
 
 def npu_resource_init(
@@ -31,14 +41,14 @@ def npu_resource_init(
     precision_mode_v2=None,
     **others,
 ):
-    """Checks the options of the NPU's resources; nothing is allocated.
+    """Takes the options of the NPU's resources; nothing is allocated.
 
     Args:
         graph_run_mode: 1 training, 0 inference.
         op_debug_level: int >= 0.
         enable_profiling: bool; True needs profiling_options.
         profiling_options: str.
-        precision_mode: str; give it to the session or to NPURunConfig instead, as here it lowers nothing.
+        precision_mode: str, for sessions that give none; checked at their first run, as there.
         enable_scope_fusion_passes: str.
         enable_exception_dump: int >= 0.
         aoe_mode: "1", "2", "4" or None.
@@ -72,9 +82,9 @@ def npu_resource_init(
         raise ConfigError("npu_resource_init: enable_profiling=True needs profiling_options")
     if aoe_mode is not None and aoe_mode not in AOE_MODES:
         raise ConfigError("npu_resource_init: aoe_mode must be one of %s, got %r" % (", ".join(AOE_MODES), aoe_mode))
-    for name, value in {"precision_mode": precision_mode, "precision_mode_v2": precision_mode_v2}.items():
-        if value is not None:
-            LOG.warning("npu_shim: npu_resource_init: %s=%r lowers nothing here, give it to the session", name, value)
+    chosen = {"precision_mode": precision_mode, "precision_mode_v2": precision_mode_v2}
+    _given.clear()
+    _given.update({name: value for name, value in chosen.items() if value is not None}, graph_run_mode=graph_run_mode)
 
 
 def _check_number(name, value):
@@ -85,7 +95,8 @@ def _check_number(name, value):
 
 
 def npu_resource_shutdown():
-    """Does nothing: there are no resources to give back."""
+    """Forgets what npu_resource_init was given; there are no resources to give back."""
+    _given.clear()
 
 
 def npu_close():

@@ -1,9 +1,8 @@
 """Sessions: the patch that npu_init makes, and what happens when a session hands a graph to NpuOptimizer.
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
-`_optimize` here ->
-options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the hook into the
-session.
+`_optimize` here -> options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the
+hook into the session.
 """
 
 import functools
@@ -14,7 +13,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import cluster, config_proto, observers, precision, xla
+from . import cluster, config_proto, observers, plugin, precision, xla
 from . import options as option_table
 from .fetches import values_for_handles
 from .native import loader
@@ -32,8 +31,7 @@ def patch():
     """Makes every session from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
 
     A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook
-    needs on top goes
-    into a copy.
+    needs on top goes into a copy.
     """
     if _originals:
         return
@@ -116,7 +114,7 @@ def _optimize(graph, config, item, feeds, fetches, preserved):
 
 
 def _rewrite_bytes(graph, config, feeds, fetches, preserved):
-    values = config_proto.read_entry(config)
+    values = plugin.with_defaults(config_proto.read_entry(config))
     option_table.validate(values)
     chosen = precision.resolve(values)
     if values.get("use_off_line") is False:  # the graph is not for the device

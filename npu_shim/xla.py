@@ -1,8 +1,7 @@
 """XLA in the session: marks nodes so that TensorFlow's own clustering compiles them.
 
-`_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags
-(TensorFlow 1.15.5 to 2.21);
-TensorFlow leaves out by itself what XLA cannot compile. Switched by NPU_SHIM_XLA or the parameter_map key
+`_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags (TensorFlow
+2.15.1); TensorFlow leaves out by itself what XLA cannot compile. Switched by NPU_SHIM_XLA or the parameter_map key
 `npu_shim_xla`.
 """
 

@@ -1,8 +1,8 @@
 """Where casts stand: one for each tensor and dtype that somebody needs, shared by all consumers.
 
 Three ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32
-gets the integer
-cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32 consumers too.
+gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32
+consumers too.
 """
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
@@ -37,8 +37,7 @@ class Boundary(NamedTuple):
     """A node that is known outside: it moves to `renamed`, and its name goes to what restores its dtypes.
 
     `casts` has one entry an output: the name of the inserted Cast that restores it, or None where its dtype has not
-    changed. With one
-    output the Cast itself carries the name.
+    changed. With one output the Cast itself carries the name.
     """
 
     node: int

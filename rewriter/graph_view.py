@@ -72,9 +72,8 @@ class Node(NamedTuple):
 class GraphView(NamedTuple):
     """A graph and its interface.
 
-    `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their
-    name and
-    dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
+    `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
+    and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
     library functions.
     """
 

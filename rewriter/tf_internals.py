@@ -1,7 +1,7 @@
 """The one door to TensorFlow's private modules, and the one file that knows the differences between its versions.
 
 Everything else in the project uses `tensorflow.compat.v1`; the linter and a test hold that rule. Sources: TensorFlow
-1.15.5, 2.15.1 and 2.21.0.
+1.15.5 and 2.15.1.
 """
 
 import collections

@@ -6,7 +6,7 @@
 //                  node attribute and is returned here, where it becomes the session's error.
 //   CountClusters  a last graph pass: tells how many XLA clusters the session will compile.
 //
-// Builds against TensorFlow 1.15 (C++11) to 2.21; see build.py for the flags.
+// Built against TensorFlow 1.15.5 (C++11) and 2.15.1; see build.py for the flags.
 
 #include <functional>
 #include <memory>

@@ -24,10 +24,8 @@ def connect(rewrite, clusters):
 
     Args:
         rewrite: function of (graph: bytes, config: bytes, item: str, feeds, fetches, preserved: lists of str) that
-            returns the bytes
-            of a GraphDef, or None to leave the graph as it is; or raises an error with attributes `code` (an int of
-            tf.errors) and
-            `message`. It must raise nothing else.
+            returns the bytes of a GraphDef, or None to leave the graph as it is; or raises an error with attributes
+            `code` (an int of tf.errors) and `message`. It must raise nothing else.
         clusters: function of the number of XLA clusters in a graph that a session is about to run.
 
     Raises:

@@ -6,6 +6,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim import plugin
 from npu_shim import session as npu_session
 from npu_shim.native import build, loader
 from npu_shim.scopes import keep_dtype_scope
@@ -191,6 +192,20 @@ def test_force_fp32_raises_a_float16_graph():
         with initialized(sessions.config(precision_mode="force_fp32")) as session:
             ran = sessions.Ran(session, tf.cast(squared, tf.float32), {x: [300, 2]})
             assert set(ran.dtypes("Square", "Mul").values()) == {"float32"}
+
+
+def test_options_of_npu_resource_init_are_the_defaults_of_sessions(graph):
+    plugin.npu_resource_init(precision_mode=MIX)
+    try:
+        with initialized(sessions.config()) as session:
+            assert set(sessions.Ran(session, "relu:0", FEEDS).dtypes("Relu").values()) == {"float16"}
+        own = sessions.config(precision_mode_v2="origin", npu_shim_profile="gpu")
+        with initialized(own) as session:
+            assert set(sessions.Ran(session, "relu:0", FEEDS).dtypes("Relu", "Conv2D").values()) == {"float32"}
+    finally:
+        plugin.npu_resource_shutdown()
+    with initialized(sessions.config()) as session:
+        assert set(sessions.Ran(session, "relu:0", FEEDS).dtypes("Relu").values()) == {"float32"}
 
 
 def test_off_line_false_leaves_the_graph_alone(graph):
