@@ -16,6 +16,7 @@ from typing import Any, Iterator, Mapping
 
 from npu_shim import amp
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2, mixed_modes
 
 LOG = logging.getLogger("npu_shim")
 
@@ -23,10 +24,7 @@ LOG = logging.getLogger("npu_shim")
 ZERO: dict[str, Any] = {"s": "", "b": False, "i": 0}
 
 # a mixlist needs a mixed mode, whichever of the two options gives it (adapter r1.13 and later)
-MIXED = {
-    "precision_mode": ("allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16"),
-    "precision_mode_v2": ("mixed_float16", "mixed_bfloat16"),
-}
+MIXED = {"precision_mode": mixed_modes(PRECISION_MODE), "precision_mode_v2": mixed_modes(PRECISION_MODE_V2)}
 PREFIX = "npu_shim_"  # of our own options
 PRECISION_MODES = ("precision_mode", "precision_mode_v2")
 

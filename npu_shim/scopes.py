@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph_def import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
 from npu_shim.run_config import NpuExecutePlacement
+from npu_shim.xla import OPT_OUT
 
 TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
 
@@ -63,7 +64,7 @@ def to_float(dtype):
 
 def without_npu_compile_scope():
     """Scope whose ops stay on the host on the NPU; here TensorFlow places them as ever."""
-    return attributes(_without_npu_compile=True)
+    return attributes(**{OPT_OUT: True})
 
 
 def npu_variable_scope(placement=NpuExecutePlacement.ALL):
@@ -165,7 +166,7 @@ def keep_tensors_dtypes(graph, input_tensors):
     if not isinstance(input_tensors, (list, tuple)):
         raise ConfigError("keep_tensors_dtypes: expected a list or tuple of tensor names, got %s" % type(input_tensors))
     for name in input_tensors:
-        graph.get_tensor_by_name(name).op._set_attr("_keep_dtype", tf.AttrValue(i=1))
+        graph.get_tensor_by_name(name).op._set_attr(KEEP, tf.AttrValue(i=1))
 
 
 def set_graph_exec_config(

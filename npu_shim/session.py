@@ -128,13 +128,13 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
 
 
 def _log(done, chosen):
-    counts = report.summary(done.plan)
+    counts = report.summary(done.plan, done.seconds)
     for text in done.plan.warnings:
         _log_once(text)
     if counts["lowered"]:  # the graph that trains, not the one that initializes variables
         for text in done.plan.unmatched:
             _log_once(text)
-        LOG.info("npu_shim: %s", report.one_line(done.plan, done.seconds))
+        LOG.info("npu_shim: %s", report.one_line(done.plan, counts))
         if os.environ.get("NPU_SHIM_LOG") == "plan":
             for line in (*chosen.matched, *report.lowered_lines(done.plan)):
                 LOG.info("npu_shim: %s", line)

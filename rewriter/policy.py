@@ -5,7 +5,7 @@ Source: Ascend's adapter and graph engine, the meaning of precision_mode and pre
 
 import enum
 from dataclasses import dataclass
-from typing import Dict, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple
 
 from .dtypes import BFLOAT16, FLOAT16, FLOAT32
 
@@ -83,11 +83,12 @@ PRECISION_MODE_V2 = _rows(
 )
 # fmt: on
 
+_BOTH = {**PRECISION_MODE, **PRECISION_MODE_V2}
+
 # graph_run_mode -> mode when none is given, as on Ascend 910 (adapter up to r1.12; later adapters leave it to the chip)
 DEFAULT_MODE: Dict[int, str] = {0: "force_fp16", 1: "allow_fp32_to_fp16"}
 
 
-def mixed_modes() -> Tuple[str, ...]:
-    """The modes, of both options, that use the white, gray and black lists, so that modify_mixlist has a meaning."""
-    rows = {**PRECISION_MODE, **PRECISION_MODE_V2}
+def mixed_modes(rows: Mapping[str, PrecisionPolicy] = _BOTH) -> Tuple[str, ...]:
+    """The modes, of both options or of one, that use the three lists, so that modify_mixlist has a meaning."""
     return tuple(name for name, row in rows.items() if row.gray is Action.FOLLOW)

@@ -1,7 +1,7 @@
 """What a plan says, as text for people and as JSON values for programs."""
 
 from collections import Counter
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .decisions import Plan
 from .dtypes import FLOAT32, FLOATS, LOW
@@ -60,10 +60,9 @@ def slot_name(node: str, slot: Slot) -> str:
     return "%s.%s" % (node, slot.attr) if slot.index is None else "%s.%s[%d]" % (node, slot.attr, slot.index)
 
 
-def one_line(plan: Plan, seconds: Optional[float] = None) -> str:
-    """The one line that a session logs."""
-    counts = summary(plan, seconds)
-    took = "" if seconds is None else ", %.2f s" % seconds
+def one_line(plan: Plan, counts: Mapping[str, Any]) -> str:
+    """The one line that a session logs; `counts` is the plan's `summary`."""
+    took = "" if counts["seconds"] is None else ", %.2f s" % counts["seconds"]
     return "%s: %d of %d float slots to %s, casts %d down and %d up%s" % (
         plan.policy.name, counts["lowered"], counts["slots"], dtype_name(plan.policy.low),
         counts["casts_to_low"], counts["casts_to_float32"], took,
@@ -82,7 +81,7 @@ def lowered_lines(plan: Plan) -> List[str]:
 
 def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
     """The report that `npu-shim plan` prints: a summary, op types by what happened to them and why, casts, warnings."""
-    lines = [one_line(plan, seconds), ""]
+    lines = [one_line(plan, summary(plan, seconds)), ""]
     groups: Counter[Tuple[str, str, str]] = Counter()
     for d in plan.decisions():
         groups[dtype_name(d.becomes), d.reason.value, d.op] += 1

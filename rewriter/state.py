@@ -48,7 +48,6 @@ class State:
         self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
         self.tie_of = {member: number for number, tie in enumerate(self.ties) for member in tie.members}
 
-
     def forget(self, meaning: int) -> None:
         """Forgets in which rounds slots had a meaning."""
         self.since[meaning] = [UNKNOWN] * len(self.becomes)

@@ -2,10 +2,11 @@
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.inner import SlotsOfInner
 from npu_shim.rewriter.errors import ConfigError
 
 
-class AccumulatingOptimizer(tf.train.Optimizer):
+class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     """Gathers the gradients of `every` steps and lets the wrapped optimizer apply their mean.
 
     An infinity or NaN stays in the sum, so the flag is sticky within the window; the sums are assigned zero afterwards,
@@ -48,18 +49,6 @@ class AccumulatingOptimizer(tf.train.Optimizer):
                 return tf.group(count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums])
 
         return tf.cond(now >= self._every, apply, lambda: tf.group(count.assign(now)), name=name).op
-
-    def get_slot(self, var, name):
-        """Returns the wrapped optimizer's slot of that name."""
-        return self._opt.get_slot(var, name)
-
-    def get_slot_names(self):
-        """Returns the names of the wrapped optimizer's slots."""
-        return self._opt.get_slot_names()
-
-    def variables(self):
-        """Returns the wrapped optimizer's variables."""
-        return self._opt.variables()
 
 
 def _local(name, value):

@@ -4,14 +4,12 @@ import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import attr_value_pb2
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT
-
-# graph attribute that the rewriter honours: an op that carries it is never lowered
-KEEP_DTYPE = "_keep_dtype"
+from npu_shim.rewriter.graph_def import KEEP
 
 
 def keep_dtype():
     """Returns a context in which every op made is one that the graph rewriter never lowers."""
-    return tf.get_default_graph()._attr_scope({KEEP_DTYPE: attr_value_pb2.AttrValue(i=1)})
+    return tf.get_default_graph()._attr_scope({KEEP: attr_value_pb2.AttrValue(i=1)})
 
 
 def next_tensors(rule, now, finite):

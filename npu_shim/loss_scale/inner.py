@@ -8,6 +8,22 @@ import tensorflow.compat.v1 as tf
 RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "learning_rate")
 
 
+class SlotsOfInner:
+    """The part of the tf.train.Optimizer contract in which a wrapper answers as the optimizer `_opt` that it wraps."""
+
+    def get_slot(self, var, name):
+        """Returns the wrapped optimizer's slot of that name."""
+        return self._opt.get_slot(var, name)
+
+    def get_slot_names(self):
+        """Returns the names of the wrapped optimizer's slots."""
+        return self._opt.get_slot_names()
+
+    def variables(self):
+        """Returns the wrapped optimizer's variables."""
+        return self._opt.variables()
+
+
 def chain(opt):
     """Returns the optimizer and the optimizers it wraps, outermost first."""
     found = []

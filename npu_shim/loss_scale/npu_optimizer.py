@@ -2,11 +2,12 @@
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.inner import SlotsOfInner
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
 
-class NPUOptimizer(tf.train.Optimizer):
+class NPUOptimizer(SlotsOfInner, tf.train.Optimizer):
     """Averages gradients over the workers and scales the loss, each only when asked.
 
     Args:
@@ -52,15 +53,3 @@ class NPUOptimizer(tf.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Returns the op that applies them, see LossScaleOptimizer."""
         return self._opt.apply_gradients(grads_and_vars, global_step, name or self.get_name())
-
-    def get_slot(self, var, name):
-        """Returns the wrapped optimizer's slot of that name."""
-        return self._opt.get_slot(var, name)
-
-    def get_slot_names(self):
-        """Returns the names of the wrapped optimizer's slots."""
-        return self._opt.get_slot_names()
-
-    def variables(self):
-        """Returns the wrapped optimizer's variables."""
-        return self._opt.variables()

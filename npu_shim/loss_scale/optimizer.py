@@ -7,11 +7,18 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale import overflow, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, GRADS_FINITE, LOSS_SCALE, SKIPPED, SKIPPED_STEPS, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
-from npu_shim.loss_scale.inner import learning_rate, names_as_outside, prepare, prepared, train_ops_replaced
+from npu_shim.loss_scale.inner import (
+    SlotsOfInner,
+    learning_rate,
+    names_as_outside,
+    prepare,
+    prepared,
+    train_ops_replaced,
+)
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
-class LossScaleOptimizer(tf.train.Optimizer):
+class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
     """Wraps an optimizer with loss scaling and keeps the contract of tf.train.Optimizer.
 
     Variables of the wrapped optimizer keep the names they have without the wrapper, so checkpoints of the plain and of
@@ -225,18 +232,6 @@ class LossScaleOptimizer(tf.train.Optimizer):
                     return tf.group(build())
 
             return tf.cond(self._grads_finite, run, tf.no_op)
-
-    def get_slot(self, var, name):
-        """Returns the wrapped optimizer's slot of that name."""
-        return self._opt.get_slot(var, name)
-
-    def get_slot_names(self):
-        """Returns the names of the wrapped optimizer's slots."""
-        return self._opt.get_slot_names()
-
-    def variables(self):
-        """Returns the wrapped optimizer's variables."""
-        return self._opt.variables()
 
 
 class NPULossScaleOptimizer(LossScaleOptimizer):
