@@ -49,9 +49,12 @@ def command(output):
     flags = tf.sysconfig.get_compile_flags()
     # TensorFlow 1.15 does not name its standard; later versions put theirs (C++14, C++17) into the flags
     standard = [] if any(f.startswith("--std") or f.startswith("-std") for f in flags) else ["-std=c++11"]
+    # its headers have said which TensorFlow they are in different ways over time
+    major, minor = tf.__version__.split(".")[:2]
+    define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
     where = ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
-    return [compiler(), "-O2", "-fPIC", "-shared", "-w", *standard, *flags, SOURCE, "-o", output, *link, *where]
+    return [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, SOURCE, "-o", output, *link, *where]
 
 
 def path():

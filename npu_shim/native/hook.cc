@@ -6,7 +6,7 @@
 //                  node attribute and is returned here, where it becomes the session's error.
 //   CountClusters  a last graph pass: tells how many XLA clusters the session will compile.
 //
-// Built against TensorFlow 1.15.5 (C++11) and 2.15.1; see build.py for the flags.
+// Built against TensorFlow 1.15.5 (C++11), 2.15.1 and 2.21.0 (C++17); see build.py for the flags.
 
 #include <functional>
 #include <memory>
@@ -19,9 +19,10 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
-#include "tensorflow/core/public/version.h"
 
-#define NPU_SHIM_TF (TF_MAJOR_VERSION * 100 + TF_MINOR_VERSION)
+#ifndef NPU_SHIM_TF
+#error "build.py defines NPU_SHIM_TF as 100 * major + minor: the headers have named them differently over time"
+#endif
 
 namespace npu_shim {
 
