@@ -13,6 +13,7 @@ import secrets
 import tensorflow.compat.v1 as tf
 
 from npu_shim import config_proto, options
+from npu_shim.compat import after_215
 from npu_shim.iterations import SetIterationsVarHook
 from npu_shim.loss_scale.counters import LOSS_SCALE
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
@@ -20,7 +21,7 @@ from npu_shim.run_config import NPURunConfig, attribute
 
 LOG = logging.getLogger("npu_shim")
 
-# TensorFlow 2.16 and later have no Estimator: the module still imports there, the classes say why when they are used
+# without Estimator (run_config says where) the module still imports, the classes say why when they are used
 _ESTIMATOR = getattr(tf, "estimator", None)
 _PARENT = getattr(_ESTIMATOR, "Estimator", object)
 _SPEC = getattr(_ESTIMATOR, "EstimatorSpec", object)
@@ -55,7 +56,7 @@ class NPUEstimatorSpec(_SPEC):
         prediction_hooks=None,
         host_call=None,
     ):
-        _require_estimator()
+        _require_estimator("NPUEstimatorSpec")
         spec = super().__new__(
             cls,
             mode=mode,
@@ -104,7 +105,7 @@ class NPUEstimator(_PARENT):
     def __init__(
         self, model_fn=None, model_dir=None, config=None, params=None, job_start_file="", warm_start_from=None
     ):
-        _require_estimator()
+        _require_estimator("NPUEstimator")
         if not isinstance(config, NPURunConfig):
             raise ValueError("npu_shim: NPUEstimator: config must be an NPURunConfig, got %s" % type(config))
         if model_dir is None and config.model_dir is None:
@@ -176,9 +177,9 @@ class _HostCallHook(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs(self._fetches)
 
 
-def _require_estimator():
+def _require_estimator(name):
     if _PARENT is object:
-        raise ImportError("npu_shim: TensorFlow %s has no Estimator: use sess.run, or TensorFlow 2.15" % tf.__version__)
+        raise after_215.without_estimator(name, tf)
 
 
 def _new_model_dir():

@@ -15,9 +15,12 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim import options
+from npu_shim.compat import after_215
 from npu_shim.rewriter.errors import nearest
 
-# TensorFlow 2.16 and later have no Estimator: the module still imports there, the class says why when it is used
+# TensorFlow 2.16 and later have Estimator only with the package tensorflow-estimator; without that the module imports
+# all the same, and the class says what is missing when it is used
+after_215.restore(tf)
 _PARENT = getattr(getattr(tf, "estimator", None), "RunConfig", object)
 
 
@@ -157,7 +160,7 @@ class NPURunConfig(_PARENT):
 
     def __init__(self, *args, **kwargs):
         if _PARENT is object:
-            raise ImportError("npu_shim: TensorFlow %s has no Estimator: use sess.run, or 2.15" % tf.__version__)
+            raise after_215.without_estimator("NPURunConfig", tf)
         given = _bind(args, kwargs)
         _check(given)
         table = options.options()

@@ -1,7 +1,7 @@
 """The one door to TensorFlow's private modules, and the one file that knows the differences between its versions.
 
 Everything else in the project uses `tensorflow.compat.v1`; the linter and a test hold that rule. Sources: TensorFlow
-1.15.5 and 2.15.1.
+1.15.5, 2.15.1 and 2.21.0.
 """
 
 import collections
@@ -132,3 +132,15 @@ def collective_ops():
     from tensorflow.python.ops import collective_ops
 
     return collective_ops
+
+
+def allow_estimator_exports():
+    """Lets tensorflow-estimator register its public names, which TensorFlow 2.16 and later have no table for."""
+    from tensorflow.python.util import tf_export
+
+    if hasattr(tf_export, "ESTIMATOR_API_NAME"):
+        return
+    tf_export.ESTIMATOR_API_NAME = "estimator"
+    for table in (tf_export.API_ATTRS, tf_export.API_ATTRS_V1):
+        keras = table["keras"]
+        table["estimator"] = type(keras)(*(name.replace("keras", "estimator") for name in keras))

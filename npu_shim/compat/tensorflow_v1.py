@@ -11,10 +11,10 @@ import os
 import sys
 import types
 
-from . import contrib
+from . import after_215, contrib
 
 V1 = "tensorflow.compat.v1"
-# modules of the v1 API that live in packages of their own (TensorFlow 2.15)
+# modules of the v1 API that live in packages of their own (TensorFlow 2.15; `after_215` knows later ones)
 ELSEWHERE = {
     "tensorflow.contrib": "npu_shim.compat.contrib",
     "tensorflow.keras": "keras.api._v1.keras",
@@ -46,6 +46,7 @@ def import_tensorflow():
         import tensorflow as tf
     except ImportError as reason:
         raise without_tensorflow(reason) from reason
+    after_215.restore(importlib.import_module(V1))
     return tf
 
 
@@ -113,7 +114,7 @@ def _target(fullname):
     """The module behind a v1 API name: "tensorflow.keras.layers" -> "keras.api._v1.keras.layers"."""
     if fullname.startswith("tensorflow.contrib."):
         return contrib.MODULES.get(fullname[len("tensorflow.contrib.") :], "npu_shim.compat.no_such_module")
-    for prefix, target in ELSEWHERE.items():
+    for prefix, target in dict(ELSEWHERE, **after_215.MOVED).items():
         if fullname == prefix or fullname.startswith(prefix + "."):
             return target + fullname[len(prefix) :]
     return "tensorflow._api.v2.compat.v1" + fullname[len("tensorflow") :]
