@@ -4,6 +4,7 @@ from typing import NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from . import constants, folding
 from .graph_view import Port
 
 
@@ -47,7 +48,7 @@ def apply(plan, graph_def):
     for (position, number), port in plan.edits.reconnections.items():
         protos[position].input[number] = _tensor(names, port)
         touched.add(position)
-    protos.extend(_cast(cast, names) for cast in plan.casts)
+    protos.extend(_constant(cast, view, protos, names) if cast.folded else _cast(cast, names) for cast in plan.casts)
     protos.extend(_restored(b, view.nodes, names) for b in plan.edits.boundaries if len(b.casts) > 1)
     return Applied(rewritten, tuple(sorted(touched)))
 
@@ -99,6 +100,15 @@ def _restored(boundary, nodes, names):
 
 def _tensor(names, port):
     return names[port.node] if port.port == 0 else "%s:%d" % (names[port.node], port.port)
+
+
+def _constant(cast, view, protos, names):
+    """The Const that stands for the cast of a known value."""
+    inputs = ["^" + names[position] for position in folding.controls(view, cast.source)]
+    proto = tf.NodeDef(name=cast.name, op="Const", device=cast.device, input=inputs)
+    proto.attr["dtype"].type = cast.dtype
+    proto.attr["value"].tensor.CopyFrom(constants.lowered(view, protos, cast))
+    return proto
 
 
 def _cast(cast, names):

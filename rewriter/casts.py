@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from .dtypes import FLOAT32, FLOATS, LOW, REF
 from .dtypes import name as dtype_name
+from .folding import known
 from .graph_view import GraphView, Node, Port
 
 Consumer = Tuple[int, int]  # node position, data input number
@@ -21,7 +22,8 @@ INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "int6
 class CastEdit(NamedTuple):
     """One Cast to insert: `tensor` (its name for people) is read from `source` as `source_dtype` and given as `dtype`.
 
-    `source` is an output port, or the name of another inserted Cast. `consumers` are rewired to it.
+    `source` is an output port, or the name of another inserted Cast. `consumers` are rewired to it. For one that is
+    `folded` the value is known, and a Const is inserted.
     """
 
     name: str
@@ -31,6 +33,7 @@ class CastEdit(NamedTuple):
     dtype: int
     device: str
     consumers: Tuple[Consumer, ...]
+    folded: bool = False
 
 
 class Boundary(NamedTuple):
@@ -146,7 +149,8 @@ def _casts(
             continue
         name = named.get((port, want)) or _unused(_cast_name(node, port.port, want), names)
         named[port, want] = name
-        casts[name] = CastEdit(name, tensor, port, given(port), want, node.device, consumers)
+        folded = want in LOW and known(view, port)
+        casts[name] = CastEdit(name, tensor, port, given(port), want, node.device, consumers, folded)
     return list(casts.values())
 
 

@@ -1,9 +1,11 @@
 """Reads a GraphDef into a GraphView, and TensorFlow's kernel registry into a KernelTable."""
 
 import functools
+import operator
 from typing import Dict, List
 
 from . import tf_internals
+from .dtypes import FLOAT32
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
@@ -40,7 +42,7 @@ def read(graph_def, feeds=(), preserved=()):
     nodes = _keep_gradients(graph_def.node, nodes)
     fed = frozenset(_port(name, position, "feed") for name in feeds)
     kept = frozenset(_port(name, position, "fetch").node for name in preserved)
-    return GraphView(tuple(nodes), fed, kept, frozenset(library))
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), _sizes(graph_def.node, nodes))
 
 
 def reread(before, graph_def, touched):
@@ -107,6 +109,13 @@ def _read_node(proto, layouts, position):
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     return Node(proto.name, proto.op, proto.device, layout, dtypes, tuple(inputs), tuple(controls), kept, asked)
+
+
+def _sizes(protos, nodes):
+    """Elements of each float32 Const, by its position."""
+    constants = (p for p, node in enumerate(nodes) if node.op == "Const" and node.dtypes == (FLOAT32,))
+    shapes = ((p, protos[p].attr["value"].tensor.tensor_shape.dim) for p in constants)
+    return {p: functools.reduce(operator.mul, [dim.size for dim in dims], 1) for p, dims in shapes}
 
 
 def _keep_gradients(protos, nodes):

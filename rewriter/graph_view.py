@@ -4,7 +4,7 @@ The unit of a decision is the type slot: a node's type attribute, or one entry o
 which slot governs which port; nodes of the same shape share one.
 """
 
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 
 class Slot(NamedTuple):
@@ -74,13 +74,14 @@ class GraphView(NamedTuple):
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
-    library functions.
+    library functions; `sizes` are the elements of each float32 Const, by its position.
     """
 
     nodes: Tuple[Node, ...]
     fed: FrozenSet[Port] = frozenset()
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
+    sizes: Mapping[int, int] = {}
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""

@@ -12,14 +12,15 @@ MOST_LINES = 12  # of a group in the text report
 
 
 def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
-    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, and the seconds of the rewrite."""
+    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, constants lowered, seconds."""
     changes = [(was, becomes) for node, dtypes in plan.node_dtypes() for was, becomes in zip(node.dtypes, dtypes)]
     return {
         "nodes": len(plan.view.nodes),
         "slots": sum(was in FLOATS for was, _ in changes),
         "lowered": sum(was == FLOAT32 and becomes in LOW for was, becomes in changes),
-        "casts_to_low": sum(cast.dtype in LOW for cast in plan.casts),
+        "casts_to_low": sum(cast.dtype in LOW and not cast.folded for cast in plan.casts),
         "casts_to_float32": sum(cast.dtype == FLOAT32 for cast in plan.casts),
+        "constants_to_low": sum(cast.folded for cast in plan.casts),
         "seconds": seconds,
     }
 
@@ -46,6 +47,7 @@ def as_json(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
             {
                 "tensor": cast.tensor,
                 "to": dtype_name(cast.dtype),
+                "folded": cast.folded,
                 "consumers": ["%s:%d" % (names[position], number) for position, number in cast.consumers],
             }
             for cast in plan.casts

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # rewriter modules by level: a module imports only from its own level or below
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
-    {"casts", "ties", "overrides", "decisions", "state", "loops", "placement", "plan", "verify", "report"},
+    {"casts", "folding", "ties", "overrides", "decisions", "state", "loops", "placement", "plan", "verify", "report"},
     {"tf_internals", "graph_def", "apply", "constants"},
 ]
 PURE = [

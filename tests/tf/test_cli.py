@@ -56,13 +56,14 @@ def test_plan_json_has_the_documented_form(graph, capsys, tmp_path):
     assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--json", path)[0] == 0
     plan = json.loads(path.read_text())
     assert set(plan) == {"summary", "decisions", "casts", "unmatched", "warnings"}
-    assert set(plan["summary"]) == {"nodes", "slots", "lowered", "casts_to_low", "casts_to_float32", "seconds"}
+    counts = {"nodes", "slots", "lowered", "casts_to_low", "casts_to_float32", "constants_to_low", "seconds"}
+    assert set(plan["summary"]) == counts
     relu = next(d for d in plan["decisions"] if d["node"] == "Relu")
     assert relu == {
         "node": "Relu", "op": "Relu", "attr": "T", "index": None, "was": "float32", "becomes": "float16",
         "reason": "follows its low-precision producer", "because": "MatMul.T",
     }  # fmt: skip
-    assert {"tensor": "x", "to": "float16", "consumers": ["MatMul:0"]} in plan["casts"]
+    assert {"tensor": "x", "to": "float16", "folded": False, "consumers": ["MatMul:0"]} in plan["casts"]
 
 
 @pytest.mark.parametrize("suffix", [".pb", ".pb.gz", ".pbtxt", ".pbtxt.gz"])

@@ -42,3 +42,71 @@ def test_what_float16_holds_or_was_infinite_already_is_not(value):
 def test_bfloat16_and_float32_readers_lose_nothing():
     assert warnings(lambda y: y + tf.constant(-1e9), "allow_mix_precision_bf16") == ()
     assert warnings(lambda y: tf.exp(y) + tf.constant(-1e9)) == ()
+
+
+def rewritten(build, mode="allow_mix_precision"):
+    """Input and output nodes by name, original session and rewritten session results on the same feed."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        tf.identity(build(tf.matmul(x, x)), name="out")
+    result, plan = npu_shim.rewrite(graph.as_graph_def(), ["out"], precision_mode=mode)
+    with tf.Graph().as_default():
+        tf.import_graph_def(result, name="")
+        with tf.Session() as session:
+            return {node.name: node for node in result.node}, plan, session.run("out:0", {"x:0": np.eye(4)})
+
+
+VALUES = np.array([1 / 3, -65503.0, 6e-8, 0.1], np.float32)
+
+
+MODES = [("allow_mix_precision_fp16", tf.float16), ("allow_mix_precision_bf16", tf.bfloat16)]
+
+
+@pytest.mark.parametrize(("mode", "dtype"), MODES)
+@pytest.mark.parametrize("value", [VALUES, np.float32(0.1), np.full([4, 4], 0.1, np.float32)])
+def test_a_constant_is_written_in_low_precision_with_the_bits_of_a_cast(mode, dtype, value):
+    nodes, plan, out = rewritten(lambda y: y + tf.constant(value, name="c"), mode)
+    assert nodes["c"].attr["dtype"].type == tf.float32.as_datatype_enum
+    low = nodes["c-0-to-%s" % dtype.name]
+    assert low.op == "Const"
+    with tf.Graph().as_default(), tf.Session() as session:
+        expected = session.run(tf.cast(tf.constant(value), dtype))
+    made = tf.make_ndarray(low.attr["value"].tensor)
+    assert made.shape == expected.shape
+    assert made.tobytes() == expected.tobytes()
+    [cast] = [cast for cast in plan.casts if cast.tensor == "c"]
+    assert cast.folded
+    np.testing.assert_array_equal(out, (np.eye(4).astype(expected.dtype) + expected).astype(np.float32))
+
+
+def test_arithmetic_on_constants_is_done_in_float32_and_rounded_once():
+    nodes, _, out = rewritten(lambda y: y * tf.raw_ops.RealDiv(x=tf.constant(1.0), y=tf.constant(0.9), name="scale"))
+    assert nodes["scale-0-to-float16"].op == "Const"
+    np.testing.assert_array_equal(out, np.eye(4) * np.float64(np.float16(np.float32(1.0) / np.float32(0.9))))
+
+
+def test_constants_of_a_loop_stay_in_the_loop():
+    """Their control input says which loop they are in; without it a session refuses the graph."""
+
+    def build(y):
+        return tf.while_loop(lambda i, _: i < 3, lambda i, v: (i + 1, tf.matmul(v, y) * tf.constant(0.1)), [0, y])[1]
+
+    tf.disable_control_flow_v2()
+    nodes, _, out = rewritten(build)
+    [low] = [node for node in nodes.values() if node.op == "Const" and node.name.endswith("-to-float16")]
+    assert [name[0] for name in low.input] == ["^"]
+    np.testing.assert_allclose(out, np.eye(4) * 0.001, rtol=2e-3)
+
+
+def test_what_is_large_or_fed_is_cast():
+    nodes, _, _ = rewritten(lambda y: tf.matmul(y, tf.constant(np.zeros([4, 1 << 19], np.float32), name="c"))[:, :4])
+    assert nodes["c-0-to-float16"].op == "Cast"
+    with tf.Graph().as_default() as graph:
+        tf.identity(tf.matmul(tf.eye(4), tf.constant(np.eye(4), tf.float32, name="c")), name="out")
+    result, _ = npu_shim.rewrite(graph.as_graph_def(), ["out"], ["c:0"], precision_mode="allow_mix_precision")
+    assert [node.op for node in result.node if node.name == "c-0-to-float16"] == ["Cast"]
+
+
+def test_an_expression_that_float16_cannot_hold_is_named_too():
+    [warning] = warnings(lambda y: y * tf.raw_ops.RealDiv(x=tf.constant(1.0), y=tf.constant(1e-9), name="c"))
+    assert "'c' has 1e+09, which becomes infinity" in warning
