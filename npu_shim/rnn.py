@@ -1,11 +1,14 @@
-"""The vendor's recurrent layers: an LSTM, a GRU and a GRU with attention, unrolled by `tf.scan`.
+"""The vendor's recurrent layers: an LSTM, a GRU and a GRU with attention. Variables have the vendor's names.
 
-The projections of all inputs are one matrix product outside of the loop. Variables have the vendor's names.
+The LSTM is one op, TensorFlow's own BlockLSTM (float16 and float32, CPU and GPU), whose eight results are the vendor's.
+XLA has no such op: where NPU_SHIM_XLA is "on" the LSTM is a loop, as the GRUs always are, for TensorFlow's GRU kernels
+compute another formula. In a loop the projections of all inputs are one matrix product outside of it.
 Sources: Ascend adapter of 2023-12 (r1.15) and 2026-07, npu_dynamic_rnn and npu_rnn; CANN operator documentation
 (DynamicRNN, DynamicGRUV2, DynamicAUGRU).
 """
 
 import math
+import os
 
 import tensorflow.compat.v1 as tf
 
@@ -17,6 +20,22 @@ try:
     _LAYER = tf.layers.Layer
 except (ImportError, AttributeError):  # TensorFlow 2.16 and later, without tf_keras
     _LAYER = object
+
+# argument -> the values that a layer takes; any value where it is not here
+_ACCEPTED = {
+    "direction": (UNIDIRECTIONAL,),
+    "cell_depth": (1,),
+    "keep_prob": (1.0,),
+    "num_proj": (0, None),
+    "activation": ("tanh",),
+}
+_LSTM = {
+    **_ACCEPTED,
+    "direction": (UNIDIRECTIONAL, BIDIRECTIONAL),
+    "cell_type": ("LSTM",),
+    "use_peephole": (False,),
+}
+_GRU = {**_ACCEPTED, "gate_order": ("zrh", "rzh")}
 
 
 class _DynamicBasic(_LAYER):
@@ -38,33 +57,18 @@ class _DynamicBasic(_LAYER):
         ConfigError: another value.
     """
 
-    directions = (UNIDIRECTIONAL,)
+    accepted = _ACCEPTED
 
-    def __init__(
-        self,
-        hidden_size,
-        dtype,
-        direction=UNIDIRECTIONAL,
-        cell_depth=1,
-        keep_prob=1.0,
-        cell_clip=-1.0,
-        num_proj=0,
-        time_major=True,
-        activation="tanh",
-        is_training=True,
-    ):
+    def __init__(self, arguments):
         name = type(self).__name__
         if _LAYER is object:
             raise ImportError("npu_shim: %s needs tf.layers, which TensorFlow %s lacks" % (name, tf.__version__))
-        super().__init__(dtype=dtype)
-        _require(name, "direction", direction, self.directions)
-        _require(name, "cell_depth", cell_depth, (1,))
-        _require(name, "keep_prob", keep_prob, (1.0,))
-        _require(name, "num_proj", num_proj, (0, None))
-        _require(name, "activation", activation, ("tanh",))
-        self.hidden_size, self.direction, self.cell_depth = hidden_size, direction, cell_depth
-        self.keep_prob, self.cell_clip, self.num_proj = keep_prob, cell_clip, num_proj
-        self.time_major, self.activation, self.is_training = time_major, activation, is_training
+        given = {key: value for key, value in arguments.items() if key not in ("self", "__class__")}
+        super().__init__(dtype=given.pop("dtype"))
+        for argument, values in self.accepted.items():
+            _require(name, argument, given[argument], values)
+        for argument, value in given.items():
+            setattr(self, argument, value)
 
     def _along_time(self, tensors):
         """Turns [batch, time, ...] into [time, batch, ...] and back, where the layer is not time-major."""
@@ -84,12 +88,12 @@ class DynamicRNN(_DynamicBasic):
 
     `layer(x, seq_length=None, init_h=None, init_c=None, weight=None, bias=None)` returns the eight sequences y, h, c,
     i, j, f, o, tanh(c), each [time, batch, units], both directions stacked in front if there are two. Past a sequence's
-    length y is 0 and the state stays.
+    length y is 0 and the state stays. Gradients come from y, h and c; the gates are for looking at, as on the NPU.
 
     Args are those of `_DynamicBasic`, and: cell_type "LSTM", use_peephole False, forget_bias float.
     """
 
-    directions = (UNIDIRECTIONAL, BIDIRECTIONAL)
+    accepted = _LSTM
 
     def __init__(
         self,
@@ -107,21 +111,7 @@ class DynamicRNN(_DynamicBasic):
         forget_bias=0.0,
         is_training=True,
     ):
-        super().__init__(
-            hidden_size,
-            dtype,
-            direction,
-            cell_depth,
-            keep_prob,
-            cell_clip,
-            num_proj,
-            time_major,
-            activation,
-            is_training,
-        )
-        _require("DynamicRNN", "cell_type", cell_type, ("LSTM",))
-        _require("DynamicRNN", "use_peephole", use_peephole, (False,))
-        self.cell_type, self.use_peephole, self.forget_bias = cell_type, use_peephole, forget_bias
+        super().__init__(locals())
 
     def build(self, input_shape):
         """Makes dynamicrnn/w and dynamicrnn/b."""
@@ -137,7 +127,8 @@ class DynamicRNN(_DynamicBasic):
 
         Args:
             x: Tensor [time, batch, inputs].
-            seq_length: int32 [batch], or a mask [time, batch, units] of zeros and ones; None takes all steps.
+            seq_length: int32 [batch], or a mask [time, batch, units] of ones up to each sequence's end and zeros after
+                it; None takes all steps.
             init_h: Tensor [1, batch, units] or [batch, units]; None is 0. [2, batch, units] for two directions.
             init_c: likewise.
             weight: Tensor in place of the layer's own variable.
@@ -145,38 +136,54 @@ class DynamicRNN(_DynamicBasic):
         """
         (x,) = self._along_time([x])
         w, b = self.w if weight is None else weight, self.b if bias is None else bias
-        mask = _mask(seq_length, x, self.hidden_size)
+        lengths = _lengths(seq_length)
         if self.direction == UNIDIRECTIONAL:
-            return self._along_time(self._one_way(x, mask, self._state(init_h, x), self._state(init_c, x), w, b))
+            return self._along_time(self._one_way(x, lengths, self._state(init_h, x), self._state(init_c, x), w, b))
         starts = [(None, None) if each is None else tf.unstack(each, 2) for each in (init_h, init_c)]
         (h0, h1), (c0, c1) = starts
-        ahead = self._one_way(x, mask, self._state(h0, x), self._state(c0, x), w[0], b[0])
-        turned = None if mask is None else mask[::-1]
-        back = self._one_way(x[::-1], turned, self._state(h1, x), self._state(c1, x), w[1], b[1])
-        return [tf.stack(self._along_time([one, other[::-1]])) for one, other in zip(ahead, back)]
+        ahead = self._one_way(x, lengths, self._state(h0, x), self._state(c0, x), w[0], b[0])
+        turned = _turned(x, lengths)
+        back = self._one_way(turned, lengths, self._state(h1, x), self._state(c1, x), w[1], b[1])
+        return [tf.stack(self._along_time([one, _turned(other, lengths)])) for one, other in zip(ahead, back)]
 
-    def _one_way(self, x, mask, h, c, w, b):
+    def _one_way(self, x, lengths, h, c, w, b):
+        by_kernel = x.dtype in (tf.float16, tf.float32) and os.environ.get("NPU_SHIM_XLA") != "on"
+        hs, cs, *rest = (self._kernel if by_kernel else self._loop)(x, lengths, h, c, w, b)
+        y = hs if lengths is None else tf.where_v2(_within(lengths, x), hs, tf.zeros_like(hs))
+        return [y, hs, cs, *rest]
+
+    def _kernel(self, x, lengths, h, c, w, b):
+        none = tf.zeros([self.hidden_size], x.dtype)  # the weights of the peepholes
+        steps = tf.shape(x, out_type=tf.int64)[0]
+        sides = {"seq_len_max": steps, "cs_prev": c, "h_prev": h, "wci": none, "wcf": none, "wco": none}
+        made = tf.raw_ops.BlockLSTM(
+            x=x, w=w, b=b, forget_bias=self.forget_bias, cell_clip=self.cell_clip, use_peephole=False, **sides
+        )
+        hs, cs = made.h, made.cs
+        if lengths is not None:
+            hs, cs = _held(h, hs, lengths), _held(c, cs, lengths)
+        return [hs, cs, made.i, made.ci, made.f, made.o, made.co]
+
+    def _loop(self, x, lengths, h, c, w, b):
         inputs = x.shape[-1]
-        gates = tf.tensordot(x, w[:inputs], 1) + b
 
-        def step(before, now):
-            h, c = before[:2]
+        def step(states, now):
+            h, c = states
             i, j, f, o = tf.split(now[0] + tf.matmul(h, w[inputs:]), 4, axis=-1)
             i, j, f, o = tf.sigmoid(i), tf.tanh(j), tf.sigmoid(f + self.forget_bias), tf.sigmoid(o)
-            new_c = f * c + i * j
+            c = f * c + i * j
             if self.cell_clip > 0:
-                new_c = tf.clip_by_value(new_c, -self.cell_clip, self.cell_clip)
-            tanhc = tf.tanh(new_c)
-            return (_kept(now, o * tanhc, h), _kept(now, new_c, c), i, j, f, o, tanhc)
+                c = tf.clip_by_value(c, -self.cell_clip, self.cell_clip)
+            tanhc = tf.tanh(c)
+            return (o * tanhc, c), (i, j, f, o, tanhc)
 
-        hs, cs, *rest = tf.scan(step, _with(gates, mask), (h, c) + (tf.zeros_like(h),) * 5)
-        y = hs if mask is None else tf.where(mask, hs, tf.zeros_like(hs))
-        return [y, hs, cs, *rest]
+        return _unrolled(step, [tf.tensordot(x, w[:inputs], 1) + b], lengths, (h, c), 5)
 
 
 class _GatedUnit(_DynamicBasic):
     """What the two GRU layers have in common: gates in `gate_order` ("zrh" or "rzh"), two weights, two biases."""
 
+    accepted = _GRU
     prefix = ""
 
     def __init__(
@@ -194,20 +201,7 @@ class _GatedUnit(_DynamicBasic):
         reset_after=True,
         is_training=True,
     ):
-        super().__init__(
-            hidden_size,
-            dtype,
-            direction,
-            cell_depth,
-            keep_prob,
-            cell_clip,
-            num_proj,
-            time_major,
-            activation,
-            is_training,
-        )
-        _require(type(self).__name__, "gate_order", gate_order, ("zrh", "rzh"))
-        self.gate_order, self.reset_after = gate_order, reset_after
+        super().__init__(locals())
 
     def build(self, input_shape):
         """Makes the variables weight_input, weight_hidden, bias_input and bias_hidden."""
@@ -236,23 +230,19 @@ class _GatedUnit(_DynamicBasic):
             return update, reset, tf.tanh(new_x + new_h), new_h
         return update, reset, tf.tanh(new_x + reset * new_h), new_h
 
-    def _unroll(self, x, seq_length, init_h, attention=None):
-        mask = _mask(seq_length, x, self.hidden_size)
-        h = self._state(init_h, x)
-        x_gates = tf.tensordot(x, self.weight_input, 1) + self.bias_input
-
-        def step(before, now):
-            h = before[0]
+    def _sequences(self, x, seq_length, init_h, attention=None):
+        def step(states, now):
+            (h,) = states
             update, reset, new, hidden_new = self._gates(now[0], h)
-            scaled = update if attention is None else (1.0 - now[-1]) * update
-            after = _kept(now, new + scaled * (h - new), h)
+            scaled = update if attention is None else (1.0 - now[1]) * update
             weakened = [] if attention is None else [scaled]
-            return (after, update, *weakened, reset, new, hidden_new)
+            return (new + scaled * (h - new),), (update, *weakened, reset, new, hidden_new)
 
-        sequences = _with(x_gates, mask)
+        sequences = [tf.tensordot(x, self.weight_input, 1) + self.bias_input]
         if attention is not None:
-            sequences += (tf.cast(attention, x.dtype)[..., tf.newaxis],)
-        hs, *rest = tf.scan(step, sequences, (h,) + (tf.zeros_like(h),) * (4 if attention is None else 5))
+            sequences.append(tf.cast(attention, x.dtype)[..., tf.newaxis])
+        results = 4 if attention is None else 5
+        hs, *rest = _unrolled(step, sequences, _lengths(seq_length), (self._state(init_h, x),), results)
         return [hs, hs, *rest]
 
 
@@ -269,7 +259,7 @@ class DynamicGRUV2(_GatedUnit):
     def call(self, x, seq_length=None, init_h=None):
         """Returns the six sequences, see the class and DynamicRNN."""
         (x,) = self._along_time([x])
-        return self._along_time(self._unroll(x, seq_length, init_h))
+        return self._along_time(self._sequences(x, seq_length, init_h))
 
 
 class DynamicAUGRU(_GatedUnit):
@@ -284,7 +274,7 @@ class DynamicAUGRU(_GatedUnit):
     def call(self, x, weight_att, seq_length=None, init_h=None):
         """Returns the seven sequences, see the class and DynamicRNN."""
         x, attention = self._along_time([x, tf.convert_to_tensor(weight_att)])
-        return self._along_time(self._unroll(x, seq_length, init_h, attention))
+        return self._along_time(self._sequences(x, seq_length, init_h, attention))
 
 
 def basic_lstm_cell(x, h, c, w, b, keep_prob, forget_bias, state_is_tuple, activation, name=None):
@@ -342,22 +332,51 @@ def _size(input_shape):
     return size
 
 
-def _mask(seq_length, x, units):
-    """Returns which steps count, bool [time, batch, units], or None for all."""
+def _lengths(seq_length):
+    """Returns how many steps of each sequence count, int32 [batch], or None for all."""
     if seq_length is None:
         return None
     given = tf.convert_to_tensor(seq_length)
     if given.shape.rank == 3:
-        return given > 0
-    within = tf.transpose(tf.sequence_mask(given, tf.shape(x)[0]))[..., tf.newaxis]
-    return tf.tile(within, [1, 1, units])
+        given = tf.reduce_sum(tf.cast(given[..., 0] > 0, tf.int32), 0)
+    return tf.cast(given, tf.int32)
 
 
-def _with(gates, mask):
-    return (gates,) if mask is None else (gates, mask)
+def _within(lengths, x):
+    """Returns which steps count, bool [time, batch, 1]."""
+    return tf.transpose(tf.sequence_mask(lengths, tf.shape(x)[0]))[..., tf.newaxis]
 
 
-def _kept(now, new, before):
-    # the mask is the second sequence, and the only one of type bool
-    masked = len(now) > 1 and now[1].dtype == tf.bool
-    return tf.where(now[1], new, before) if masked else new
+def _turned(sequence, lengths):
+    """Returns the steps that count in the opposite order."""
+    return sequence[::-1] if lengths is None else tf.reverse_sequence(sequence, lengths, seq_axis=0, batch_axis=1)
+
+
+def _held(start, sequence, lengths):
+    """Returns the states, each sequence's last one from its end on; the beginning state where it has no step."""
+    states = tf.concat([start[tf.newaxis], sequence], 0)
+    times = tf.minimum(tf.range(1, tf.shape(states)[0])[:, tf.newaxis], lengths)
+    batches = tf.broadcast_to(tf.range(tf.shape(start)[0]), tf.shape(times))
+    return tf.gather_nd(states, tf.stack([times, batches], -1))
+
+
+def _unrolled(step, sequences, lengths, states, others):
+    """Returns the sequences of states and of other results along time; past a sequence's length the states stay.
+
+    Args:
+        step: function (states, this step's part of each sequence) -> (new states, other results).
+        sequences: list of Tensors [time, batch, ...].
+        lengths: int32 [batch] or None.
+        states: tuple of Tensors [batch, units], before the first step.
+        others: how many other results a step has, each [batch, units].
+    """
+    keep = [] if lengths is None else [_within(lengths, sequences[0])]
+
+    def advance(before, now):
+        before = before[: len(states)]
+        new, results = step(before, now[: len(sequences)])
+        if keep:
+            new = tuple(tf.where_v2(now[-1], one, other) for one, other in zip(new, before))
+        return (*new, *results)
+
+    return tf.scan(advance, (*sequences, *keep), (*states, *[tf.zeros_like(states[0])] * others))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import rnn
@@ -27,8 +28,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+@pytest.fixture(params=["kernel", "loop"])
+def way(request, monkeypatch):
+    """The LSTM's two ways to its results: TensorFlow's own op, and the loop that XLA can compile."""
+    monkeypatch.setenv("NPU_SHIM_XLA", "on" if request.param == "loop" else "auto")
+    return request.param
+
+
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
-def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(lengths):
+def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(way, lengths):
     def build():
         x = tf.constant(X)
         layer = rnn.DynamicRNN(UNITS, tf.float32, forget_bias=1.0)
@@ -53,7 +61,7 @@ def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(lengths):
         np.testing.assert_allclose(one, other, atol=BOUND * max(1.0, np.abs(other).max()))
 
 
-def test_lstm_state_stays_past_a_sequences_end():
+def test_lstm_state_stays_past_a_sequences_end(way):
     y, h, c = run(lambda: rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X), seq_length=LENGTHS)[:3])
     assert (y[3:, 1] == 0).all()
     assert (h[3:, 1] == h[2, 1]).all()
@@ -61,7 +69,7 @@ def test_lstm_state_stays_past_a_sequences_end():
     assert (y[:3, 1] == h[:3, 1]).all()
 
 
-def test_a_mask_says_the_same_as_lengths():
+def test_a_mask_says_the_same_as_lengths(way):
     def build():
         x = tf.constant(X)
         layer = rnn.DynamicRNN(UNITS, tf.float32)
@@ -72,7 +80,7 @@ def test_a_mask_says_the_same_as_lengths():
         assert (one == other).all()
 
 
-def test_lstm_gates_and_beginning_state():
+def test_lstm_gates_and_beginning_state(way):
     h0, c0 = RNG.randn(1, BATCH, UNITS).astype(np.float32), RNG.randn(1, BATCH, UNITS).astype(np.float32)
 
     def build():
@@ -89,7 +97,7 @@ def test_lstm_gates_and_beginning_state():
     np.testing.assert_array_equal(y, h)
 
 
-def test_two_directions_are_two_layers():
+def test_two_directions_are_two_layers(way):
     def build():
         x = tf.constant(X)
         layer = rnn.DynamicRNN(UNITS, tf.float32, direction="BIDIRECTIONAL")
@@ -106,6 +114,70 @@ def test_two_directions_are_two_layers():
     assert (ahead != back).any()
 
 
+def test_the_way_back_begins_at_each_sequences_end(way):
+    def build():
+        x = tf.constant(X)
+        layer = rnn.DynamicRNN(UNITS, tf.float32, direction="BIDIRECTIONAL")
+        y, h = layer(x, seq_length=LENGTHS)[:2]
+        alone = rnn.DynamicRNN(UNITS, tf.float32)
+        one = alone(x[:3, 1:2][::-1], weight=layer.w[1], bias=layer.b[1])[0]  # sequence 1 has three steps
+        return y, h, one
+
+    y, h, one = run(build)
+    np.testing.assert_allclose(y[1, :3, 1], one[::-1, 0], atol=BOUND)
+    assert (y[:, 3:, 1] == 0).all()
+    assert (h[0, 3:, 1] == h[0, 2, 1]).all()
+
+
+def test_both_ways_give_the_same_results_and_gradients(monkeypatch):
+    def build():
+        x, layer = tf.constant(X), rnn.DynamicRNN(UNITS, tf.float32, forget_bias=1.0)
+        found = []
+        for setting in ("auto", "on"):
+            monkeypatch.setenv("NPU_SHIM_XLA", setting)
+            outputs = layer(x, seq_length=LENGTHS)
+            loss = tf.reduce_sum(tf.sin(outputs[0])) + tf.reduce_sum(tf.cos(outputs[2]))
+            found.append((outputs[:3], tf.gradients(loss, [x, *layer.weights])))
+        kinds = [op.type for op in tf.get_default_graph().get_operations()]
+        assert (kinds.count("BlockLSTM"), kinds.count("LoopCond") + kinds.count("While") > 0) == (1, True)
+        return found
+
+    one, other = run(build)
+    for got, expected in zip(tf.nest.flatten(one), tf.nest.flatten(other)):
+        np.testing.assert_allclose(got, expected, atol=BOUND * max(1.0, np.abs(expected).max()))
+
+
+def test_a_sequence_without_steps_keeps_the_beginning(way):
+    h0, c0 = RNG.randn(2, 1, BATCH, UNITS).astype(np.float32)
+
+    def build():
+        layer = rnn.DynamicRNN(UNITS, tf.float32)
+        return layer(tf.constant(X), seq_length=np.array([5, 0, 1]), init_h=h0, init_c=c0)[:3]
+
+    y, h, c = run(build)
+    assert (y[:, 1] == 0).all()
+    assert (h[:, 1] == h0[0, 1]).all()
+    assert (c[:, 1] == c0[0, 1]).all()
+
+
+def test_the_lstm_runs_in_float16_in_mixed_precision(patched):
+    with tf.Graph().as_default():
+        y = rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X))[0]
+        loss = tf.reduce_sum(tf.square(y))
+        gradients = tf.gradients(loss, tf.trainable_variables())
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            session.run(tf.global_variables_initializer())
+            ran = sessions.Ran(session, [loss, gradients])
+            assert set(ran.dtypes("BlockLSTM", "BlockLSTMGrad").values()) == {"float16"}
+        with tf.Session(config=sessions.config(precision_mode="force_fp32")) as session:
+            session.run(tf.global_variables_initializer())
+            expected = session.run([loss, gradients])
+    # the weights come from a seeded initializer, so that both sessions have the same
+    bound = 4 * TIME * (INPUTS + UNITS) * np.finfo(np.float16).eps
+    for got, value in zip(tf.nest.flatten(ran.values), tf.nest.flatten(expected)):
+        np.testing.assert_allclose(got, value, atol=bound * max(1.0, np.abs(value).max()))
+
+
 def test_batch_major_is_time_major_transposed():
     def build():
         one, other = rnn.DynamicRNN(UNITS, tf.float32), rnn.DynamicRNN(UNITS, tf.float32, time_major=False)
@@ -115,7 +187,7 @@ def test_batch_major_is_time_major_transposed():
     assert (one == other.transpose(1, 0, 2)).all()
 
 
-def test_cell_clip_bounds_the_state():
+def test_cell_clip_bounds_the_state(way):
     c = run(lambda: rnn.DynamicRNN(UNITS, tf.float32, cell_clip=0.05)(tf.constant(10 * X))[2])
     assert np.abs(c).max() == np.float32(0.05)
 
@@ -174,6 +246,31 @@ def test_gru_is_keras_gru_with_reset_after():
             session.run(copied)
             y, expected = session.run([y, expected])
     np.testing.assert_allclose(y, expected, atol=BOUND)
+
+
+@pytest.mark.parametrize("reset_after", [True, False])
+@pytest.mark.parametrize("layer", [rnn.DynamicGRUV2, rnn.DynamicAUGRU])
+def test_gru_gradients_are_difference_quotients(layer, reset_after):
+    """In float64, where a central difference with step 1e-6 is good to about 1e-9."""
+    attention = [RNG.rand(TIME, BATCH)] if layer is rnn.DynamicAUGRU else []
+    directions = [RNG.randn(INPUTS, 3 * UNITS), RNG.randn(UNITS, 3 * UNITS), RNG.randn(3 * UNITS), RNG.randn(3 * UNITS)]
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        made = layer(UNITS, tf.float64, reset_after=reset_after)
+        loss = tf.reduce_sum(tf.sin(made(tf.constant(X.astype(np.float64)), *attention, seq_length=LENGTHS)[0]))
+        weights = [made.weight_input, made.weight_hidden, made.bias_input, made.bias_hidden]
+        slopes = [tf.reduce_sum(g * d) for g, d in zip(tf.gradients(loss, weights), directions)]
+        step = tf.placeholder(tf.float64, [])
+        moves = [tf.assign_add(weight, step * direction) for weight, direction in zip(weights, directions)]
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for move, slope in zip(moves, session.run(slopes)):
+                session.run(move, {step: 1e-6})
+                above = session.run(loss)
+                session.run(move, {step: -2e-6})
+                below = session.run(loss)
+                session.run(move, {step: 1e-6})
+                np.testing.assert_allclose((above - below) / 2e-6, slope, atol=1e-7)
 
 
 @pytest.mark.parametrize("lengths", [None, LENGTHS])
