@@ -1,0 +1,66 @@
+"""Arrays by name in an .npz file: the same values give the same bytes, and the file appears whole or not at all.
+
+What numpy alone has no dtype for (bfloat16) is stored as its bits, under its name with the dtype behind a bar.
+"""
+
+import os
+import tempfile
+import zipfile
+
+import numpy as np
+
+from npu_shim.rewriter.errors import ConfigError
+
+BITS = {"bfloat16": np.dtype(np.uint16)}
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: no time of day in what we write
+
+
+def write(path, values):
+    """Writes arrays, one in memory at a time.
+
+    Args:
+        path: of the file, replaced if it exists.
+        values: iterable of (name, array).
+
+    Raises:
+        OSError: it cannot be written; no partial file stays.
+    """
+    handle, unfinished = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
+    try:
+        with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, value in values:
+                value = np.asarray(value)
+                if value.dtype.name in BITS:
+                    name, value = "%s|%s" % (name, value.dtype.name), value.view(BITS[value.dtype.name])
+                with archive.open(zipfile.ZipInfo(name + ".npy", EPOCH), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, value, allow_pickle=False)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(unfinished, 0o666 & ~umask)
+        os.replace(unfinished, path)
+    finally:
+        if os.path.exists(unfinished):
+            os.unlink(unfinished)
+
+
+def read(path):
+    """Returns dict of name to array. Raises ConfigError when the file cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(_named(key, archive[key]) for key in archive.files)
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError) as reason:
+        raise ConfigError("'%s' holds no arrays that can be read (%s)" % (path, reason)) from reason
+
+
+def _named(key, value):
+    name, _, dtype = key.rpartition("|")
+    return (name, value.view(dtype_of(dtype))) if dtype in BITS else (key, value)
+
+
+def dtype_of(name):
+    """Returns the numpy dtype of that name; bfloat16 needs ml_dtypes, which comes with TensorFlow 2 and with JAX."""
+    if name in BITS:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)

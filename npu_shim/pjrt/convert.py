@@ -1,0 +1,54 @@
+"""HLO protos as StableHLO, with what ships in jaxlib.
+
+Run as a file it needs no more than JAX, so that `npu-shim export` can borrow another interpreter for it:
+
+    python convert.py IN OUT
+"""
+
+import sys
+
+TARGET = "1.0.0"  # the version of StableHLO that is written: every release of JAX that is supported reads it
+
+
+def stablehlo(hlo):
+    """Converts a serialized HLO module proto (of TensorFlow's XLA, say) to a StableHLO portable artifact.
+
+    Raises:
+        RuntimeError or ValueError: the module has something that StableHLO cannot express.
+    """
+    from jax.interpreters import mlir
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo as dialect
+
+    imported = _jax.mlir.hlo_to_stablehlo(hlo)
+    with mlir.make_ir_context():
+        module = ir.Module.parse(imported)
+        _clean(ir, module)
+        return dialect.serialize_portable_artifact(module, TARGET)
+
+
+def _clean(ir, module):
+    """Removes what the HLO importer leaves of the older MHLO dialect: attributes of the module, and copies."""
+    for attribute in list(module.operation.attributes):
+        name = attribute if isinstance(attribute, str) else attribute.name
+        if name.startswith("mhlo."):
+            del module.operation.attributes[name]
+    copies = []
+
+    def visit(op):
+        if op.name == "mhlo.copy":
+            op.results[0].replace_all_uses_with(op.operands[0])
+            copies.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in copies:
+        op.erase()
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], "rb") as source:
+        made = stablehlo(source.read())
+    with open(sys.argv[2], "wb") as target:
+        target.write(made)

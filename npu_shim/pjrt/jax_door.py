@@ -1,0 +1,106 @@
+"""The one door to JAX: which releases work, devices, a StableHLO program as a JAX function.
+
+What is not public in JAX is used here and in `convert` only. Tried with the releases in `TRIED`.
+"""
+
+import dataclasses
+import logging
+import re
+
+from npu_shim.rewriter.errors import ConfigError
+
+from . import convert
+
+LOG = logging.getLogger("npu_shim")
+TRIED = ((0, 9), (0, 12))  # first and last release, inclusive
+
+
+def require():
+    """Imports and returns jax.
+
+    Raises:
+        ImportError: it is not installed.
+        ConfigError: the release is older than the first that works. A newer one than the last tried is logged.
+    """
+    try:
+        import jax
+    except ModuleNotFoundError as reason:
+        raise ImportError(
+            "npu_shim: JAX cannot be imported (%s); install it with: pip install 'npu-shim[pjrt]' for CPU or "
+            "'npu-shim[pjrt-cuda]' for CUDA" % reason
+        ) from reason
+    first, last = (".".join(str(part) for part in release) for release in TRIED)
+    found = release(jax.__version__)
+    if found < TRIED[0]:
+        raise ConfigError("npu_shim: jax %s is too old, expected %s to %s" % (jax.__version__, first, last))
+    if found > TRIED[1]:
+        LOG.warning("npu_shim: jax %s is newer than what was tried (%s to %s)", jax.__version__, first, last)
+    return jax
+
+
+def release(version):
+    """Returns (major, minor) of a version: "0.9.2" -> (0, 9)."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def device(jax, wanted=None):
+    """Returns a jax device: the default one, the first of a platform ("cpu", "cuda"), or `wanted` itself.
+
+    Raises:
+        ConfigError: JAX sees no device of that platform.
+    """
+    if wanted is None or not isinstance(wanted, str):
+        return wanted or jax.devices()[0]
+    try:
+        return jax.devices(wanted.lower())[0]
+    except RuntimeError as reason:
+        seen = sorted({d.platform for d in jax.devices()})
+        raise ConfigError(
+            "device '%s': JAX sees %s only (%s)" % (wanted, ", ".join(seen), str(reason).splitlines()[0])
+        ) from reason
+
+
+def function(jax, artifact, arguments, results, platform):
+    """Returns a StableHLO program as a function of jax arrays, to be called within `jax.enable_x64(True)`.
+
+    A program of zeros with the same arguments and results is exported, and its StableHLO replaced by ours: so nothing
+    here depends on how a release of JAX describes an exported function.
+
+    Args:
+        jax: the module.
+        artifact: bytes, a StableHLO portable artifact whose function `main` is called.
+        arguments: sequence of (shape, dtype) in the program's order.
+        results: the same.
+        platform: of the device, as jax names it.
+    """
+    from jax import export
+    from jax import numpy as jnp
+
+    zeros = jax.jit(lambda *_: tuple(jnp.zeros(shape, dtype) for shape, dtype in results))
+    given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arguments]
+    platform = {"gpu": "cuda"}.get(platform, platform)
+    template = export.export(zeros, platforms=[platform])(*given)
+    program = dataclasses.replace(
+        template, fun_name="step", mlir_module_serialized=artifact, module_kept_var_idx=tuple(range(len(arguments)))
+    )
+    return program.call
+
+
+def stablehlo(hlo):
+    """Converts a serialized HLO module proto to a StableHLO portable artifact.
+
+    Raises:
+        ConfigError: the module has something that StableHLO cannot express.
+    """
+    try:
+        return convert.stablehlo(hlo)
+    except (RuntimeError, ValueError) as reason:
+        raise ConfigError("npu_shim: the HLO program cannot be made into StableHLO: %s" % reason) from reason
+
+
+def artifact_as_hlo_text(artifact):
+    """Returns a portable artifact as the text of an HLO module, before any optimization."""
+    from jaxlib import _jax
+
+    module = _jax.mlir.deserialize_portable_artifact(artifact)
+    return _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()

@@ -1,0 +1,197 @@
+"""An exported step as a folder: the program, the state it starts from, and a manifest that says what is what.
+
+    manifest.json        names, shapes, dtypes of what goes in and comes out, in the program's order; plan; versions
+    program.stablehlo    the step as a StableHLO portable artifact, or
+    program.hlo.pb       as an HLO proto, which is made into StableHLO when it is loaded
+    state.npz            initial values by variable name; absent when they were not exported
+
+The folder appears whole or not at all. The standard library and numpy are enough to read and write it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Dict, Tuple
+
+from npu_shim.rewriter.errors import ConfigError
+
+from . import arrays
+
+FORMAT = 1
+FILE = "manifest.json"
+STATE = "state.npz"
+PROGRAMS = {"stablehlo": "program.stablehlo", "hlo": "program.hlo.pb"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One argument or result of the program.
+
+    Attributes:
+        kind: "feed" or "state" for an argument, "fetch" or "state" for a result.
+        name: the tensor's name, for a feed or fetch; the variable's, for state.
+        shape: a tuple of sizes.
+        dtype: its name, as numpy and ml_dtypes have it.
+        role: of state, "parameter", "optimizer" or "other"; "" otherwise.
+    """
+
+    kind: str
+    name: str
+    shape: Tuple[int, ...]
+    dtype: str
+    role: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an exported step is.
+
+    Attributes:
+        arguments: feeds and state, in the program's order.
+        results: fetches and new state, in the program's order.
+        kind: of the program's file, a key of `PROGRAMS`.
+        sha256: file name to the SHA-256 of its bytes.
+        float32_products: "highest" or "default": float32 matrix products and convolutions in float32, or in what the
+            device takes for them (TF32 on NVIDIA GPUs since Ampere).
+        iterations: steps that one run of the program makes; feeds have that many entries in front when above 1.
+        options: the precision options, as given.
+        plan: counts of the rewrite and of its reasons.
+        versions: of what wrote it.
+    """
+
+    arguments: Tuple[Tensor, ...]
+    results: Tuple[Tensor, ...]
+    kind: str = "stablehlo"
+    sha256: Dict[str, str] = field(default_factory=dict)
+    float32_products: str = "default"
+    iterations: int = 1
+    options: Dict[str, Any] = field(default_factory=dict)
+    plan: Dict[str, Any] = field(default_factory=dict)
+    versions: Dict[str, str] = field(default_factory=dict)
+
+    @property
+    def feeds(self):
+        """The feeds: tuple of Tensor."""
+        return tuple(t for t in self.arguments if t.kind == "feed")
+
+    @property
+    def state(self):
+        """The state that goes in: tuple of Tensor."""
+        return tuple(t for t in self.arguments if t.kind == "state")
+
+    @property
+    def donated(self):
+        """Names of the state that a step replaces, whose memory the new state takes: frozenset of str."""
+        return frozenset(t.name for t in self.results if t.kind == "state") & {t.name for t in self.state}
+
+
+def write(folder, program, manifest, state=None):
+    """Writes an exported step.
+
+    Args:
+        folder: path; it must not exist, or be empty.
+        program: bytes, of the kind that `manifest.kind` names.
+        manifest: Manifest; `sha256` is filled in here.
+        state: iterable of (variable name, array), or None to export without values.
+
+    Returns:
+        The Manifest that was written.
+
+    Raises:
+        ConfigError: the folder is in use or cannot be written.
+    """
+    folder = os.path.abspath(folder)
+    if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
+        raise ConfigError("'%s' exists; an export goes to a new or empty folder" % folder)
+    unfinished = None
+    try:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        unfinished = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".", dir=os.path.dirname(folder))
+        manifest = _fill(unfinished, program, manifest, state)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(unfinished, 0o777 & ~umask)
+        os.replace(unfinished, folder)
+    except OSError as reason:
+        raise ConfigError("'%s' cannot be written: %s" % (folder, reason.strerror or reason)) from reason
+    finally:
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return manifest
+
+
+def _fill(folder, program, manifest, state):
+    with open(os.path.join(folder, PROGRAMS[manifest.kind]), "wb") as f:
+        f.write(program)
+    names = [PROGRAMS[manifest.kind]]
+    if state is not None:
+        arrays.write(os.path.join(folder, STATE), state)
+        names.append(STATE)
+    manifest = replace(manifest, sha256={name: _sha256(os.path.join(folder, name)) for name in names})
+    with open(os.path.join(folder, FILE), "w", encoding="utf-8") as f:
+        json.dump(dict(asdict(manifest), format=FORMAT), f, indent=1, sort_keys=True)
+        f.write("\n")
+    return manifest
+
+
+def read(folder):
+    """Reads the manifest of an exported step.
+
+    Raises:
+        ConfigError: there is none, it cannot be read, or it was written in a later format.
+    """
+    path = os.path.join(folder, FILE)
+    try:
+        with open(path, encoding="utf-8") as f:
+            values = json.load(f)
+        found = values.pop("format")
+        if found != FORMAT:
+            raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, found, FORMAT))
+        for part in ("arguments", "results"):
+            values[part] = tuple(Tensor(**dict(t, shape=tuple(t["shape"]))) for t in values[part])
+        return Manifest(**values)
+    except OSError as reason:
+        raise ConfigError("'%s' is no exported step: %s" % (folder, reason.strerror or reason)) from reason
+    except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        raise ConfigError("'%s' is no manifest of an exported step (%s)" % (path, reason)) from reason
+
+
+def program(folder, manifest):
+    """Returns the program's bytes. Raises ConfigError when they are not the ones that were exported."""
+    path = checked(folder, manifest, PROGRAMS[manifest.kind])
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def state(folder, manifest):
+    """Returns the exported initial values: dict of variable name to array, or None when there are none.
+
+    Raises:
+        ConfigError: the file is not the one that was exported.
+    """
+    if STATE not in manifest.sha256:
+        return None
+    return arrays.read(checked(folder, manifest, STATE))
+
+
+def checked(folder, manifest, name):
+    """Returns the path of a file of the folder after comparing its bytes with the manifest."""
+    path = os.path.join(folder, name)
+    try:
+        found = _sha256(path)
+    except OSError as reason:
+        raise ConfigError("'%s' cannot be read: %s" % (path, reason.strerror or reason)) from reason
+    if found != manifest.sha256.get(name):
+        raise ConfigError("'%s' is not the file that was exported: its SHA-256 differs from the manifest's" % path)
+    return path
+
+
+def _sha256(path):
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        for block in iter(lambda: f.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

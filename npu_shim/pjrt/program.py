@@ -1,0 +1,188 @@
+"""Loads an exported step and runs it: state stays on the device, each step's new state takes the old one's memory."""
+
+import os
+
+import numpy as np
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+from . import arrays, jax_door, manifest
+
+
+def load(folder, device=None, state=None):
+    """Loads an exported step.
+
+    Args:
+        folder: what `npu-shim export` wrote.
+        device: "cpu", "cuda", a jax device, or None for JAX's default.
+        state: initial values, dict of variable name to array, or the path of a file that `Program.save` wrote; default:
+            the exported ones.
+
+    Returns:
+        Program.
+
+    Raises:
+        ImportError: JAX is not installed.
+        ConfigError: the folder, device, state or JAX's release cannot be used.
+    """
+    jax = jax_door.require()
+    described = manifest.read(folder)
+    code = manifest.program(folder, described)
+    if described.kind == "hlo":
+        code = jax_door.stablehlo(code)
+    if state is None:
+        state = manifest.state(folder, described)
+        if state is None:
+            raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
+    made = Program(jax, described, code, jax_door.device(jax, device))
+    made.restore(state)
+    return made
+
+
+class Program:
+    """An exported step on one device; `load` makes it.
+
+    Attributes:
+        manifest: the step's Manifest.
+        device: the jax device.
+    """
+
+    def __init__(self, jax, described, artifact, device):
+        self.manifest = described
+        self.device = device
+        self._jax = jax
+        self._artifact = artifact
+        self._compiled = {}
+        self._donated, self._kept = {}, {}
+
+    def run(self, feeds=None, iterations=None):
+        """Runs one step, or several as one program.
+
+        Args:
+            feeds: dict of tensor name ("x:0", or "x") to array.
+            iterations: None for one step. N runs N steps in one XLA loop on the device; each feed then has N entries in
+                front, one a step.
+
+        Returns:
+            dict of fetch name to jax array, with N entries in front for N `iterations`. They may still be computed when
+            this returns; numpy.asarray waits for them.
+
+        Raises:
+            ConfigError: a feed is missing, unknown, or of another shape or dtype.
+        """
+        given = self._checked(feeds or {}, iterations)
+        with self._jax.enable_x64(True):
+            new, fetched = self.compile(iterations)(self._donated, self._kept, given)
+        self._donated = new
+        return fetched
+
+    def compile(self, iterations=None):
+        """Returns the program of `run`, compiled, as jax has it: with cost_analysis() and memory_analysis()."""
+        if iterations not in self._compiled:
+            jax, leading = self._jax, () if iterations is None else (iterations,)
+            feeds = {t.name: self._aval(t, leading) for t in self.manifest.feeds}
+            donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
+            kept = {t.name: self._aval(t) for t in self.manifest.state if t.name not in self.manifest.donated}
+            with jax.enable_x64(True):
+                step = _step(self._function(), self.manifest)
+                whole = step if iterations is None else _loop(jax, step, iterations)
+                self._compiled[iterations] = jax.jit(whole, donate_argnums=0).lower(donated, kept, feeds).compile()
+        return self._compiled[iterations]
+
+    def _function(self):
+        pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
+        return jax_door.function(self._jax, self._artifact, pairs[0], pairs[1], self.device.platform)
+
+    def _signature(self):
+        return self.manifest.arguments, self.manifest.results
+
+    def _aval(self, tensor, leading=()):
+        placed = self._jax.sharding.SingleDeviceSharding(self.device)
+        dtype = arrays.dtype_of(tensor.dtype)
+        return self._jax.ShapeDtypeStruct(tuple(leading) + tensor.shape, dtype, sharding=placed)
+
+    def state(self):
+        """Returns the variables' values: dict of name to numpy array."""
+        values = dict(self._kept, **self._donated)
+        return {tensor.name: np.asarray(values[tensor.name]) for tensor in self.manifest.state}
+
+    def save(self, path):
+        """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot."""
+        values = dict(self._kept, **self._donated)
+        try:
+            arrays.write(path, ((t.name, np.asarray(values[t.name])) for t in self.manifest.state))
+        except OSError as reason:
+            raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
+
+    def restore(self, state):
+        """Takes values for every variable: dict of name to array, or the path of a file that `save` wrote.
+
+        Raises:
+            ConfigError: a variable is missing, or a value has another shape or dtype.
+        """
+        if isinstance(state, (str, os.PathLike)):
+            state = arrays.read(state)
+        missing = [t.name for t in self.manifest.state if t.name not in state]
+        if missing:
+            raise ConfigError("state lacks %d variables, '%s' first" % (len(missing), missing[0]))
+        placed = {}
+        with self._jax.enable_x64(True):
+            for tensor in self.manifest.state:
+                value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
+                # a copy: what is donated must not be the caller's own memory
+                placed[tensor.name] = self._jax.device_put(value, self.device, may_alias=False)
+        self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
+        self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
+
+    def _checked(self, feeds, iterations):
+        known = {t.name: t for t in self.manifest.feeds}
+        given = {}
+        for name, value in feeds.items():
+            full = name if ":" in name else name + ":0"
+            if full not in known:
+                raise ConfigError(
+                    "feed '%s' is none of the program's: %s%s" % (name, ", ".join(known), nearest(full, known))
+                )
+            given[full] = value
+        missing = sorted(set(known) - set(given))
+        if missing:
+            raise ConfigError("feeds lack %s" % ", ".join("'%s'" % name for name in missing))
+        leading = () if iterations is None else (iterations,)
+        fitted = {n: _fitted("feed", known[n], value, leading + known[n].shape) for n, value in given.items()}
+        with self._jax.enable_x64(True):
+            return self._jax.device_put(fitted, self.device)
+
+
+def _step(function, described):
+    """The program as a function: donated state, kept state, feeds -> new state, fetches; all are dicts by name."""
+
+    def step(donated, kept, feeds):
+        state = dict(kept, **donated)
+        flat = [(feeds if t.kind == "feed" else state)[t.name] for t in described.arguments]
+        results = list(zip(described.results, function(*flat)))
+        new = {t.name: value for t, value in results if t.kind == "state" and t.name in donated}
+        return new, {t.name: value for t, value in results if t.kind == "fetch"}
+
+    return step
+
+
+def _loop(jax, step, iterations):
+    def loop(donated, kept, feeds):
+        return jax.lax.scan(lambda state, feed: step(state, kept, feed), donated, feeds, length=iterations)
+
+    return loop
+
+
+def _fitted(what, tensor, value, shape):
+    """Returns `value` in the tensor's dtype; it must lose nothing but precision, and have the shape."""
+    dtype = arrays.dtype_of(tensor.dtype)
+    value = value if hasattr(value, "dtype") else np.asarray(value)
+    if tuple(value.shape) != tuple(shape):
+        raise ConfigError(
+            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(value.shape), tuple(shape))
+        )
+    if value.dtype != dtype:
+        if not np.can_cast(value.dtype, dtype, "same_kind"):
+            raise ConfigError("%s '%s' is %s, expected %s" % (what, tensor.name, value.dtype, dtype))
+        value = value.astype(dtype)
+    return value

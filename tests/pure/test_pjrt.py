@@ -1,0 +1,244 @@
+"""An exported step under JAX: what it computes, its state, its errors. Needs JAX, no TensorFlow."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from npu_shim import pjrt
+from npu_shim.pjrt import arrays, jax_door, manifest
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.rewriter.errors import ConfigError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+
+RATE, MOMENTUM = 0.25, 0.5
+WEIGHT, SLOT, STEP, FACTOR = (
+    Tensor("state", "w", (4, 3), "float32", "parameter"),
+    Tensor("state", "w/Momentum", (4, 3), "float32", "optimizer"),
+    Tensor("state", "global_step", (), "int64", "other"),
+    Tensor("state", "rate", (), "float32", "other"),
+)
+ARGUMENTS = (Tensor("feed", "x:0", (5, 4), "float32"), WEIGHT, SLOT, STEP, FACTOR, Tensor("feed", "y:0", (5,), "int32"))
+RESULTS = (Tensor("fetch", "loss:0", (), "float32"), WEIGHT, SLOT, STEP)
+
+
+def step(x, w, slot, count, rate, y):
+    """One step of momentum on a softmax regression, written by hand: the same lines for numpy and for JAX."""
+    xp = np if isinstance(x, np.ndarray) else jax.numpy
+    logits = x @ w
+    exp = xp.exp(logits - logits.max(1, keepdims=True))
+    probability = exp / exp.sum(1, keepdims=True)
+    hot = (y[:, None] == xp.arange(3)).astype("float32")
+    loss = -(hot * xp.log(probability)).sum(1).mean()
+    slot = MOMENTUM * slot + x.T @ (probability - hot) / 5
+    return loss, w - rate * slot, slot, count + 1
+
+
+def initial():
+    random = np.random.RandomState(0)
+    return {
+        "w": random.randn(4, 3).astype(np.float32),
+        "w/Momentum": np.zeros((4, 3), np.float32),
+        "global_step": np.int64(2**40),  # and stays 64 bits wide
+        "rate": np.float32(RATE),
+    }
+
+
+def feeds(count=None):
+    random = np.random.RandomState(1)
+    shape = () if count is None else (count,)
+    return {"x:0": random.randn(*shape, 5, 4).astype(np.float32), "y:0": random.randint(0, 3, (*shape, 5), np.int32)}
+
+
+def reference(batches):
+    """Losses and last state by numpy."""
+    state, losses = initial(), []
+    for x, y in batches:
+        loss, state["w"], state["w/Momentum"], state["global_step"] = step(
+            x, state["w"], state["w/Momentum"], state["global_step"], state["rate"], y
+        )
+        losses.append(loss)
+    return losses, state
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """The step as StableHLO and as HLO: dict of kind to bytes."""
+    with jax.enable_x64(True):
+        given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in ARGUMENTS]
+        hlo = jax.jit(step).lower(*given).compiler_ir("hlo").as_serialized_hlo_module_proto()
+        return {"stablehlo": jax.export.export(jax.jit(step))(*given).mlir_module_serialized, "hlo": hlo}
+
+
+@pytest.fixture(params=["stablehlo", "hlo"])
+def folder(request, programs, tmp_path):
+    described = Manifest(ARGUMENTS, RESULTS, kind=request.param)
+    manifest.write(str(tmp_path / "step"), programs[request.param], described, sorted(initial().items()))
+    return str(tmp_path / "step")
+
+
+@pytest.fixture
+def program(programs, tmp_path):
+    manifest.write(str(tmp_path / "step"), programs["stablehlo"], Manifest(ARGUMENTS, RESULTS), initial().items())
+    return pjrt.load(str(tmp_path / "step"), device="cpu")
+
+
+def close(found, expected):
+    # a sum of five products, then two elementwise steps: a few roundings of float32
+    np.testing.assert_allclose(found, expected, rtol=32 * np.finfo(np.float32).eps, atol=1e-6)
+
+
+def test_steps_equal_those_written_by_hand(folder):
+    program = pjrt.load(folder, device="cpu")
+    fed = feeds()
+    losses = [float(program.run(fed)["loss:0"]) for _ in range(4)]
+    expected, state = reference([(fed["x:0"], fed["y:0"])] * 4)
+    close(losses, expected)
+    assert losses[-1] < losses[0]
+    found = program.state()
+    assert list(found) == [t.name for t in program.manifest.state]
+    close(found["w"], state["w"])
+    assert found["global_step"] == 2**40 + 4
+    assert found["global_step"].dtype == np.int64
+
+
+def test_a_loop_on_the_device_equals_single_steps_bit_for_bit(folder):
+    stacked = feeds(10)
+    single, whole = pjrt.load(folder, device="cpu"), pjrt.load(folder, device="cpu")
+    losses = [single.run({"x": x, "y": y})["loss:0"] for x, y in zip(stacked["x:0"], stacked["y:0"])]
+    np.testing.assert_array_equal(whole.run(stacked, iterations=10)["loss:0"], np.stack(losses))
+    for name, value in single.state().items():
+        np.testing.assert_array_equal(whole.state()[name], value)
+
+
+def test_state_is_saved_and_restored(program, tmp_path):
+    program.run(feeds())
+    program.save(str(tmp_path / "one.npz"))
+    after = [program.run(feeds())["loss:0"] for _ in range(2)]
+    program.restore(str(tmp_path / "one.npz"))
+    assert [program.run(feeds())["loss:0"] for _ in range(2)] == after
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.npz", "step"]
+
+
+def test_values_that_are_given_are_not_touched(program):
+    mine = {name: np.array(value) for name, value in initial().items()}
+    program.restore(mine)
+    program.run(feeds())
+    for name, value in initial().items():
+        np.testing.assert_array_equal(mine[name], value)
+
+
+def test_state_takes_the_place_of_the_old_one(program):
+    memory = program.compile().memory_analysis()
+    donated = 2 * WEIGHT.shape[0] * WEIGHT.shape[1] * 4 + 8
+    assert memory.alias_size_in_bytes >= donated
+
+
+def test_an_export_without_values_takes_the_callers(programs, tmp_path):
+    manifest.write(str(tmp_path / "step"), programs["stablehlo"], Manifest(ARGUMENTS, RESULTS))
+    with pytest.raises(ConfigError, match="exported without values"):
+        pjrt.load(str(tmp_path / "step"))
+    program = pjrt.load(str(tmp_path / "step"), device="cpu", state=initial())
+    close(program.run(feeds())["loss:0"], reference([tuple(feeds().values())])[0][0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.pop("y:0"), "feeds lack 'y:0'"),
+        (lambda f: f.update(yy=1), "feed 'yy' is none of the program's: x:0, y:0"),
+        (lambda f: f.update({"x:0": f["x:0"][:3]}), r"feed 'x:0' has shape \(3, 4\), expected \(5, 4\)"),
+        (lambda f: f.update({"y:0": np.full(5, 0.5)}), "feed 'y:0' is float64, expected int32"),
+    ],
+)
+def test_feeds_that_do_not_fit(program, change, message):
+    fed = feeds()
+    change(fed)
+    with pytest.raises(ConfigError, match=message):
+        program.run(fed)
+
+
+def test_feeds_of_python_numbers_and_of_float64_are_taken(program):
+    expected = program.run(feeds())["loss:0"]
+    program.restore(initial())
+    fed = feeds()
+    assert program.run({"x": fed["x:0"].astype(np.float64), "y": fed["y:0"].tolist()})["loss:0"] == expected
+
+
+def test_state_that_does_not_fit(program):
+    with pytest.raises(ConfigError, match="state lacks 1 variables, 'rate' first"):
+        program.restore({name: value for name, value in initial().items() if name != "rate"})
+    with pytest.raises(ConfigError, match=r"variable 'w' has shape \(2,\), expected \(4, 3\)"):
+        program.restore(dict(initial(), w=np.zeros(2, np.float32)))
+
+
+def test_a_program_that_was_changed_is_not_run(folder):
+    described = manifest.read(folder)
+    with open(folder + "/" + manifest.PROGRAMS[described.kind], "ab") as f:
+        f.write(b" ")
+    with pytest.raises(ConfigError, match="is not the file that was exported"):
+        pjrt.load(folder)
+
+
+def test_bytes_that_are_no_program(tmp_path):
+    manifest.write(str(tmp_path / "step"), b"nothing", Manifest(ARGUMENTS, RESULTS, kind="hlo"), initial().items())
+    with pytest.raises(ConfigError, match="cannot be made into StableHLO"):
+        pjrt.load(str(tmp_path / "step"))
+
+
+def test_a_device_that_is_not_there(folder):
+    with pytest.raises(ConfigError, match="device 'tpu': JAX sees"):
+        pjrt.load(folder, device="tpu")
+
+
+def test_releases(monkeypatch, caplog):
+    monkeypatch.setattr(jax, "__version__", "0.8.3")
+    with pytest.raises(ConfigError, match=r"jax 0\.8\.3 is too old, expected 0\.9"):
+        jax_door.require()
+    monkeypatch.setattr(jax, "__version__", "9.0.0.dev1")
+    with caplog.at_level(logging.WARNING):
+        assert jax_door.require() is jax
+    assert "newer than what was tried" in caplog.text
+
+
+HIDE = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "%s":
+            raise ModuleNotFoundError("No module named '%s'", name=name)
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def test_no_tensorflow_is_needed(program, tmp_path):
+    np.savez(str(tmp_path / "feeds.npz"), **feeds())
+    code = HIDE % ("tensorflow", "tensorflow") + (
+        "import numpy, npu_shim.pjrt\n"
+        "program = npu_shim.pjrt.load(sys.argv[1], device='cpu')\n"
+        "print(float(program.run(dict(numpy.load(sys.argv[2])))['loss:0']), 'tensorflow' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "step"), str(tmp_path / "feeds.npz")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    loss, imported = done.stdout.decode().split()
+    assert (float(loss), imported) == (float(program.run(feeds())["loss:0"]), "False")
+
+
+def test_without_jax_the_error_says_what_to_install(tmp_path):
+    code = HIDE % ("jax", "jax") + "import npu_shim.pjrt; npu_shim.pjrt.load(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.PIPE, check=False)
+    assert b"pip install 'npu-shim[pjrt]'" in done.stderr.splitlines()[-1]
+
+
+def test_bfloat16_state(tmp_path):
+    import ml_dtypes
+
+    value = np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3)
+    arrays.write(str(tmp_path / "a.npz"), [("a/b", value), ("c", np.float16([1.5]))])
+    found = arrays.read(str(tmp_path / "a.npz"))
+    assert found["a/b"].dtype == value.dtype
+    np.testing.assert_array_equal(found["a/b"], value)
+    assert found["c"].dtype == np.float16
