@@ -7,6 +7,10 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
+from npu_shim.compat.tensorflow_v1 import import_tensorflow
+
+import_tensorflow()  # tf.estimator and tf.keras as npu_bridge gives them, for tests that do not import it
+
 
 @pytest.fixture
 def patched():
