@@ -54,6 +54,6 @@ PACKAGES = packages()
 setup(
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
-    package_data={"npu_shim.native": ["*.cc"], "npu_shim.configs": ["*.json", "*/*.json"]},
+    package_data={"npu_shim.native": ["*.cc"], "npu_shim.compat": ["*.json"], "npu_shim.configs": ["*.json", "*/*.json"]},
     cmdclass={"build_py": BuildWithHook},
 )

@@ -11,15 +11,9 @@ import os
 import sys
 import types
 
-from . import after_215, contrib
+from . import after_215, callers, contrib, names
 
 V1 = "tensorflow.compat.v1"
-# modules of the v1 API that live in packages of their own (TensorFlow 2.15; `after_215` knows later ones)
-ELSEWHERE = {
-    "tensorflow.contrib": "npu_shim.compat.contrib",
-    "tensorflow.keras": "keras.api._v1.keras",
-    "tensorflow.estimator": "tensorflow_estimator.python.estimator.api._v1.estimator",
-}
 
 
 def install():
@@ -72,20 +66,20 @@ class Facade(types.ModuleType):
 
     def __getattr__(self, name):
         if name == "contrib":
-            return importlib.import_module("tensorflow.contrib")
+            return importlib.import_module(names.CONTRIB)
         for module in (self._v1, self._real):
             try:
                 return getattr(module, name)
             except AttributeError:
                 continue
-        raise AttributeError("module 'tensorflow' (the TensorFlow 1 API of npu_shim) has no attribute '%s'" % name)
+        raise AttributeError(callers.message(names.explain("tensorflow." + name)))
 
     def __dir__(self):
         return sorted(set(dir(self._v1)) | {"core", "python"})
 
 
 class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `tensorflow.NAME...` in the v1 API where the real package has no such folder."""
+    """Finds `tensorflow.NAME...` in the v1 API and in the table where the real package has no such folder."""
 
     def __init__(self, real):
         self._folders = real.__path__
@@ -93,28 +87,35 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith("tensorflow."):
             return None
+        found = _contrib(fullname) if (fullname + ".").startswith(names.CONTRIB + ".") else self._module(fullname)
+        if found is None:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        spec.loader_state = found
+        return spec
+
+    def _module(self, fullname):
         top = fullname.split(".")[1]
-        own = "tensorflow." + top in ELSEWHERE
+        v1 = names.V1 + fullname[len("tensorflow") :]
+        home = names.home(v1)
+        for prefix, found in after_215.MOVED.items():
+            if (fullname + ".").startswith(prefix + "."):
+                home = found + fullname[len(prefix) :]
+        own = home != v1
         if not own and any(os.path.exists(os.path.join(f, top + end)) for f in self._folders for end in ("", ".py")):
             return None
         try:
-            found = importlib.import_module(_target(fullname))
+            return importlib.import_module(home)
         except ImportError:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, self)
-        spec.loader_state = found
-        return spec
 
     def exec_module(self, module):
         # the import system hands out what stands in sys.modules after this call
         sys.modules[module.__spec__.name] = module.__spec__.loader_state
 
 
-def _target(fullname):
-    """The module behind a v1 API name: "tensorflow.keras.layers" -> "keras.api._v1.keras.layers"."""
-    if fullname.startswith("tensorflow.contrib."):
-        return contrib.MODULES.get(fullname[len("tensorflow.contrib.") :], "npu_shim.compat.no_such_module")
-    for prefix, target in dict(ELSEWHERE, **after_215.MOVED).items():
-        if fullname == prefix or fullname.startswith(prefix + "."):
-            return target + fullname[len(prefix) :]
-    return "tensorflow._api.v2.compat.v1" + fullname[len("tensorflow") :]
+def _contrib(fullname):
+    found = contrib.find(fullname[len(names.CONTRIB) + 1 :])
+    if found is None and names.resolve(fullname) is None:
+        raise ImportError(callers.message(names.explain(fullname)), name=fullname)
+    return found

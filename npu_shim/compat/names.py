@@ -1,0 +1,222 @@
+"""TensorFlow 1's names that are elsewhere now: one table (names.json), and what reads it.
+
+A row is `"name": "target"`. A target is a dotted name, where "tf." is TensorFlow's v1 API and "contrib." is
+npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to use instead.
+
+    contrib   by module of tf.contrib: what its names mean
+    modules   modules of tf.contrib that another package has as they are
+    files     what the files below a module's `python` folder were called in 1.15; each shows the module's names
+    moved     names of TensorFlow (modules, or names in them) that have moved since 1.15
+    homes     parts of the v1 API that lie outside of it: where they may lie, first come first served
+
+Nothing here imports TensorFlow or runs a user's code, but `load`.
+"""
+
+import functools
+import importlib
+import json
+import os
+
+from npu_shim.rewriter.errors import closest
+
+from . import exports
+
+V1 = "tensorflow._api.v2.compat.v1"
+CONTRIB = "tensorflow.contrib"
+OURS = __package__ + ".contrib"
+
+
+@functools.lru_cache(maxsize=None)
+def table():
+    """The rows of names.json."""
+    with open(os.path.join(os.path.dirname(__file__), "names.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def resolve(name):
+    """Where a name of TensorFlow 1 is, under the installed TensorFlow and `npu-shim run`.
+
+    Args:
+        name: str, "tensorflow.contrib.rnn.LSTMCell" or "tf.contrib.rnn.LSTMCell". A class's own attributes are not
+            looked at: what follows the class is taken on trust.
+
+    Returns:
+        str, the dotted name of what the script gets, or None where `explain` says why there is nothing.
+    """
+    name = _full(name)
+    if tensorflow_1() or not name.startswith(CONTRIB):
+        return _in_tensorflow(name)
+    path = name[len(CONTRIB) + 1 :]
+    if not path or is_module(path):
+        return name
+    target = contrib_target(path)
+    return target if target and not target.startswith("!") and _has(target) else None
+
+
+def nearest(name):
+    """The name that exists and is most like `name`, as "tf. ...", or None."""
+    name = _full(name)
+    module, _, last = name.rpartition(".")
+    if name.startswith(CONTRIB + "."):
+        close = _nearest_in_contrib(name[len(CONTRIB) + 1 :])
+    else:
+        known = _public(_real_module(module) or module)
+        close = module + "." + closest(last, known) if closest(last, known) else None
+    return _short(close) if close else None
+
+
+def explain(name):
+    """One sentence that says why a name is not here, and the nearest that is."""
+    name = _full(name)
+    target = contrib_target(name[len(CONTRIB) + 1 :]) if name.startswith(CONTRIB + ".") else None
+    if target and target.startswith("!"):
+        return "%s is not here: %s" % (_short(name), target[1:].strip())
+    if target and target.startswith("tf_slim") and exports.file_of("tf_slim") is None:
+        return "%s needs tf-slim: pip install 'npu-shim[contrib]'" % _short(name)
+    if target and resolve(name) is None:
+        return "%s is %s, which this TensorFlow does not have" % (_short(name), target)
+    close = nearest(name)
+    return "%s is not here%s" % (_short(name), " (did you mean '%s'?)" % close if close else "")
+
+
+def load(target):
+    """The object or module behind a target of the table.
+
+    Raises:
+        ImportError: its module cannot be imported.
+        AttributeError: its module has no such name.
+    """
+    if target.startswith("tf."):
+        module, rest = "tensorflow.compat.v1", target[3:].split(".")
+    else:
+        module, rest = "", full_target(target).split(".")
+        while rest and exports.file_of(".".join(filter(None, [module, rest[0]]))):
+            module = ".".join(filter(None, [module, rest.pop(0)]))
+    found = importlib.import_module(module or target)
+    return functools.reduce(getattr, rest, found)
+
+
+def contrib_target(path):
+    """The target of a name below tf.contrib ("rnn.LSTMCell"), or None; what follows a name stays behind its target."""
+    rows, parts = table()["contrib"], path.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        target = rows.get(space(".".join(parts[:cut])), {}).get(parts[cut])
+        if target:
+            return target if target.startswith("!") else ".".join([target, *parts[cut + 1 :]])
+    for cut in range(len(parts), 0, -1):
+        target = table()["modules"].get(".".join(parts[:cut]))
+        if target:
+            return ".".join([target, *parts[cut:]])
+    whole = rows.get(parts[0], {}).get("*")
+    return whole
+
+
+def space(module):
+    """Whose rows a module of tf.contrib shows: "seq2seq.python.ops.helper" has the names of "seq2seq"."""
+    rows, parts = table()["contrib"], module.split(".")
+    if module in rows or "python" not in parts:
+        return module
+    inner = ".".join([parts[0], parts[-1]])
+    return inner if inner in rows else parts[0]
+
+
+def is_module(path):
+    """Whether a path below tf.contrib is one of our own faces: a module that shows rows of the table."""
+    rows, parts = table()["contrib"], path.split(".")
+    if path in rows or "python" not in parts or parts[0] not in rows:
+        return path in rows
+    # "layers.python.layers" has the names of "layers"; a file below it may be another package's
+    if len(parts) <= parts.index("python") + 2:
+        return True
+    return parts[-1] in table()["files"].get(parts[0], "").split() and _real_contrib_module(path) is None
+
+
+def _real_contrib_module(path):
+    target = contrib_target(path)
+    return target if target and not target.startswith("!") and exports.file_of(full_target(target)) else None
+
+
+def real_module(path):
+    """The module of another package that a module path of tf.contrib means, or None: "slim.nets" -> "tf_slim.nets"."""
+    return None if is_module(path) else _real_contrib_module(path)
+
+
+def full_target(target):
+    """A target as a dotted Python name, for `exports`."""
+    if target.startswith("contrib."):
+        return OURS + target[len("contrib") :]
+    return home(V1 + target[2:]) if target.startswith("tf.") else target
+
+
+def home(name):
+    """A name of the v1 API, where it lies: "...compat.v1.keras.layers" -> "keras.api._v1.keras.layers"."""
+    for prefix, places in table()["homes"].items():
+        if (name + ".").startswith(prefix + "."):
+            for place in places:
+                if exports.file_of(place):
+                    return place + name[len(prefix) :]
+    return name
+
+
+def public_names(path):
+    """Sorted list of str: the names that a module of tf.contrib shows under the installed packages."""
+    rows = table()["contrib"].get(space(path), {})
+    names = {n for n, target in rows.items() if n != "*" and not target.startswith("!") and _has(target)}
+    whole = table()["modules"].get(space(path))
+    return sorted(names | (_public(whole) if whole else set()))
+
+
+@functools.lru_cache(maxsize=None)
+def tensorflow_1():
+    """Whether the installed TensorFlow is a 1.x, which has the real tf.contrib."""
+    return exports.file_of("tensorflow.contrib") is not None
+
+
+def _in_tensorflow(name):
+    real = _real_module(name)
+    if real:
+        return real
+    for old, new in sorted(table()["moved"].items(), reverse=True):
+        if (name + ".").startswith(old + ".") and not new.startswith("!"):
+            return _in_tensorflow(new + name[len(old) :]) if new.startswith("tensorflow.") else new + name[len(old) :]
+    return None
+
+
+def _real_module(name):
+    """A name of TensorFlow as `exports` can read it: in the v1 API first, then in the package itself."""
+    if tensorflow_1():
+        return name if exports.has(home(name)) else None
+    v1 = home(V1 + name[len("tensorflow") :])
+    return v1 if exports.has(v1) else (name if exports.has(name) else None)
+
+
+def _has(target):
+    return exports.has(full_target(target))
+
+
+def _public(module):
+    return {name for name in exports.exported(module) if not name.startswith("_")}
+
+
+def _nearest_in_contrib(path):
+    rows = table()["contrib"]
+    parts = path.split(".")
+    if space(parts[0]) not in rows and parts[0] not in table()["modules"]:
+        close = closest(parts[0], rows)
+        return CONTRIB + "." + ".".join([close, *parts[1:]]) if close else None
+    module = parts[0] if len(parts) == 1 else ".".join(parts[:-1])
+    known = public_names(module)
+    # the same name in another module is nearer than a like one
+    for other in sorted(rows, key=lambda module: (module.startswith("legacy"), module)):
+        if not rows[other].get(parts[-1], "!").startswith("!"):
+            return ".".join([CONTRIB, other, parts[-1]])
+    close = closest(parts[-1], known)
+    return ".".join([CONTRIB, module, close]) if close else None
+
+
+def _full(name):
+    return "tensorflow" + name[2:] if name == "tf" or name.startswith("tf.") else name
+
+
+def _short(name):
+    return "tf" + name[len("tensorflow") :] if name.startswith("tensorflow") else name
