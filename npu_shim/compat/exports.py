@@ -43,8 +43,9 @@ def _follow(module, rest, seen):
     if origin is None:
         return module, ".".join(rest)
     found = locate(origin) if not origin.startswith(module + ".") or file_of(origin) else _inner(origin, seen)
-    if found is None:  # from compiled code, or made at run time
-        return (module, ".".join(rest)) if file_of(origin.rpartition(".")[0]) is None else None
+    if found is None:  # from compiled or built-in code
+        above = origin.rpartition(".")[0]
+        return None if above and file_of(above) else (module, ".".join(rest))
     return (found[0], ".".join([found[1], *rest[1:]])) if found[1] else _follow(found[0], rest[1:], seen)
 
 
