@@ -27,7 +27,7 @@ def known(view: GraphView, port: Port, most: int = LARGEST) -> bool:
     if port in view.fed or node.dtypes[:1] != (FLOAT32,):
         return False
     if node.op == "Const":
-        return view.sizes.get(port.node, LARGEST + 1) <= most
+        return view.elements(port.node) <= most
     return node.op in ARITHMETIC and not node.controls and all(known(view, source, 1) for source in node.inputs)
 
 

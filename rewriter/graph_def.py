@@ -5,7 +5,6 @@ import operator
 from typing import Dict, List
 
 from . import tf_internals
-from .dtypes import FLOAT32
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
@@ -42,7 +41,12 @@ def read(graph_def, feeds=(), preserved=()):
     nodes = _keep_gradients(graph_def.node, nodes)
     fed = frozenset(_port(name, position, "feed") for name in feeds)
     kept = frozenset(_port(name, position, "fetch").node for name in preserved)
-    return GraphView(tuple(nodes), fed, kept, frozenset(library), _sizes(graph_def.node, nodes))
+
+    def elements(constant):
+        dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
+        return functools.reduce(operator.mul, [dim.size for dim in dims], 1)
+
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements)
 
 
 def reread(before, graph_def, touched):
@@ -84,38 +88,47 @@ def _kernels():
 
 def _read_nodes(protos, layouts, position):
     nodes = []
+    ports = _Ports(position)
     for proto in protos:
         try:
-            nodes.append(_read_node(proto, layouts, position))
+            nodes.append(_read_node(proto, layouts, ports))
         except KeyError as missing:
             raise ConfigError(_unknown(proto, missing.args[0], position, layouts)) from None
     return nodes
 
 
-def _read_node(proto, layouts, position):
-    inputs, controls = [], []
-    for text in proto.input:
+class _Ports(dict):
+    """Input as text -> Port, each made once; of a control input the Port's number is -1."""
+
+    def __init__(self, position):
+        super().__init__()
+        self._position = position
+
+    def __missing__(self, text):
+        name, colon, number = text.rpartition(":")
         if text[0] == "^":
-            controls.append(position[text[1:]])
+            port = Port(self._position[text[1:]], -1)
         else:
-            name, colon, port = text.rpartition(":")
-            inputs.append(Port(position[name], int(port)) if colon else Port(position[text], 0))
-    attr = proto.attr
-    layout, dtypes = layouts.of(proto.op, attr)
+            port = Port(self._position[name], int(number)) if colon else Port(self._position[text], 0)
+        self[text] = port
+        return port
+
+
+def _read_node(proto, layouts, ports):
+    inputs = [ports[text] for text in proto.input]
+    controls = ()
+    if inputs and inputs[-1].port < 0:  # control inputs come last
+        controls = tuple([port.node for port in inputs if port.port < 0])
+        del inputs[-len(controls) :]
+    op, attr = proto.op, proto.attr
+    layout, dtypes = layouts.of(op, attr)
     if len(inputs) != len(layout.inputs):
         raise ConfigError(
-            "node '%s': op %s has %d inputs, this one %d" % (proto.name, proto.op, len(layout.inputs), len(inputs))
+            "node '%s': op %s has %d inputs, this one %d" % (proto.name, op, len(layout.inputs), len(inputs))
         )
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
-    return Node(proto.name, proto.op, proto.device, layout, dtypes, tuple(inputs), tuple(controls), kept, asked)
-
-
-def _sizes(protos, nodes):
-    """Elements of each float32 Const, by its position."""
-    constants = (p for p, node in enumerate(nodes) if node.op == "Const" and node.dtypes == (FLOAT32,))
-    shapes = ((p, protos[p].attr["value"].tensor.tensor_shape.dim) for p in constants)
-    return {p: functools.reduce(operator.mul, [dim.size for dim in dims], 1) for p, dims in shapes}
+    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked)
 
 
 def _keep_gradients(protos, nodes):
@@ -174,6 +187,8 @@ class _Layouts:
             simple = self._simple[op] = self._read_simple(op)
         layout, wanted = simple
         if layout is not None:
+            if not wanted:
+                return layout, ()
             values = tuple([attr[name].type if name in attr else default for name, default in wanted])
             return layout, self._dtypes.setdefault(values, values)
         return self._of_lists(op, attr, wanted)

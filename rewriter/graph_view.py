@@ -4,7 +4,8 @@ The unit of a decision is the type slot: a node's type attribute, or one entry o
 which slot governs which port; nodes of the same shape share one.
 """
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+import sys
+from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
 
 
 class Slot(NamedTuple):
@@ -69,19 +70,23 @@ class Node(NamedTuple):
         return self.dtypes[slot] if slot >= 0 else ~slot
 
 
+def _unknown(_: int) -> int:
+    return sys.maxsize
+
+
 class GraphView(NamedTuple):
     """A graph and its interface.
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
-    library functions; `sizes` are the elements of each float32 Const, by its position.
+    library functions; `elements` gives the number of elements of the Const at a position.
     """
 
     nodes: Tuple[Node, ...]
     fed: FrozenSet[Port] = frozenset()
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
-    sizes: Mapping[int, int] = {}
+    elements: Callable[[int], int] = _unknown
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""
