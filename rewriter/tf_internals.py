@@ -144,3 +144,10 @@ def allow_estimator_exports():
     for table in (tf_export.API_ATTRS, tf_export.API_ATTRS_V1):
         keras = table["keras"]
         table["estimator"] = type(keras)(*(name.replace("keras", "estimator") for name in keras))
+
+
+def eager_mode():
+    """Returns a scope in which TensorFlow runs eagerly, even in a program that turned that off."""
+    from tensorflow.python.eager import context
+
+    return context.eager_mode()

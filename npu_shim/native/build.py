@@ -42,7 +42,7 @@ def compiler():
     )
 
 
-def command(output):
+def command(output, source=SOURCE, libraries=()):
     """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`."""
     import tensorflow as tf
 
@@ -54,44 +54,47 @@ def command(output):
     define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
     where = ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
-    return [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, SOURCE, "-o", output, *link, *where]
+    shared = [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, source, "-o", output]
+    return [*shared, *link, *libraries, *where]
 
 
-def path():
-    """Path of the hook for this TensorFlow and this source (str), whether or not it is built."""
+def path(source=SOURCE):
+    """Path of what is built from a source for this TensorFlow (str), whether or not it is built."""
     import tensorflow as tf
 
-    with open(SOURCE, "rb") as f:
+    with open(source, "rb") as f:
         digest = hashlib.sha256(f.read())
     flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
     digest.update(" ".join(flags).encode())
-    return os.path.join(cache_folder(), "hook-tf%s-%s.so" % (tf.__version__, digest.hexdigest()[:12]))
+    stem = os.path.splitext(os.path.basename(source))[0]
+    return os.path.join(cache_folder(), "%s-tf%s-%s.so" % (stem, tf.__version__, digest.hexdigest()[:12]))
 
 
-def build():
-    """Builds the hook if its file is not there yet, and returns its path (str).
+def build(source=SOURCE, libraries=()):
+    """Builds the hook, or another source, if its file is not there yet, and returns its path (str).
 
     Processes that start together wait for the one that builds; a failed build leaves nothing behind.
 
     Raises:
         BuildError: no compiler, or the compiler failed (its last lines are in the message).
     """
-    target = path()
+    target = path(source)
     if os.path.exists(target):
         return target
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(os.path.join(os.path.dirname(target), "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(target):
-            _compile(target)
+            _compile(target, source, libraries)
     return target
 
 
-def _compile(target):
+def _compile(target, source, libraries):
     handle, unfinished = tempfile.mkstemp(suffix=".tmp", dir=os.path.dirname(target))
     os.close(handle)
     try:
-        ran = subprocess.run(command(unfinished), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        line = command(unfinished, source, libraries)
+        ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if ran.returncode:
             tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]
             raise BuildError("npu_shim: the session hook did not compile (see BUILD.md):\n" + "\n".join(tail))

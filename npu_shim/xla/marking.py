@@ -11,8 +11,8 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from .rewriter.errors import ConfigError, nearest
-from .rewriter.kernel_table import device_type
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.kernel_table import device_type
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")

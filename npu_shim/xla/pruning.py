@@ -1,0 +1,63 @@
+"""Cuts a step out of a GraphDef: what the fetches need, with feeds in place of what they replace."""
+
+import tensorflow.compat.v1 as tf
+
+PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
+
+
+def cut_out(graph_def, fetches, feeds):
+    """Returns the nodes that the fetches need, where feeds are Placeholders.
+
+    Args:
+        graph_def: tf.GraphDef; it is not changed.
+        fetches: names of nodes.
+        feeds: list of `sources.Argument`.
+
+    Returns:
+        (GraphDef, list of the feeds' names in it); a feed that was no placeholder has a Placeholder of its own.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    replaced = {feed.name: placeholder_of(feed.name, nodes) for feed in feeds}
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    made.node.extend(_placeholder(replaced[feed.name], feed) for feed in feeds)
+    done = {node.name for node in made.node}
+    pending = [name for name in fetches if name not in done]
+    while pending:
+        name = pending.pop()
+        if name in done:
+            continue
+        done.add(name)
+        node = made.node.add()
+        node.CopyFrom(nodes[name])
+        for number, text in enumerate(node.input):
+            source = text if ":" in text or text[0] == "^" else text + ":0"
+            if source in replaced:
+                node.input[number] = replaced[source]
+            pending.append(node.input[number].lstrip("^").partition(":")[0])
+    made.node.sort(key=lambda node: node.name)
+    return made, list(replaced.values())
+
+
+def placeholder_of(tensor, nodes):
+    """Name of the Placeholder that stands for a fed tensor: its own if it is one, else a new one."""
+    name, _, port = tensor.partition(":")
+    return name if nodes[name].op in PLACEHOLDERS else "%s_%s/fed" % (name, port)
+
+
+def without_places(graph_def):
+    """Returns a copy of a GraphDef without devices and colocation: one program runs in one place."""
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    for nodes in [made.node, *(function.node_def for function in made.library.function)]:
+        for node in nodes:
+            node.device = ""
+            if "_class" in node.attr:
+                del node.attr["_class"]
+    return made
+
+
+def _placeholder(name, feed):
+    node = tf.NodeDef(name=name, op="Placeholder")
+    node.attr["dtype"].type = feed.dtype.as_datatype_enum
+    node.attr["shape"].shape.CopyFrom(feed.shape.as_proto())
+    return node

@@ -1,0 +1,113 @@
+"""Random ops of a step as functions of (their seed, the number of the step), so that a compiled step repeats itself.
+
+XLA ignores the seeds of TensorFlow's stateful random ops. Each becomes its stateless form, whose numbers depend on a
+key and on nothing else but the step:
+
+    u:RandomUniform(shape) seed=3 seed2=7     becomes  StatelessRandomUniform(shape, [key of (3, 7), step])
+    u:RandomUniform(shape) without seeds      becomes  StatelessRandomUniform(shape, [base + key of "u", step])
+
+`base` and `step` are the two numbers of a state variable, STATE; base is drawn when the state is made. So, as in
+TensorFlow, what has seeds draws the same numbers in every run and what has none does not; the numbers are not those of
+the session's kernels. Ops inside of loops stay as they are, since they draw anew in every iteration: XLA's own
+generator serves them.
+"""
+
+import zlib
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+STATE = "npu_shim/random_state"
+# stateful op -> (stateless op, position of its seed among the inputs)
+STATELESS = {
+    "RandomUniform": ("StatelessRandomUniform", 1),
+    "RandomUniformInt": ("StatelessRandomUniformInt", 1),
+    "RandomStandardNormal": ("StatelessRandomNormal", 1),
+    "TruncatedNormal": ("StatelessTruncatedNormal", 1),
+    "Multinomial": ("StatelessMultinomial", 2),
+}
+ADVANCE = STATE + "/advance"
+
+
+def initial_state():
+    """Returns a new state: int64 [2], a base drawn from the system and step 0."""
+    return np.array([np.random.SeedSequence().generate_state(1)[0], 0], np.int64)
+
+
+def to_stateless(graph_def):
+    """Returns a GraphDef whose random ops outside of loops are stateless; the given one itself where it has none.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef without reference variables, with v1 loops; it is not changed.
+
+    Returns:
+        GraphDef. It has a variable STATE (int64 [2]) and an op of the name ADVANCE that adds 1 to the step.
+    """
+    looped = _in_loops(graph_def)
+    chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
+    if not chosen:
+        return graph_def
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    names = {node.name for node in chosen}
+    for node in made.node:
+        if node.name in names:
+            made.node.extend(_seed_nodes(node))
+            _take_stateless_form(node)
+    made.node.extend(_state_nodes())
+    return made
+
+
+def _state_nodes():
+    """The state, its value at the start of the step, and what moves it."""
+    with tf.Graph().as_default() as graph:
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[2], shared_name=STATE, name=STATE)
+        now = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64, name=STATE + "/now")
+        with tf.control_dependencies([now]):
+            more = tf.constant([0, 1], tf.int64, name=STATE + "/more")
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=more, name=ADVANCE)
+    return graph.as_graph_def().node
+
+
+def _seed_nodes(node):
+    """The nodes that compute the seed of one op: int32 [2], named below the op."""
+    seeds = node.attr["seed"].i, node.attr["seed2"].i
+    key = zlib.crc32(node.name.encode()) if seeds == (0, 0) else zlib.crc32(b"%d %d" % seeds)
+    keeps = [1, 1] if seeds == (0, 0) else [0, 1]
+    with tf.Graph().as_default() as graph:
+        now = tf.placeholder(tf.int64, [2], STATE + "/now")
+        kept = tf.multiply(now, tf.constant(keeps, tf.int64, name=node.name + "/keeps"), name=node.name + "/kept")
+        seed = tf.add(kept, tf.constant([key, 0], tf.int64, name=node.name + "/key"), name=node.name + "/long_seed")
+        tf.cast(seed, tf.int32, name=node.name + "/seed")  # XLA takes no other
+    return [made for made in graph.as_graph_def().node if made.op != "Placeholder"]
+
+
+def _take_stateless_form(node):
+    op, position = STATELESS[node.op]
+    data = [text for text in node.input if text[0] != "^"]
+    controls = [text for text in node.input if text[0] == "^"]
+    data.insert(position, node.name + "/seed")
+    if node.op == "RandomUniformInt":
+        node.attr["dtype"].type = node.attr["Tout"].type
+        del node.attr["Tout"]
+    node.op = op
+    del node.input[:]
+    node.input.extend(data + controls)
+    del node.attr["seed"], node.attr["seed2"]
+    node.attr["Tseed"].type = tf.int32.as_datatype_enum
+
+
+def _in_loops(graph_def):
+    """Names of the nodes inside of v1 loops."""
+    consumers = {}
+    for node in graph_def.node:
+        for text in node.input:
+            consumers.setdefault(text.lstrip("^").partition(":")[0], []).append(node)
+    depth = {node.name: 0 for node in graph_def.node if not node.input}
+    pending = list(depth)
+    for name in pending:  # grows while it is read
+        for node in consumers.get(name, ()):
+            if node.name not in depth:
+                depth[node.name] = depth[name] + {"Enter": 1, "Exit": -1}.get(node.op, 0)
+                pending.append(node.name)
+    return {name for name, below in depth.items() if below > 0}

@@ -1,0 +1,139 @@
+"""Where a step comes from: a Graph, a Session or a GraphDef, with its names, options and values."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import config_proto, plugin
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A feed or a fetched tensor.
+
+    Attributes:
+        name: the tensor's name as the user's graph has it, "x:0".
+        dtype: tf.DType.
+        shape: tf.TensorShape; full for a feed, perhaps with unknown dimensions for a fetch.
+    """
+
+    name: str
+    dtype: Any
+    shape: Any
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph that a step is taken from.
+
+    Attributes:
+        graph: tf.Graph; of a GraphDef its import.
+        graph_def: tf.GraphDef.
+        options: values of a Session's NpuOptimizer entry; None where there is no session, or none in it.
+        session: the tf.Session, or None.
+    """
+
+    graph: Any
+    graph_def: Any
+    options: Any = None
+    session: Any = None
+
+    @classmethod
+    def of(cls, given):
+        """Makes a Source of a tf.Graph, a Session (plain, interactive, monitored) or a GraphDef.
+
+        Raises:
+            ConfigError: something else.
+        """
+        if isinstance(given, tf.GraphDef):
+            graph = tf.Graph()
+            with graph.as_default():
+                tf.import_graph_def(given, name="")
+            return cls(graph, given)
+        if isinstance(given, tf.Graph):
+            return cls(given, given.as_graph_def())
+        session = given._tf_sess() if hasattr(given, "_tf_sess") else given
+        if isinstance(getattr(session, "graph", None), tf.Graph):
+            config = getattr(session, "_config", None)
+            has_options = config is not None and config_proto.find_npu_optimizer(config) is not None
+            options = plugin.with_defaults(config_proto.read(config)) if has_options else None
+            return cls(session.graph, session.graph.as_graph_def(), options, session)
+        raise ConfigError("a step is taken from a tf.Graph, tf.Session or GraphDef, got %s" % type(given).__name__)
+
+    def fetch(self, given):
+        """Returns what is fetched: an Argument for a tensor or variable, the name (str) of an operation.
+
+        Raises:
+            ConfigError: it is not in the graph.
+        """
+        element = self._element(given, "fetch")
+        return element.name if isinstance(element, tf.Operation) else _argument(element)
+
+    def feed(self, given, shape=None):
+        """Returns what is fed as an Argument of a full shape: `shape`, or that of the graph.
+
+        Raises:
+            ConfigError: it is not a tensor of the graph, the shape does not fit it, or there is none.
+        """
+        element = self._element(given, "feed")
+        if isinstance(element, tf.Operation):
+            raise ConfigError("feed '%s' is an operation, expected a tensor" % element.name)
+        if not element.shape.is_compatible_with(shape):
+            raise ConfigError("feed '%s': shape %s does not fit %s of the graph" % (element.name, shape, element.shape))
+        shape = element.shape.merge_with(shape)
+        if not shape.is_fully_defined():
+            raise ConfigError("feed '%s': shape %s of the graph is open, expected a full one" % (element.name, shape))
+        return Argument(element.name, element.dtype.base_dtype, shape)
+
+    def values_of(self, handles):
+        """Returns variable name -> np.ndarray, read from the session; nothing where there is none.
+
+        Args:
+            handles: dict of a variable's name to the name of its node in the graph; other nodes are left out.
+
+        Raises:
+            ConfigError: a variable that has no value yet, or that nothing in a finalized graph reads.
+        """
+        if self.session is None:
+            return {}
+        ours = {op.name for op in self.graph.get_operations()}
+        reads = {name: self._read(node) for name, node in handles.items() if node in ours}
+        try:
+            return self.session.run(reads)
+        except tf.errors.FailedPreconditionError as reason:
+            raise ConfigError("the session's variables have no values yet: %s" % reason.message) from reason
+
+    def _read(self, name):
+        op = self.graph.get_operation_by_name(name)
+        if op.type != "VarHandleOp":
+            return op.outputs[0]
+        for reader in op.outputs[0].consumers():
+            if reader.type == "ReadVariableOp" and not reader.control_inputs:
+                return reader.outputs[0]
+        if self.graph.finalized:
+            raise ConfigError("variable '%s' has no read in the session's graph, and that is finalized" % name)
+        with self.graph.as_default(), tf.control_dependencies(None), tf.device(op.device):
+            return tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
+
+    def _element(self, given, role):
+        if not isinstance(given, str):
+            given = getattr(given, "name", given)
+        if not isinstance(given, str):
+            raise ConfigError("%s %r is no tensor, operation or name" % (role, given))
+        try:
+            return self.graph.as_graph_element(given)
+        except (KeyError, ValueError):
+            names = [op.name for op in self.graph.get_operations()]
+            hint = nearest(given.partition(":")[0], names)
+            raise ConfigError("%s '%s' is not in the graph%s" % (role, given, hint)) from None
+
+
+def _argument(tensor):
+    if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
+        return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
+    return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
+

@@ -1,0 +1,193 @@
+"""A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
+
+    Graph, Session or GraphDef -> cut out (pruning.py) -> rewritten (rewriting.py) -> reference variables to resources
+    (references.py) -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> StepFunction
+
+`compiled_step` runs it; export asks it for HLO. Nothing here orders what the graph leaves unordered: the step has the
+graph's own control edges and no automatic ones.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Tuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim import options as option_table
+from npu_shim import precision
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.decisions import Plan
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriting import rewrite_graph
+from npu_shim.xla import control_flow, marking, pruning, random_ops, references, writers
+from npu_shim.xla.sources import Argument, Source
+
+SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
+
+
+@dataclass(frozen=True)
+class StateVariable:
+    """A variable of the step.
+
+    Attributes:
+        name: the variable's name in the graph, which is its name in TensorFlow's checkpoints.
+        variable: the tf.Variable (of eager mode, see `tf_internals.eager_mode`) with its dtype, shape and value.
+        updated: whether the step writes to it.
+    """
+
+    name: str
+    variable: Any
+    updated: bool
+
+
+@dataclass(frozen=True)
+class StepFunction:
+    """One training step, ready to be run or compiled.
+
+    Attributes:
+        feeds: the arguments (`sources.Argument`), in the order in which `function` takes them.
+        fetches: one for each thing that was fetched: an Argument, or the name of an operation, which has no value.
+        state: every variable that the step reads or writes, in the order of the HLO's parameters.
+        function: takes one tensor for each feed and returns the list of the fetched tensors, operations left out. It
+            runs op by op and updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the
+            compiled form.
+        graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
+        plan: the precision Plan, None where nothing was asked for.
+
+    The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
+    then the new values of the state variables that are `updated`.
+    """
+
+    feeds: Tuple[Argument, ...]
+    fetches: Tuple[Any, ...]
+    state: Tuple[StateVariable, ...]
+    function: Callable
+    graph_def: Any
+    plan: Optional[Plan]
+
+    def hlo(self, stage="hlo"):
+        """Returns the step as XLA's HLO.
+
+        Args:
+            stage: as for TensorFlow's `experimental_get_compiler_ir`: "hlo" and "optimized_hlo" (text),
+                "hlo_serialized" (bytes of an HloModuleProto), ...
+        """
+        specs = [tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds]
+        with tf_internals.eager_mode():
+            compiled = tf.function(self.function, autograph=False, jit_compile=True)
+            return compiled.experimental_get_compiler_ir(*specs)(stage=stage)
+
+
+def build(source, fetches, feeds=(), values=None, variables=None, device=None, **options):
+    """Makes a StepFunction.
+
+    Args:
+        source: tf.Graph, tf.Session, or tf.GraphDef.
+        fetches: list of tensors, operations or their names, as for sess.run; a variable's name gives its value after
+            the step.
+        feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
+        values: variable name -> np.ndarray, initial values; None takes a Session's own. What has none is zero.
+        variables: variable name -> tf.Variable of another StepFunction of the same graph, to share its state.
+        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
+            win; a Session without NpuOptimizer and a call without options is not rewritten.
+
+    Raises:
+        ConfigError: a fetch, feed or option that cannot be taken.
+        PlanError: the graph cannot be rewritten, or one of its loops cannot be compiled.
+    """
+    source = Source.of(source)
+    wanted = [source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches])]
+    shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
+    fed = [source.feed(each, shape) for each, shape in shapes.items()]
+    names = [each if isinstance(each, str) else each.name for each in wanted]
+    graph_def, placeholders = pruning.cut_out(source.graph_def, [name.partition(":")[0] for name in names], fed)
+    graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
+    graph_def = random_ops.to_stateless(references.to_resources(graph_def))
+    graph_def = pruning.without_places(control_flow.to_functional(graph_def))
+    with tf_internals.eager_mode():
+        state = _state(graph_def, values, variables or {}, source)
+        function = _function(graph_def, wanted, dict(zip(placeholders, fed)), state)
+    return StepFunction(tuple(fed), tuple(wanted), state, function, graph_def, plan)
+
+
+def _options(source, given):
+    """Option values of a session with those of the call over them; None where there are none."""
+    if source.session is None or source.options is not None or given:
+        return {**(source.options or {}), **option_table.of_keywords(given)}
+    return None
+
+
+def _rewritten(graph_def, fetches, feeds, values, device):
+    if values is None:
+        return graph_def, None
+    option_table.validate(values)
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), device or marking.accelerator())
+    return done.graph_def, done.plan
+
+
+def _state(graph_def, values, variables, source):
+    """The StateVariables of a GraphDef in the order of their names."""
+    written = writers.written_handles(graph_def)
+    handles = {_shared_name(node): node for node in _handles(graph_def)}
+    missing = {name: node for name, node in handles.items() if name not in variables}
+    if values is None:
+        values = source.values_of({name: node.name for name, node in missing.items()})
+    made = {name: _variable(name, node, values.get(name)) for name, node in missing.items()}
+    return tuple(
+        StateVariable(name, made[name] if name in made else variables[name], node.name in written)
+        for name, node in sorted(handles.items())
+    )
+
+
+def _handles(graph_def):
+    return [node for node in graph_def.node if node.op == "VarHandleOp"]
+
+
+def _shared_name(node):
+    return tf.compat.as_str(node.attr["shared_name"].s) or node.name
+
+
+def _variable(name, node, value):
+    dtype, shape = tf.as_dtype(node.attr["dtype"].type), tf.TensorShape(node.attr["shape"].shape)
+    if value is None and name == random_ops.STATE:
+        value = random_ops.initial_state()
+    if value is None:
+        if not shape.is_fully_defined():
+            raise ConfigError("variable '%s' has shape %s, expected a value for it" % (name, shape))
+        value = np.zeros(shape, dtype.as_numpy_dtype)
+    return tf.compat.v2.Variable(value, dtype=dtype, trainable=False, shape=shape)
+
+
+def _function(graph_def, wanted, feeds, state):
+    """The callable of a StepFunction; `feeds` is placeholder's name -> Argument, in order."""
+    variables = {each.name: each.variable for each in state}
+    handles = {node.name: variables[_shared_name(node)] for node in _handles(graph_def)}
+    imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
+    targets = [each for each in wanted if isinstance(each, str)]
+    targets += [node.name for node in graph_def.node if node.name == random_ops.ADVANCE]
+
+    def step(*arguments):
+        graph = tf.get_default_graph()
+        given = {name + ":0": argument for name, argument in zip(feeds, arguments)}
+        captured = {name + ":0": graph.capture(variable.handle) for name, variable in handles.items()}
+        before = set(graph.get_operations())
+        tf.import_graph_def(imported, {**given, **captured}, name=SCOPE)
+        everything = [op for op in graph.get_operations() if op not in before]
+        named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
+        given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))
+        results = []
+        for each in wanted:
+            if isinstance(each, str):
+                continue
+            is_variable = each.name in captured
+            with tf.control_dependencies(everything if is_variable else [named(target) for target in targets]):
+                if is_variable:  # its value after the step
+                    results.append(tf.raw_ops.ReadVariableOp(resource=captured[each.name], dtype=each.dtype))
+                else:
+                    results.append(tf.identity(given[each.name] if each.name in given else named(each.name)))
+        return results
+
+    return tf.wrap_function(step, [tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds.values()])
+

@@ -1,0 +1,58 @@
+"""Which variables a step writes to."""
+
+# ops that take a handle and leave the variable as it is
+READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
+PASSES_ON = frozenset(["Identity", "IdentityN"])
+
+
+def written_handles(graph_def):
+    """Returns the names of the VarHandleOps of a GraphDef (without v1 control flow) whose variables are written.
+
+    What cannot be told counts as written.
+    """
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+    handles = {node.name: {node.name} for node in graph_def.node if node.op == "VarHandleOp"}
+    return _written(graph_def.node, handles, bodies)
+
+
+def _written(nodes, origins, bodies):
+    """The handles that nodes write to; `origins` is name of a tensor's node (or argument) -> set of handles."""
+    origins = dict(origins)
+    written = set()
+    changed = True
+    while changed:  # nodes may stand in any order
+        changed = False
+        for node in nodes:
+            inputs = [_source(text) for text in node.input if text[0] != "^"]
+            found = set().union(*(origins.get(name, ()) for name in inputs)) if inputs else set()
+            if not found or node.op in READS:
+                continue
+            if node.op in PASSES_ON and origins.get(node.name) != found:
+                origins[node.name] = found
+                changed = True
+            if node.op not in PASSES_ON:
+                written |= _written_by(node, inputs, origins, bodies)
+    return written
+
+
+def _written_by(node, inputs, origins, bodies):
+    called = _called(node, bodies)
+    if not called:
+        return set().union(*(origins.get(name, ()) for name in inputs))
+    if node.op in ("If", "StatelessIf", "Case"):
+        inputs = inputs[1:]  # the predicate is no argument of the branches
+    written = set()
+    for body in called:
+        arguments = {arg.name: origins[name] for arg, name in zip(body.signature.input_arg, inputs) if name in origins}
+        written |= _written(body.node_def, arguments, bodies)
+    return written
+
+
+def _called(node, bodies):
+    names = [node.op, *(attr.func.name for attr in node.attr.values())]
+    names += [func.name for attr in node.attr.values() for func in attr.list.func]
+    return [bodies[name] for name in names if name in bodies]
+
+
+def _source(text):
+    return text.partition(":")[0]
