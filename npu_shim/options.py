@@ -14,7 +14,7 @@ import logging
 import os
 from typing import Any, Iterator, Mapping
 
-from npu_shim import amp
+from npu_shim import amp, profiles
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2, mixed_modes
 
@@ -141,11 +141,12 @@ def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Returns every problem of the values of `read_values`, in the order in which the original finds them.
 
     Source: Ascend adapter r1.13 to 2026; the precision options come first (value of precision_mode, value of
-    precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions of amp levels, which are
-    our own, then the others in the table's order.
+    precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions of amp levels and
+    profiles, which are our own, then the others in the table's order.
     """
-    full = amp.implied(values)
-    levels = tuple(Problem(option, message, "INVALID_ARGUMENT") for option, message in amp.problems(values))
+    full = profiles.implied(amp.implied(values))
+    clashes = [*amp.problems(values), *profiles.problems(values)]
+    levels = tuple(Problem(option, message, "INVALID_ARGUMENT") for option, message in clashes)
     return tuple(_precision_problems(full)) + levels + tuple(_other_problems(values))
 
 

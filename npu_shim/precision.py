@@ -2,19 +2,17 @@
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, List, Mapping, Optional, Tuple
 
-from . import amp, configs, customize, mixlist, op_names
+from . import amp, configs, customize, mixlist, op_names, profiles
 from .customize import Customized
 from .op_names import Unmatched
+from .profiles import PROFILES
 from .rewriter import op_table
 from .rewriter.errors import ConfigError, nearest
 from .rewriter.op_table import OpTable
 from .rewriter.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
-
-# profile -> does its hardware run every op in float16 and in float32? The lists are the same
-PROFILES = {"ascend910": False, "gpu": True}
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def resolve(values: Mapping[str, Any]) -> Precision:
     Raises:
         ConfigError: a profile that does not exist, or a file that cannot be read.
     """
-    values = amp.implied(values)
+    values = profiles.implied(amp.implied(values))
     folder = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
     table = profile_table(values.get("npu_shim_profile") or "ascend910", folder or None)
     table = table.with_lists(amp.changes(values, table))
@@ -102,7 +100,7 @@ def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
     """The op table of a profile.
 
     Args:
-        profile: "ascend910" or "gpu".
+        profile: one of PROFILES.
         folder: of op information files to read instead of the shipped ones: all its *.json files in the order of their
             names. Files that have changed since are read again.
 
@@ -110,8 +108,9 @@ def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
         ConfigError: no such profile; (INTERNAL) no such folder, no file in it, or a file that cannot be read.
     """
     if profile not in PROFILES:
-        raise ConfigError("profile '%s', expected %s%s" % (profile, " or ".join(PROFILES), nearest(profile, PROFILES)))
-    where = folder or configs.folder("ascend910")
+        known = ", ".join(PROFILES) + nearest(profile, PROFILES)
+        raise ConfigError("profile '%s', expected one of %s" % (profile, known))
+    where = folder or configs.folder(PROFILES[profile].folder)
     try:
         names = sorted(name for name in os.listdir(where) if name.endswith(".json"))
         paths = [os.path.join(where, name) for name in names]
@@ -129,7 +128,9 @@ def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
 @functools.lru_cache(maxsize=8)
 def _table(profile: str, stamps: Tuple[Tuple[str, int, int], ...]) -> OpTable:
     variants = configs.load("ascend_names.json")["variants"]
+    chosen = PROFILES[profile]
     try:
-        return op_table.build(profile, [path for path, _, _ in stamps], variants, all_dtypes=PROFILES[profile])
+        table = op_table.build(profile, [path for path, _, _ in stamps], variants, all_dtypes=chosen.all_dtypes)
+        return replace(table, rule=chosen.rule)
     except ConfigError as reason:
         raise ConfigError(*("ops_info_dir: %s" % p for p in reason.problems), code="INTERNAL") from reason

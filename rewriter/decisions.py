@@ -46,6 +46,17 @@ class Reason(enum.Enum):
     FUNCTION = "pinned because function bodies are not rewritten yet"
     PINNED = "pinned by the op table"
     UNLISTED = "not in the op table"
+    # profile grappler
+    DENIED = "black-listed values flow into it"
+    BETWEEN = "between white-listed ops"
+    BESIDE = "moves data beside a low-precision op"
+    APART = "neither between white-listed ops nor beside a low-precision one"
+    FETCHED = "fetched or run by name, which this profile leaves as written"
+    ELSEWHERE = "not on the device that is rewritten for"
+    LIST_LOW = "in a TensorList with a low-precision op"
+    LIST_FLOAT32 = "in a TensorList that holds black-listed values or leaves the graph"
+    MERGE = "a loop's next value and its Merge have one dtype"
+    CAST_LOW = "a Cast that only low-precision ops read"
 
 
 class Decision(NamedTuple):

@@ -49,6 +49,7 @@ class OpTable:
         names: every Ascend IR name and variant -> TensorFlow op types.
         warnings: what reading the files brought up.
         files: Ascend IR name -> path of the file that its entry is from.
+        rule: what decides ops on neither list: "producers", as on Ascend, or "neighbours", as in TensorFlow's own pass.
     """
 
     profile: str
@@ -56,6 +57,7 @@ class OpTable:
     names: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     warnings: Tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    rule: str = "producers"
 
     def ops(self, name: str) -> Tuple[str, ...]:
         """TensorFlow op types that an Ascend IR name, a variant of one, or a TensorFlow name stands for; () if none."""

@@ -14,6 +14,7 @@ The rule of the mixed modes, in topological order, so that a decision depends on
 
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
+from . import grappler
 from .casts import INTEGERS, find_edits
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
@@ -55,16 +56,18 @@ def plan(
     """
     if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
         overrides = NO_OVERRIDES
+    if table.rule == "neighbours":
+        return grappler.plan(view, table, policy, kernels, overrides, warnings, unmatched)
     state = State(view, table, policy, kernels)
     rules: Dict[Tuple[str, int], _Rule] = {}
     order = topological_order(view.nodes)
 
+    _mark_constants(state, order)
+    floats = [position for position in order if not FLOATS.isdisjoint(view.nodes[position].dtypes)]
+
     def decide_all() -> None:
-        for position in order:
-            node = view.nodes[position]
-            state.constant[position] = _is_constant(state, node)
-            if node.dtypes:
-                _decide(state, rules, overrides, position, node)
+        for position in floats:
+            _decide(state, rules, overrides, position, view.nodes[position])
 
     settle_ties(state, decide_all)
     move_casts(state, order)
@@ -87,15 +90,13 @@ _Rules = Dict[Tuple[str, int], _Rule]
 
 def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, node: Node) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
-    if FLOATS.isdisjoint(node.dtypes):
-        return
     rule = _rule(state, rules, node)
     first = state.first[position]
-    override = overrides.of(node)
+    override = None if overrides is NO_OVERRIDES else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
         _refuse(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
-    if (position, 0) in state.tie_of:
+    if state.ties and (position, 0) in state.tie_of:
         _refuse(override, node, state.outcome[state.tie_of[position, 0]].reason)
         return decide_tied(state, position, node)
     pinned = rule.pinned or pin(state, position, node)
@@ -125,14 +126,17 @@ def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, no
             state.narrowed[position] = k, state.policy.low
 
 
-def _is_constant(state: State, node: Node) -> bool:
-    """Whether a node's value is known before the graph runs; Grappler folds such expressions where it gets to them."""
-    if node.op == "Const":
-        return True
-    entry = state.table.entries.get(node.op)
-    if entry is None or entry.role not in ("computes", "moves", "cast") or node.controls or not node.inputs:
-        return False
-    return all(state.constant[port.node] and port not in state.view.fed for port in node.inputs)
+def _mark_constants(state: State, order: List[int]) -> None:
+    """Finds what is known before the graph runs; Grappler folds such expressions where it gets to them."""
+    constant, nodes = state.constant, state.view.nodes
+    for position in order:
+        node = nodes[position]
+        if node.op == "Const":
+            constant[position] = True
+        elif node.inputs and constant[node.inputs[0].node] and not node.controls:
+            entry = state.table.entries.get(node.op)
+            if entry is not None and entry.role in ("computes", "moves", "cast"):
+                constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
 
 
 def _rule(state: State, rules: _Rules, node: Node) -> _Rule:

@@ -10,7 +10,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 def add_arguments(parser):
     """Adds the arguments of the subcommand."""
     parser.add_argument("op", metavar="OP", nargs="?", help="an op type: Ascend's name, a variant, or TensorFlow's")
-    parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
+    parser.add_argument("--profile", metavar="P", help="ascend910 (default), gpu, grappler or grappler_1.15")
     parser.add_argument("--ops-info-dir", metavar="DIR", help="read the op information files of this folder instead")
     parser.add_argument("--copy-to", metavar="DIR", help="copy the files to a new folder, to be edited there")
 

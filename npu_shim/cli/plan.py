@@ -21,7 +21,7 @@ def add_arguments(parser):
     parser.add_argument("--customize-dtypes", metavar="FILE", help="dtypes of single ops, by name or by type")
     parser.add_argument("--amp-level", metavar="L", help="O0, O1, O2, O3 or auto, instead of a precision mode")
     parser.add_argument("--graph-run-mode", metavar="N", type=int, help="0 inference, 1 training (default)")
-    parser.add_argument("--profile", metavar="P", help="ascend910 (default) or gpu")
+    parser.add_argument("--profile", metavar="P", help="ascend910 (default), gpu, grappler or grappler_1.15")
     parser.add_argument("--ops-info-dir", metavar="DIR", help="an edited copy of the op information files")
     parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")

@@ -227,5 +227,5 @@ def test_profiles_differ_in_what_the_hardware_runs_only():
     assert {entry.dtypes for entry in gpu.entries.values()} == {None}
     lists = [{op: (entry.listed, entry.role) for op, entry in table.entries.items()} for table in (ascend, gpu)]
     assert lists[0] == lists[1]
-    with pytest.raises(ConfigError, match=r"'gpuu', expected ascend910 or gpu \(did you mean 'gpu'\?\)"):
+    with pytest.raises(ConfigError, match=r"'gpuu', expected one of ascend910, gpu, .* \(did you mean 'gpu'\?\)"):
         precision.profile_table("gpuu")

@@ -1,0 +1,128 @@
+"""TensorFlow's own pass auto_mixed_precision, run on a GraphDef without a session, and how two rewrites differ.
+
+Full wheels register their GPU kernels on machines without a GPU too, so a virtual GPU is all that the pass needs.
+"""
+
+import contextlib
+import os
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import graph_def as graphs
+from npu_shim.rewriter.dtypes import FLOATS
+
+PREFIX = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_"
+GPU = {"architecture": "8.0", "cuda": "11050", "cudnn": "8302"}
+PASSES = {"GPU": "auto_mixed_precision", "CPU": "auto_mixed_precision_cpu"}
+
+
+def available():
+    """Skips the test where TensorFlow is not the version of the profile or has no GPU kernels."""
+    if not tf.__version__.startswith("2.15."):
+        pytest.skip("the profile is held against TensorFlow 2.15's pass, this is %s" % tf.__version__)
+    if not any(kernel.device == "GPU" for kernel in graphs.kernel_table().by_op["MatMul"]):
+        pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
+
+
+def optimized(graph_def, preserved, device="GPU", environment=None, **architecture):
+    """Runs the pass.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        preserved: names of tensors or nodes that are fetched.
+        device: "GPU", or "CPU" for the variant that makes real float16 ops on CPUs.
+        environment: variables without their long prefix, for example {"LEVEL": "TREAT_INFER_AS_DENY"}.
+        **architecture: changes of the virtual GPU's properties.
+
+    Returns:
+        GraphDef.
+    """
+    from tensorflow.core.protobuf import config_pb2
+    from tensorflow.python.grappler import tf_optimizer  # noqa: TID251
+
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        meta = tf.train.export_meta_graph(graph=graph)
+    meta.collection_def["train_op"].node_list.value.extend(name.split(":")[0] for name in preserved)
+    config = config_pb2.ConfigProto()
+    rewrite = config.graph_options.rewrite_options
+    rewrite.min_graph_nodes = -1
+    rewrite.meta_optimizer_iterations = 1
+    rewrite.optimizers.append(PASSES[device])
+    with _environment({"EMULATE_FP16": "0", **(environment or {})}):
+        return tf_optimizer.OptimizeGraph(config, meta, verbose=False, cluster=_cluster({**GPU, **architecture}))
+
+
+def _cluster(properties):
+    from tensorflow.core.protobuf import device_properties_pb2
+    from tensorflow.python.grappler import cluster  # noqa: TID251
+
+    devices = []
+    for kind in ("CPU", "GPU"):
+        made = device_properties_pb2.DeviceProperties(
+            type=kind, frequency=1000, num_cores=64, memory_size=1 << 36, bandwidth=1000000
+        )
+        if kind == "GPU":
+            made.vendor = "NVIDIA"
+            made.environment.update(properties)
+        name = "/job:localhost/replica:0/task:0/device:%s:0" % kind
+        devices.append(device_properties_pb2.NamedDevice(name=name, properties=made))
+    return cluster.Cluster(devices=devices)
+
+
+@contextlib.contextmanager
+def _environment(variables):
+    before = {PREFIX + name: os.environ.get(PREFIX + name) for name in variables}
+    os.environ.update({PREFIX + name: value for name, value in variables.items()})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def difference(original, ours, theirs):
+    """What two rewrites of a graph do differently: the dtypes of each original node, and each inserted cast.
+
+    Returns:
+        Sorted list of lines; empty where both agree.
+    """
+    names = {node.name for node in original.node}
+    (our_dtypes, our_casts), (their_dtypes, their_casts) = (_described(graph, names) for graph in (ours, theirs))
+    lines = [
+        "%s: ours %s, theirs %s" % (name, our_dtypes.get(name), their_dtypes.get(name))
+        for name in names
+        if our_dtypes.get(name) != their_dtypes.get(name)
+    ]
+    lines += ["only ours casts %s to %s for %s" % cast for cast in our_casts - their_casts]
+    lines += ["only theirs casts %s to %s for %s" % cast for cast in their_casts - our_casts]
+    return sorted(lines)
+
+
+def _described(graph_def, names):
+    """({name: dtypes} of the original nodes, {(tensor, dtype, consumer)} of the inserted casts)."""
+    view = graphs.read(graph_def)
+    dtypes = {node.name: (node.layout.op, node.dtypes) for node in view.nodes if node.name in names}
+    casts = set()
+    for node in view.nodes:
+        for number, port in enumerate(node.inputs):
+            source = view.nodes[port.node]
+            if source.name not in names and node.name in names:
+                assert source.op == "Cast", source
+                tensor = "%s:%d" % (view.nodes[source.inputs[0].node].name, source.inputs[0].port)
+                casts.add((tensor, source.dtypes[1], "%s:%d" % (node.name, number)))
+    return dtypes, casts
+
+
+def casts(graph_def, original):
+    """(casts to low precision, casts to float32) that were inserted into `original`."""
+    names = {node.name for node in original.node}
+    added = [node for node in graph_def.node if node.name not in names]
+    assert {node.op for node in added} <= {"Cast"}
+    up = sum(node.attr["DstT"].type == 1 for node in added)
+    assert all(node.attr["SrcT"].type in FLOATS for node in added)
+    return len(added) - up, up
