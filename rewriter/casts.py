@@ -78,10 +78,13 @@ def find_edits(
     for position, node in enumerate(nodes):
         start = first[position]
         rounded, low = narrowed.get(position, (-1, 0))
-        for number, port in enumerate(node.inputs):
-            slot = node.layout.inputs[number]
+        for number, (port, slot) in enumerate(zip(node.inputs, node.layout.inputs)):
             want = becomes[start + slot] if slot >= 0 else ~slot
-            have = given(port)
+            source, output = port
+            slot_given = nodes[source].layout.outputs[output]
+            have = becomes[first[source] + slot_given] if slot_given >= 0 else ~slot_given
+            if want == have and slot != rounded:
+                continue
             narrow = slot == rounded and have not in LOW
             if not narrow and (want == have or want not in FLOATS or have % REF not in FLOATS or have > REF):
                 continue

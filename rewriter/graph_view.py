@@ -101,10 +101,11 @@ def topological_order(nodes: Iterable[Node]) -> List[int]:
     nodes = tuple(nodes)
     consumers: List[List[int]] = [[] for _ in nodes]
     missing = [0] * len(nodes)
+    closing = {position for position, node in enumerate(nodes) if node.op in ("NextIteration", "RefNextIteration")}
     for position, node in enumerate(nodes):
-        for port in node.inputs:
-            if nodes[port.node].op not in ("NextIteration", "RefNextIteration"):
-                consumers[port.node].append(position)
+        for source, _ in node.inputs:
+            if source not in closing:
+                consumers[source].append(position)
                 missing[position] += 1
     order = [position for position, count in enumerate(missing) if not count]
     for position in order:  # grows while it is read

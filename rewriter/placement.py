@@ -72,11 +72,11 @@ def _is_container(state: State, number: int) -> bool:
 
 def _readers(state: State, candidates: Set[int]) -> Readers:
     readers: Readers = {}
+    given = {position for position in range(len(state.view.nodes)) if state.first[position] in candidates}
     for position, node in enumerate(state.view.nodes):
         for number, port in enumerate(node.inputs):
-            slot = state.view.nodes[port.node].layout.outputs[port.port]
-            if slot >= 0 and state.first[port.node] + slot in candidates:
-                readers.setdefault(state.first[port.node] + slot, []).append((position, number))
+            if port.node in given and state.view.nodes[port.node].layout.outputs[port.port] == 0:
+                readers.setdefault(state.first[port.node], []).append((position, number))
     return readers
 
 

@@ -40,6 +40,7 @@ class State:
         self.meaning: List[int] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.fed = frozenset(port.node for port in view.fed)
+        self.references = frozenset(p for p, node in enumerate(view.nodes) if node.layout.ref_outputs)
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
@@ -76,11 +77,17 @@ def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
 
 def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]:
     """Of (slot, meaning) pairs: computed float32 if there is any, else low if any, else neutral; and its slot."""
-    for meaning in (COMPUTED, LOWERED):
-        slots = [slot for slot, found in producers if found == meaning]
-        if slots:
-            return meaning, state.earliest(meaning, slots)
-    return NEUTRAL, -1
+    strength = NEUTRAL
+    for _, meaning in producers:
+        if meaning == COMPUTED:
+            strength = COMPUTED
+            break
+        if meaning == LOWERED:
+            strength = LOWERED
+    if strength == NEUTRAL:
+        return NEUTRAL, -1
+    slots = [slot for slot, meaning in producers if meaning == strength]
+    return strength, slots[0] if len(slots) == 1 else state.earliest(strength, slots)
 
 
 def pin(state: State, position: int, node: Node) -> Optional[Reason]:
@@ -91,9 +98,10 @@ def pin(state: State, position: int, node: Node) -> Optional[Reason]:
         return Reason.FED
     if node.layout.ref_inputs or node.layout.ref_outputs:
         return Reason.REFERENCE
-    if any(port.port in state.view.nodes[port.node].layout.ref_outputs for port in node.inputs):
-        # a cast of a reference would read the variable at a time of its own choosing
-        return Reason.REFERENCE if node.layout.op != "Identity" else Reason.SOURCE
+    for port in node.inputs:
+        if port.node in state.references and port.port in state.view.nodes[port.node].layout.ref_outputs:
+            # a cast of a reference would read the variable at a time of its own choosing
+            return Reason.REFERENCE if node.layout.op != "Identity" else Reason.SOURCE
     return None
 
 
