@@ -50,6 +50,8 @@ def without_estimator(name, tf):
 
 def _import_estimator():
     tf_internals.allow_estimator_exports()
+    if ESTIMATOR in sys.modules:  # another face of the v1 API has it already
+        return sys.modules[ESTIMATOR]
     stand_ins = [_Coordinator(COORDINATOR), *(_Tpu("tensorflow.python.tpu." + name) for name in TPU)]
     for module in stand_ins:
         if importlib.util.find_spec(module.__name__) is None:

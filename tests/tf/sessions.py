@@ -1,5 +1,7 @@
 """What session tests share: configs in the user's words, and the dtypes that ran, read from the partition graphs."""
 
+import re
+
 import tensorflow.compat.v1 as tf
 
 
@@ -28,5 +30,9 @@ class Ran:
         self.nodes = [node for graph in seen.partition_graphs for node in graph.node]
 
     def dtypes(self, *ops):
-        """{node name: name of its attribute T} for the executed nodes of these op types."""
-        return {node.name: tf.as_dtype(node.attr["T"].type).name for node in self.nodes if node.op in ops}
+        """{node name: name of its attribute T} for the executed nodes of these op types, oneDNN's form of them too."""
+        return {
+            node.name: tf.as_dtype(node.attr["T"].type).name
+            for node in self.nodes
+            if node.op in ops or re.sub("^_Mkl(Native)?", "", node.op) in ops
+        }
