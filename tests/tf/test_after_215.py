@@ -87,7 +87,7 @@ def test_a_strategy_trains_in_one_process_and_is_refused_in_a_cluster(monkeypatc
 @later
 def test_names_of_tpus_say_that_they_are_gone():
     parameters = after_215._Tpu("tensorflow.python.tpu.tpu_embedding").AdamParameters
-    with pytest.raises(NotImplementedError, match=r"AdamParameters was last in TensorFlow 2\.15; use TPUEstimator with"):
+    with pytest.raises(NotImplementedError, match="AdamParameters was last in TensorFlow 2"):
         parameters(0.1)
     config = tf.estimator.tpu.RunConfig(tpu_config=tf.estimator.tpu.TPUConfig(iterations_per_loop=5))
     assert config.tpu_config.iterations_per_loop == 5
