@@ -15,6 +15,8 @@ from .rewriter.constants import lost_constants
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
 from .rewriter.errors import nearest
+from .rewriter.inlining import inline
+from .rewriter.outlining import outline
 from .rewriter.overrides import NO_OVERRIDES, Override, Overrides
 from .rewriter.plan import plan
 from .rewriter.verify import verify
@@ -39,7 +41,7 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         device: "CPU" or "GPU", assumed for nodes that name no device.
         **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
             modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
-            or "gpu"), `ops_info_dir` and `amp_level`.
+            "gpu" or "grappler"), `ops_info_dir` and `amp_level`.
 
     Returns:
         (GraphDef, Plan).
@@ -72,16 +74,19 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
     start = time.perf_counter()
     with _without_collector():
         kernels = graphs.kernel_table(device)
-        before = graphs.read(graph_def, feeds, preserved)
+        flat = inline(graph_def, feeds, preserved)
+        before = graphs.read(flat.graph_def, feeds, preserved)
         unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes)) + _unknown_nodes(chosen, before)
+        warnings = chosen.warnings + flat.warnings
         planned = plan(
-            before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), chosen.warnings, unmatched
+            before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), warnings, unmatched
         )
         result = graph_def
         if planned.changed:
-            planned = replace(planned, warnings=planned.warnings + lost_constants(planned, graph_def))
-            result, touched = apply(planned, graph_def)
+            planned = replace(planned, warnings=planned.warnings + lost_constants(planned, flat.graph_def))
+            result, touched = apply(planned, flat.graph_def)
             verify(before, graphs.reread(before, result, touched), kernels)
+            result = outline(flat, result)
             sort_nodes(result)
     return Rewritten(result, planned, time.perf_counter() - start)
 

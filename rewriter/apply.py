@@ -5,6 +5,7 @@ from typing import NamedTuple, Tuple
 import tensorflow.compat.v1 as tf
 
 from . import constants, folding
+from .graph_def import KEEP
 from .graph_view import Port
 
 
@@ -95,6 +96,7 @@ def _restored(boundary, nodes, names):
     ]
     proto = tf.NodeDef(name=node.name, op="IdentityN", device=node.device, input=outputs)
     proto.attr["T"].list.type.extend(node.output_dtype(number) for number in range(len(outputs)))
+    proto.attr[KEEP].i = 1  # else another rewrite would lower what restores
     return proto
 
 
