@@ -1,6 +1,6 @@
 """Checks a rewritten graph against the one it came from, after every rewrite: a wrong cast would be silent."""
 
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from .dtypes import FLOATS, REF
 from .dtypes import name as dtype_name
@@ -16,34 +16,47 @@ def verify(before: GraphView, after: GraphView, kernels: KernelTable) -> None:
     Raises:
         VerifyError: with every violation that was found.
     """
-    violations = [violation for check in CHECKS for violation in check(before, after, kernels)]
+    nodes = after.nodes
+    changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
+    changed.update(range(len(before.nodes), len(nodes)))
+    rewrite = Rewrite(before, after, kernels, after.positions(), changed)
+    violations = [violation for check in CHECKS for violation in check(rewrite)]
     if violations:
         raise VerifyError(violations)
 
 
-def names_are_unique(_: GraphView, after: GraphView, __: KernelTable) -> Iterator[str]:
+class Rewrite(NamedTuple):
+    """What is checked: a graph before and after, the positions of names after it, and of the nodes that differ."""
+
+    before: GraphView
+    after: GraphView
+    kernels: KernelTable
+    position: Dict[str, int]
+    changed: Set[int]
+
+
+def names_are_unique(rewrite: Rewrite) -> Iterator[str]:
     """No two nodes have one name."""
-    if len(after.positions()) != len(after.nodes):
+    if len(rewrite.position) != len(rewrite.after.nodes):
         yield "two nodes have one name"
 
 
-def inputs_agree(_: GraphView, after: GraphView, __: KernelTable) -> Iterator[str]:
-    """Each input gets the dtype it wants."""
-    nodes = after.nodes
-    for node in nodes:
+def inputs_agree(rewrite: Rewrite) -> Iterator[str]:
+    """Each input gets the dtype it wants; an edge between two nodes that have not changed is TensorFlow's own."""
+    nodes, changed = rewrite.after.nodes, rewrite.changed
+    for position, node in enumerate(nodes):
+        same = position not in changed
         for number, port in enumerate(node.inputs):
-            slot = node.layout.inputs[number]
-            want = node.dtypes[slot] if slot >= 0 else ~slot
-            producer = nodes[port.node]
-            slot = producer.layout.outputs[port.port]
-            have = producer.dtypes[slot] if slot >= 0 else ~slot
+            if same and port.node not in changed:
+                continue
+            want, have = node.input_dtype(number), nodes[port.node].output_dtype(port.port)
             if want != have and want % REF != have % REF:
                 yield "input %d of '%s' wants %s and gets %s" % (number, node.name, dtype_name(want), dtype_name(have))
 
 
-def interface_stays(before: GraphView, after: GraphView, _: KernelTable) -> Iterator[str]:
+def interface_stays(rewrite: Rewrite) -> Iterator[str]:
     """What is fed or fetched has the name and dtypes it had."""
-    position = after.positions()
+    before, after, position = rewrite.before, rewrite.after, rewrite.position
     fixed = set(before.preserved) | {port.node for port in before.fed}
     for node in (before.nodes[p] for p in fixed):
         now = after.nodes[position[node.name]] if node.name in position else None
@@ -51,20 +64,21 @@ def interface_stays(before: GraphView, after: GraphView, _: KernelTable) -> Iter
             yield "'%s' is fed or fetched and has changed" % node.name
 
 
-def variables_stay(before: GraphView, after: GraphView, _: KernelTable) -> Iterator[str]:
+def variables_stay(rewrite: Rewrite) -> Iterator[str]:
     """No node that gives or takes a reference or a resource changes its dtypes."""
-    position = after.positions()
-    for node in before.nodes:
+    before, after, position = rewrite.before, rewrite.after, rewrite.position
+    for node in (before.nodes[p] for p in rewrite.changed if p < len(before.nodes)):
         if node.layout.ref_outputs or node.layout.ref_inputs:
             now = position.get(node.name)
             if now is None or after.nodes[now].dtypes != node.dtypes:
                 yield "'%s' holds or changes a variable and has changed" % node.name
 
 
-def only_floats_change(before: GraphView, after: GraphView, kernels: KernelTable) -> Iterator[str]:
+def only_floats_change(rewrite: Rewrite) -> Iterator[str]:
     """A changed slot goes from one floating dtype to another that the op admits and a kernel runs."""
-    old = {node.name: node for node in before.nodes}
-    for node in after.nodes:
+    before, kernels = rewrite.before.nodes, rewrite.kernels
+    old = {before[p].name: before[p] for p in rewrite.changed if p < len(before)}
+    for node in (rewrite.after.nodes[p] for p in rewrite.changed):
         was = old.get(node.name)
         if was is None or was.op == "Cast" or was.dtypes == node.dtypes or was.layout.slots != node.layout.slots:
             continue
@@ -75,10 +89,11 @@ def only_floats_change(before: GraphView, after: GraphView, kernels: KernelTable
             yield "no kernel runs '%s' (%s) in its new dtypes" % (node.name, node.op)
 
 
-def ties_agree(_: GraphView, after: GraphView, __: KernelTable) -> Iterator[str]:
+def ties_agree(rewrite: Rewrite) -> Iterator[str]:
     """All members of a loop variable or container have one dtype."""
-    for tie in find_ties(after):
-        members = [after.nodes[position] for position, _ in tie.members]
+    nodes = rewrite.after.nodes
+    for tie in find_ties(rewrite.after):
+        members = [nodes[position] for position, _ in tie.members]
         if len({node.dtypes[0] for node in members}) > 1:
             yield "'%s' and what it is tied to have several dtypes" % members[0].name
 
@@ -87,7 +102,7 @@ def _outputs(node: Node) -> List[int]:
     return [node.output_dtype(number) for number in range(len(node.layout.outputs))]
 
 
-Check = Callable[[GraphView, GraphView, KernelTable], Iterator[str]]
+Check = Callable[[Rewrite], Iterator[str]]
 CHECKS: Tuple[Check, ...] = (
     names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change, ties_agree
 )  # fmt: skip
