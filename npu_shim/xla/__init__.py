@@ -1,4 +1,4 @@
-"""XLA: clusters inside the session (`marking`), and a training step as one program (`step_function`, `compiled_step`)."""
+"""XLA: clusters inside the session (`marking`), a training step as one program (`step_function`)."""
 
 from npu_shim.xla.marking import MARK, OPT_OUT, SWITCH, accelerator, log_clusters, mark, wanted
 

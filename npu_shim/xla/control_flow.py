@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.native import functionalize
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import static_shapes
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")  # their values are known when XLA compiles
@@ -18,11 +19,12 @@ PASSES_ON = ("Identity", "Enter", "Switch")
 IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compiles all but such loops"
 
 
-def to_functional(graph_def):
+def to_functional(graph_def, keep):
     """Returns a GraphDef without v1 control flow; the given one itself where it has none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
+        keep: names of the nodes that are fetched or run.
 
     Raises:
         PlanError: a loop or conditional that TensorFlow cannot convert, or a Stack whose size nothing tells.
@@ -30,9 +32,10 @@ def to_functional(graph_def):
     bodies = [function.node_def for function in graph_def.library.function]
     if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
         return graph_def
-    bounded = bound_stacks(graph_def)
+    if any(node.op == "StackV2" for node in graph_def.node):
+        graph_def = bound_stacks(static_shapes.fold(graph_def, keep))
     try:
-        return functionalize.functionalize(bounded)
+        return functionalize.functionalize(graph_def)
     except functionalize.FunctionalizeError as reason:
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, IN_SESSION)) from reason
 

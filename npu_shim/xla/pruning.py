@@ -38,6 +38,11 @@ def cut_out(graph_def, fetches, feeds):
     return made, list(replaced.values())
 
 
+def reachable(graph_def, keep):
+    """Returns the nodes of a GraphDef that the nodes named by `keep` need."""
+    return cut_out(graph_def, keep, ())[0]
+
+
 def placeholder_of(tensor, nodes):
     """Name of the Placeholder that stands for a fed tensor: its own if it is one, else a new one."""
     name, _, port = tensor.partition(":")

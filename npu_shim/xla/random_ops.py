@@ -58,6 +58,11 @@ def to_stateless(graph_def):
     return made
 
 
+def advances(graph_def):
+    """Returns the names of the ops that end a step's drawing: [ADVANCE], or nothing where nothing is drawn."""
+    return [node.name for node in graph_def.node if node.name == ADVANCE]
+
+
 def _state_nodes():
     """The state, its value at the start of the step, and what moves it."""
     with tf.Graph().as_default() as graph:

@@ -1,7 +1,7 @@
 """Turns the reference variables of a GraphDef into resource variables, which XLA can compile.
 
-    v:VariableV2  r:Identity(v)  u:AssignAdd(v, d)  z:Mul(u, y)
-    becomes: v:VarHandleOp  r:ReadVariableOp(v)  u:AssignAddVariableOp(v, d)  u/value:ReadVariableOp(v, ^u)  z:Mul(u/value, y)
+    v:VariableV2   r:Identity(v)        u:AssignAdd(v, d)            z:Mul(u, y)
+    v:VarHandleOp  r:ReadVariableOp(v)  u:AssignAddVariableOp(v, d)  u/value:ReadVariableOp(v, ^u)  z:Mul(u/value, y)
 
 Nodes keep their names. A reference is read when its consumer runs, so a consumer that waits for others gets a read
 that waits for the same ones; consumers that wait for nothing share one.

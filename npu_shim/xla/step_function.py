@@ -104,7 +104,8 @@ def build(source, fetches, feeds=(), values=None, variables=None, device=None, *
     graph_def, placeholders = pruning.cut_out(source.graph_def, [name.partition(":")[0] for name in names], fed)
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
     graph_def = random_ops.to_stateless(references.to_resources(graph_def))
-    graph_def = pruning.without_places(control_flow.to_functional(graph_def))
+    keep = [name.partition(":")[0] for name in names] + random_ops.advances(graph_def)
+    graph_def = pruning.without_places(control_flow.to_functional(graph_def, keep))
     with tf_internals.eager_mode():
         state = _state(graph_def, values, variables or {}, source)
         function = _function(graph_def, wanted, dict(zip(placeholders, fed)), state)
@@ -166,7 +167,7 @@ def _function(graph_def, wanted, feeds, state):
     imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
     targets = [each for each in wanted if isinstance(each, str)]
-    targets += [node.name for node in graph_def.node if node.name == random_ops.ADVANCE]
+    targets += random_ops.advances(graph_def)
 
     def step(*arguments):
         graph = tf.get_default_graph()

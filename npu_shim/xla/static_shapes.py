@@ -1,0 +1,216 @@
+"""Shapes inside of v1 loops as constants, since XLA wants them when it compiles.
+
+The gradient of a loop takes the shapes of the forward loop's tensors from Stacks:
+
+    forward:  push(stack, Shape(x))        backward:  BroadcastGradientArgs(pop(stack), ...)
+    becomes:  Const                                   BroadcastGradientArgs(Const, ...)
+
+Shapes are inferred by TensorFlow on a copy of the graph without back edges: a loop variable keeps the shape with which
+it enters, which is what XLA demands of it; a Stack gives what was pushed; a TensorArray's elements are alike.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.xla import pruning
+
+SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
+FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # hand their first input on, or what is like it
+ZERO = "npu_shim/zero"
+
+
+def fold(graph_def, keep):
+    """Returns a GraphDef in which shapes that are known are constants, also behind Stacks.
+
+    Args:
+        graph_def: tf.GraphDef with Placeholders of full shapes; it is not changed.
+        keep: names of the nodes that are fetched or run.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    known = _known_values(graph_def, nodes)
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    constant_stacks = _constant_stacks(graph_def, nodes, known)
+    for node in graph_def.node:
+        made.node.extend(_folded(node, nodes, known, constant_stacks))
+    return pruning.reachable(made, keep)
+
+
+def _folded(node, nodes, known, constant_stacks):
+    """The nodes that stand for one node."""
+    if node.op in SHAPE_OPS and (node.name, 0) in known:
+        return _constants(node, [known[node.name, port] for port in range(len(_data(node)))])
+    if node.op == "StackV2" and node.name in constant_stacks:
+        return [_constant(node.name, np.int32(0))]  # what is left of it tells its readers when they run
+    if node.op == "Enter" and _origin(node.name, nodes)[0] in constant_stacks:
+        entering = tf.NodeDef()
+        entering.CopyFrom(node)
+        entering.attr["T"].type = tf.int32.as_datatype_enum
+        return [entering]
+    if node.op in ("StackPushV2", "StackPopV2") and _stack(node, nodes) in constant_stacks:
+        if node.op == "StackPushV2":
+            return [_identity(node.name, node.input[1], node.attr["T"].type, _controls(node))]
+        waits = ["^" + _source(node.input[0]), *_controls(node)]
+        return [_constant(node.name, constant_stacks[_stack(node, nodes)], waits)]
+    return [node]
+
+
+def _constants(node, values):
+    """Constants for a shape op, which wait for a reader of the op's first input: dead when that is dead."""
+    data = _data(node)
+    anchor = _identity(node.name + "/anchor", data[0], node.attr["T"].type, _controls(node))
+    waits = ["^" + anchor.name]
+    if node.op != "ShapeN":
+        return [anchor, _constant(node.name, values[0], waits)]
+    parts = [_constant("%s/shape_%d" % (node.name, port), value, waits) for port, value in enumerate(values)]
+    together = tf.NodeDef(name=node.name, op="IdentityN", input=[part.name for part in parts])
+    together.attr["T"].list.type.extend(part.attr["dtype"].type for part in parts)
+    return [anchor, *parts, together]
+
+
+def _known_values(graph_def, nodes):
+    """(node, port) -> np.ndarray for the shape ops whose inputs have full shapes."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(_without_back_edges(graph_def, nodes), name="")
+    known = {}
+    for node in graph_def.node:
+        if node.op not in SHAPE_OPS:
+            continue
+        shapes = [tensor.shape for tensor in graph.get_operation_by_name(node.name).inputs]
+        if all(shape.is_fully_defined() for shape in shapes):
+            dtype = tf.as_dtype(node.attr["out_type"].type or tf.int32).as_numpy_dtype
+            known.update(((node.name, port), _value(node.op, s, dtype)) for port, s in enumerate(shapes))
+    return known
+
+
+def _value(op, shape, dtype):
+    value = {"Size": shape.num_elements(), "Rank": shape.rank}.get(op, shape.as_list())
+    return np.array(value, np.int32 if op == "Rank" else dtype)
+
+
+def _constant_stacks(graph_def, nodes, known):
+    """Stack -> the value that every push puts onto it, where that is a known shape."""
+    values = {}
+    for node in graph_def.node:
+        if node.op == "StackPushV2":
+            values.setdefault(_stack(node, nodes), []).append(_known_origin(node.input[1], nodes, known))
+    return {stack: each[0] for stack, each in values.items() if stack and len(each) == 1 and each[0] is not None}
+
+
+def _known_origin(text, nodes, known):
+    """The known value of a tensor, also behind Identity and Enter; None where there is none."""
+    while True:
+        name, _, port = text.partition(":")
+        node = nodes[name]
+        if (name, int(port or 0)) in known:
+            return known[name, int(port or 0)]
+        if node.op == "Const":
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            return value if value.dtype.kind == "i" else None
+        if node.op not in ("Identity", "Enter"):
+            return None
+        text = node.input[0]
+
+
+def _without_back_edges(graph_def, nodes):
+    """A GraphDef of the same names without loops, for shapes only; Stacks and TensorArrays give what was put in."""
+    pushed = {_stack(n, nodes): n.input[1] for n in graph_def.node if n.op == "StackPushV2"}
+    elements = _elements(graph_def, nodes)
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    made.node.extend([_constant(ZERO, np.int32(0))])
+    for node in graph_def.node:
+        if node.op != "NextIteration":
+            made.node.extend(_loopless(node, nodes, pushed, elements))
+    return made
+
+
+def _loopless(node, nodes, pushed, elements):
+    if node.op in ("Enter", "Exit") or (node.op == "Merge" and nodes[_source(node.input[1])].op == "NextIteration"):
+        return [_identity(node.name, node.input[0], node.attr["T"].type)]
+    if node.op == "StackPushV2":
+        return [_identity(node.name, node.input[1], node.attr["T"].type)]
+    if node.op == "StackPopV2" and _stack(node, nodes) in pushed:
+        return [_identity(node.name, pushed[_stack(node, nodes)], node.attr["elem_type"].type)]
+    if node.op in ("TensorArrayReadV3", "TensorArrayGatherV3"):
+        array, is_gradient = _origin(node.input[0], nodes)
+        found = elements.get(array, {})
+        written = found.get("write") if is_gradient or node.op == "TensorArrayGatherV3" else None
+        if found.get("scatter") or written:
+            return _element_of(node, found.get("scatter"), written)
+    if node.op == "TensorArraySizeV3":
+        array, _ = _origin(node.input[0], nodes)
+        return [_identity(node.name, nodes[array].input[0], tf.int32.as_datatype_enum)]
+    made = tf.NodeDef()
+    made.CopyFrom(node)
+    del made.input[:]
+    made.input.extend(_data(node))
+    return [made]
+
+
+def _elements(graph_def, nodes):
+    """TensorArray -> {"scatter": tensor of stacked elements, "write": tensor of one}, of what goes in going forward."""
+    found = {}
+    for node in graph_def.node:
+        if node.op in ("TensorArrayScatterV3", "TensorArrayWriteV3"):
+            array, is_gradient = _origin(node.input[0], nodes)
+            if not is_gradient:
+                kind = "scatter" if node.op == "TensorArrayScatterV3" else "write"
+                found.setdefault(array, {})[kind] = node.input[2]
+    return found
+
+
+def _element_of(node, scattered, written):
+    """A node with the shape of an element, or (TensorArrayGatherV3) of a stack of them."""
+    dtype, gathers = node.attr["dtype"].type, node.op == "TensorArrayGatherV3"
+    if not gathers and scattered is None:
+        return [_identity(node.name, written, dtype)]
+    if scattered is not None:
+        return [_gather(node.name, scattered, node.input[1] if gathers else ZERO, dtype)]
+    stacked = tf.NodeDef(name=node.name + "/stacked", op="ExpandDims", input=[written, ZERO])
+    stacked.attr["T"].type = dtype
+    return [stacked, _gather(node.name, stacked.name, node.input[1], dtype)]
+
+
+def _gather(name, values, indices, dtype):
+    node = tf.NodeDef(name=name, op="GatherV2", input=[values, indices, ZERO])
+    node.attr["Tparams"].type = dtype
+    node.attr["Tindices"].type = node.attr["Taxis"].type = tf.int32.as_datatype_enum
+    return node
+
+
+def _origin(text, nodes):
+    """(name of the node that makes a handle, whether it is the handle of gradients)."""
+    is_gradient = False
+    node = nodes[_source(text)]
+    while node.op in FORWARDS or node.op == "Merge":
+        is_gradient = is_gradient or node.op == "TensorArrayGradV3"
+        node = nodes[_source(node.input[0])]
+    return node.name, is_gradient
+
+
+def _stack(node, nodes):
+    return _origin(node.input[0], nodes)[0]
+
+
+def _identity(name, text, dtype, controls=()):
+    node = tf.NodeDef(name=name, op="Identity", input=[text, *controls])
+    node.attr["T"].type = dtype
+    return node
+
+
+def _constant(name, value, controls=()):
+    node = tf.NodeDef(name=name, op="Const", input=list(controls))
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    node.attr["dtype"].type = node.attr["value"].tensor.dtype
+    return node
+
+
+def _data(node):
+    return [text for text in node.input if text[0] != "^"]
+
+
+def _controls(node):
+    return [text for text in node.input if text[0] == "^"]
+
+
+def _source(text):
+    return text.lstrip("^").partition(":")[0]
