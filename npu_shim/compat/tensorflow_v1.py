@@ -82,7 +82,8 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds `tensorflow.NAME...` in the v1 API and in the table where the real package has no such folder."""
 
     def __init__(self, real):
-        self._folders = real.__path__
+        # the package's own folder: the others on its path hold TensorFlow 2's API
+        self._folder = os.path.dirname(real.__file__)
 
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith("tensorflow."):
@@ -102,7 +103,8 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if (fullname + ".").startswith(prefix + "."):
                 home = found + fullname[len(prefix) :]
         own = home != v1
-        if not own and any(os.path.exists(os.path.join(f, top + end)) for f in self._folders for end in ("", ".py")):
+        real = top == "compat" or any(os.path.exists(os.path.join(self._folder, top + end)) for end in ("", ".py"))
+        if real and not own:
             return None
         try:
             return importlib.import_module(home)
