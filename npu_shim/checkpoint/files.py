@@ -70,7 +70,7 @@ class Reader:
             return self._joined(name)
         value = self._reader.get_tensor(name)
         # A scalar string arrives as bytes, of which a numpy array of bytes would lose trailing zeros.
-        value = np.array(value, object if isinstance(value, bytes) else None, copy=False)
+        value = np.asarray(value, object if isinstance(value, bytes) else None)
         self._since_release += value.nbytes
         return value.view(np.uint16) if dtype == "bfloat16" else value
 

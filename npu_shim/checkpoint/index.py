@@ -34,7 +34,7 @@ def slices(prefix):
 def _bounds(part, shape):
     pairs = list(zip(part.extent, shape))
     start = [extent.start for extent, _ in pairs]
-    return start, [extent.length if extent.WhichOneof("has_length") else size for extent, size in pairs]
+    return start, [extent.length if extent.HasField("length") else size for extent, size in pairs]
 
 
 def _entries(path):
