@@ -13,6 +13,7 @@ PUBLIC = {
     "PlanError": "npu_shim.rewriter.errors",
     "VerifyError": "npu_shim.rewriter.errors",
     "rewrite": "npu_shim.rewriting",
+    "compile_step": "npu_shim.xla.compiled_step",
     "check_config": "npu_shim.checking",
     "amp_level": "npu_shim.amp",
     "custom_mixed_precision": "npu_shim.amp",

@@ -5,21 +5,25 @@ import tensorflow.compat.v1 as tf
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
 
 
-def cut_out(graph_def, fetches, feeds):
+def cut_out(graph_def, fetches, feeds=(), constants=None):
     """Returns the nodes that the fetches need, where feeds are Placeholders.
 
     Args:
         graph_def: tf.GraphDef; it is not changed.
         fetches: names of nodes.
         feeds: list of `sources.Argument`.
+        constants: tensor name -> np.ndarray that stands in its place.
 
     Returns:
         (GraphDef, list of the feeds' names in it); a feed that was no placeholder has a Placeholder of its own.
     """
     nodes = {node.name: node for node in graph_def.node}
-    replaced = {feed.name: placeholder_of(feed.name, nodes) for feed in feeds}
+    placeholders = [placeholder_of(feed.name, nodes) for feed in feeds]
+    replaced = dict(zip((feed.name for feed in feeds), placeholders))
+    replaced.update((name, placeholder_of(name, nodes)) for name in constants or ())
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     made.node.extend(_placeholder(replaced[feed.name], feed) for feed in feeds)
+    made.node.extend(_constant(replaced[name], value) for name, value in (constants or {}).items())
     done = {node.name for node in made.node}
     pending = [name for name in fetches if name not in done]
     while pending:
@@ -35,12 +39,12 @@ def cut_out(graph_def, fetches, feeds):
                 node.input[number] = replaced[source]
             pending.append(node.input[number].lstrip("^").partition(":")[0])
     made.node.sort(key=lambda node: node.name)
-    return made, list(replaced.values())
+    return made, placeholders
 
 
 def reachable(graph_def, keep):
     """Returns the nodes of a GraphDef that the nodes named by `keep` need."""
-    return cut_out(graph_def, keep, ())[0]
+    return cut_out(graph_def, keep)[0]
 
 
 def placeholder_of(tensor, nodes):
@@ -65,4 +69,11 @@ def _placeholder(name, feed):
     node = tf.NodeDef(name=name, op="Placeholder")
     node.attr["dtype"].type = feed.dtype.as_datatype_enum
     node.attr["shape"].shape.CopyFrom(feed.shape.as_proto())
+    return node
+
+
+def _constant(name, value):
+    node = tf.NodeDef(name=name, op="Const")
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node

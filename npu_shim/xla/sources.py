@@ -1,6 +1,7 @@
 """Where a step comes from: a Graph, a Session or a GraphDef, with its names, options and values."""
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -18,12 +19,25 @@ class Argument:
     Attributes:
         name: the tensor's name as the user's graph has it, "x:0".
         dtype: tf.DType.
-        shape: tf.TensorShape; full for a feed, perhaps with unknown dimensions for a fetch.
+        shape: tf.TensorShape, perhaps with unknown dimensions.
     """
 
     name: str
     dtype: Any
     shape: Any
+
+    def with_shape(self, shape=None):
+        """Returns it with a full shape: its own merged with `shape`.
+
+        Raises:
+            ConfigError: the shapes do not fit, or dimensions stay open.
+        """
+        if not self.shape.is_compatible_with(shape):
+            raise ConfigError("feed '%s' has shape %s, the graph expects %s" % (self.name, shape, self.shape))
+        shape = self.shape.merge_with(shape)
+        if not shape.is_fully_defined():
+            raise ConfigError("feed '%s' has shape %s in the graph, expected a full one" % (self.name, shape))
+        return replace(self, shape=shape)
 
 
 @dataclass(frozen=True)
@@ -33,13 +47,13 @@ class Source:
     Attributes:
         graph: tf.Graph; of a GraphDef its import.
         graph_def: tf.GraphDef.
-        options: values of a Session's NpuOptimizer entry; None where there is no session, or none in it.
+        options: values of a Session's NpuOptimizer entry, None where it has none; empty for a graph.
         session: the tf.Session, or None.
     """
 
     graph: Any
     graph_def: Any
-    options: Any = None
+    options: Any
     session: Any = None
 
     @classmethod
@@ -53,9 +67,9 @@ class Source:
             graph = tf.Graph()
             with graph.as_default():
                 tf.import_graph_def(given, name="")
-            return cls(graph, given)
+            return cls(graph, given, {})
         if isinstance(given, tf.Graph):
-            return cls(given, given.as_graph_def())
+            return cls(given, given.as_graph_def(), {})
         session = given._tf_sess() if hasattr(given, "_tf_sess") else given
         if isinstance(getattr(session, "graph", None), tf.Graph):
             config = getattr(session, "_config", None)
@@ -74,20 +88,28 @@ class Source:
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
     def feed(self, given, shape=None):
-        """Returns what is fed as an Argument of a full shape: `shape`, or that of the graph.
+        """Returns what is fed as an Argument; `shape`, where it is given, must fit the graph's and be full.
 
         Raises:
-            ConfigError: it is not a tensor of the graph, the shape does not fit it, or there is none.
+            ConfigError: it is not a tensor of the graph, or the shape is not taken.
         """
         element = self._element(given, "feed")
         if isinstance(element, tf.Operation):
-            raise ConfigError("feed '%s' is an operation, expected a tensor" % element.name)
-        if not element.shape.is_compatible_with(shape):
-            raise ConfigError("feed '%s': shape %s does not fit %s of the graph" % (element.name, shape, element.shape))
-        shape = element.shape.merge_with(shape)
-        if not shape.is_fully_defined():
-            raise ConfigError("feed '%s': shape %s of the graph is open, expected a full one" % (element.name, shape))
-        return Argument(element.name, element.dtype.base_dtype, shape)
+            if len(element.outputs) != 1:
+                raise ConfigError("feed '%s' is an operation, expected a tensor" % element.name)
+            element = element.outputs[0]
+        return _argument(element) if shape is None else _argument(element).with_shape(shape)
+
+    def initialized(self, initializer):
+        """Returns a Source with a session of its own, in which an operation (or its name) has run.
+
+        Raises:
+            ConfigError: the operation is not in the graph.
+        """
+        operation = self._element(initializer, "initializer")
+        session = tf.Session(graph=self.graph)
+        session.run(operation)
+        return replace(self, session=session)
 
     def values_of(self, handles):
         """Returns variable name -> np.ndarray, read from the session; nothing where there is none.
@@ -106,6 +128,21 @@ class Source:
             return self.session.run(reads)
         except tf.errors.FailedPreconditionError as reason:
             raise ConfigError("the session's variables have no values yet: %s" % reason.message) from reason
+
+    def other_values(self, known):
+        """Returns the values of the graph's initialized global variables that are not among `known`, as `values_of`."""
+        if self.session is None:
+            return {}
+        collected = self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+        names = {each.op.name for each in collected} or {op.name for op in self._variable_ops()}
+        found = {}
+        for name in sorted(names.difference(known)):
+            with contextlib.suppress(ConfigError):
+                found.update(self.values_of({name: name}))
+        return found
+
+    def _variable_ops(self):
+        return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]
 
     def _read(self, name):
         op = self.graph.get_operation_by_name(name)

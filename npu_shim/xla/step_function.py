@@ -8,7 +8,7 @@ graph's own control edges and no automatic ones.
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -78,7 +78,7 @@ class StepFunction:
             return compiled.experimental_get_compiler_ir(*specs)(stage=stage)
 
 
-def build(source, fetches, feeds=(), values=None, variables=None, device=None, **options):
+def build(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
     """Makes a StepFunction.
 
     Args:
@@ -86,8 +86,9 @@ def build(source, fetches, feeds=(), values=None, variables=None, device=None, *
         fetches: list of tensors, operations or their names, as for sess.run; a variable's name gives its value after
             the step.
         feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
+        constants: dict of tensors or their names to values that become part of the program; for what XLA must know when
+            it compiles, as the lengths of a tf.sequence_mask without maxlen.
         values: variable name -> np.ndarray, initial values; None takes a Session's own. What has none is zero.
-        variables: variable name -> tf.Variable of another StepFunction of the same graph, to share its state.
         device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a Session without NpuOptimizer and a call without options is not rewritten.
@@ -96,27 +97,74 @@ def build(source, fetches, feeds=(), values=None, variables=None, device=None, *
         ConfigError: a fetch, feed or option that cannot be taken.
         PlanError: the graph cannot be rewritten, or one of its loops cannot be compiled.
     """
-    source = Source.of(source)
-    wanted = [source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches])]
+    return prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step before its feeds have full shapes, which functional loops need.
+
+    Attributes:
+        graph_def: rewritten, with resource variables and v1 control flow.
+        fetches: as in StepFunction.
+        feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
+        state: as in StepFunction.
+        plan: as in StepFunction.
+    """
+
+    graph_def: Any
+    fetches: Tuple[Any, ...]
+    feeds: Mapping[str, Argument]
+    state: Tuple[StateVariable, ...]
+    plan: Optional[Plan]
+
+    def for_shapes(self, shapes=()):
+        """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; none for those of the graph).
+
+        Raises:
+            ConfigError: a shape that does not fit the graph's, or stays open.
+            PlanError: a loop that cannot be compiled.
+        """
+        shapes = shapes or [None] * len(self.feeds)
+        feeds = {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
+        graph_def = tf.GraphDef()
+        graph_def.CopyFrom(self.graph_def)
+        for node in graph_def.node:
+            if node.name in feeds:
+                node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
+        keep = [each.partition(":")[0] for each in map(_name, self.fetches)] + random_ops.advances(graph_def)
+        graph_def = pruning.without_places(control_flow.to_functional(graph_def, keep))
+        with tf_internals.eager_mode():
+            function = _function(graph_def, self.fetches, feeds, self.state)
+        return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
+
+
+def prepare(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
+    """Makes a Prepared of a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
+    wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
     fed = [source.feed(each, shape) for each, shape in shapes.items()]
-    names = [each if isinstance(each, str) else each.name for each in wanted]
-    graph_def, placeholders = pruning.cut_out(source.graph_def, [name.partition(":")[0] for name in names], fed)
+    fixed = [(source.feed(each, np.shape(value)), value) for each, value in (constants or {}).items()]
+    fixed = {each.name: np.asarray(value, each.dtype.as_numpy_dtype) for each, value in fixed}
+    nodes = [_name(each).partition(":")[0] for each in wanted]
+    graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
+    names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
     graph_def = random_ops.to_stateless(references.to_resources(graph_def))
-    keep = [name.partition(":")[0] for name in names] + random_ops.advances(graph_def)
-    graph_def = pruning.without_places(control_flow.to_functional(graph_def, keep))
     with tf_internals.eager_mode():
-        state = _state(graph_def, values, variables or {}, source)
-        function = _function(graph_def, wanted, dict(zip(placeholders, fed)), state)
-    return StepFunction(tuple(fed), tuple(wanted), state, function, graph_def, plan)
+        state = _state(graph_def, values, source)
+    return Prepared(graph_def, wanted, dict(zip(placeholders, fed)), state, plan)
+
+
+def _name(fetched):
+    return fetched if isinstance(fetched, str) else fetched.name
 
 
 def _options(source, given):
-    """Option values of a session with those of the call over them; None where there are none."""
-    if source.session is None or source.options is not None or given:
-        return {**(source.options or {}), **option_table.of_keywords(given)}
-    return None
+    """Option values of a session with those of the call over them; None where a session has none, nor the call."""
+    if source.options is None and not given:
+        return None
+    return {**(source.options or {}), **option_table.of_keywords(given)}
 
 
 def _rewritten(graph_def, fetches, feeds, values, device):
@@ -127,16 +175,14 @@ def _rewritten(graph_def, fetches, feeds, values, device):
     return done.graph_def, done.plan
 
 
-def _state(graph_def, values, variables, source):
+def _state(graph_def, values, source):
     """The StateVariables of a GraphDef in the order of their names."""
     written = writers.written_handles(graph_def)
     handles = {_shared_name(node): node for node in _handles(graph_def)}
-    missing = {name: node for name, node in handles.items() if name not in variables}
     if values is None:
-        values = source.values_of({name: node.name for name, node in missing.items()})
-    made = {name: _variable(name, node, values.get(name)) for name, node in missing.items()}
+        values = source.values_of({name: node.name for name, node in handles.items()})
     return tuple(
-        StateVariable(name, made[name] if name in made else variables[name], node.name in written)
+        StateVariable(name, _variable(name, node, values.get(name)), node.name in written)
         for name, node in sorted(handles.items())
     )
 
@@ -172,6 +218,8 @@ def _function(graph_def, wanted, feeds, state):
     def step(*arguments):
         graph = tf.get_default_graph()
         given = {name + ":0": argument for name, argument in zip(feeds, arguments)}
+        for each in state:  # in this order they become parameters
+            graph.capture(each.variable.handle)
         captured = {name + ":0": graph.capture(variable.handle) for name, variable in handles.items()}
         before = set(graph.get_operations())
         tf.import_graph_def(imported, {**given, **captured}, name=SCOPE)

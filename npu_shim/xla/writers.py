@@ -2,11 +2,11 @@
 
 # ops that take a handle and leave the variable as it is
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
-PASSES_ON = frozenset(["Identity", "IdentityN"])
+PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
 def written_handles(graph_def):
-    """Returns the names of the VarHandleOps of a GraphDef (without v1 control flow) whose variables are written.
+    """Returns the names of the VarHandleOps of a GraphDef whose variables are written.
 
     What cannot be told counts as written.
     """

@@ -1,0 +1,199 @@
+"""compile_step: a training step of TensorFlow 1 as one XLA program, with its variables on the device."""
+
+import logging
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.xla import step_checkpoint, step_function
+from npu_shim.xla.refusals import xla_errors
+from npu_shim.xla.sources import Source
+
+LOG = logging.getLogger("npu_shim")
+MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes, from which on a warning is due
+
+
+def compile_step(
+    graph_or_session, fetches, feeds=(), iterations_per_loop=1, initializer=None, constants=None, device=None, **options
+):
+    """Makes a training step (forward, backward, loss scaling, optimizer, state) one XLA program.
+
+    Args:
+        graph_or_session: tf.Session, whose variables' values the step starts from; or tf.Graph, or GraphDef.
+        fetches: what a step returns, as for sess.run: a tensor, an operation, their names, or a list or dict of them.
+            A variable's name gives its value after the step.
+        feeds: tensors, or their names, that every step is given; a list, or a dict to full shapes.
+        iterations_per_loop: steps in one call, a loop on the device. Each feed then has a leading dimension of this
+            size, and the results are those of the last step, as in a session with iterations_per_loop.
+        initializer: operation, or its name, that gives variables their values where there is no session.
+        constants: dict of tensors or their names to values that become part of the program.
+        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
+            win; a session without NpuOptimizer and a call without options is not rewritten.
+
+    Returns:
+        CompiledStep. It is compiled at its first call.
+
+    Raises:
+        ConfigError: a fetch, feed, constant or option that cannot be taken.
+        PlanError: the graph cannot be rewritten.
+
+    Example:
+        >>> step = npu_shim.compile_step(sess, [loss, train_op], [x, y])
+        >>> value, _ = step({x: images, y: labels})
+    """
+    source = Source.of(graph_or_session)
+    if not isinstance(iterations_per_loop, int) or iterations_per_loop < 1:
+        raise ConfigError("iterations_per_loop must be an int above 0, got %r" % (iterations_per_loop,))
+    if initializer is not None:
+        source = source.initialized(initializer)
+    wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
+    prepared = step_function.prepare(source, wanted, feeds, constants, None, device, **options)
+    return CompiledStep(prepared, source, fetches, iterations_per_loop)
+
+
+class CompiledStep:
+    """A training step with its state, compiled at its first call and again for feeds of other shapes.
+
+    Random ops draw by their seeds and the number of the step, see `random_ops`: the same state and feeds give the same
+    results, in single steps and in a loop.
+
+    Args:
+        prepared: step_function.Prepared.
+        source: the `sources.Source` of the step.
+        fetches: in the user's form.
+        iterations_per_loop: steps in one call.
+
+    Attributes:
+        plan: the precision Plan, None where nothing was asked for.
+    """
+
+    def __init__(self, prepared, source, fetches, iterations_per_loop=1):
+        self.plan = prepared.plan
+        self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
+        self._source = source
+        self._programs = {}  # shapes of the feeds -> the compiled function
+        self._variables = {each.name: each.variable for each in prepared.state}
+        self._others = source.other_values(self._variables)
+        self._keys = step_checkpoint.keys_of(source.graph, [*self._variables, *self._others])
+        self._has_values = source.session is not None or not self._variables
+
+    def __call__(self, feeds=None):
+        """Runs one step, or `iterations_per_loop` of them.
+
+        Args:
+            feeds: dict of every feed (tensor or name) to its value, array_like.
+
+        Returns:
+            The fetches in the form in which they were given: np.ndarray for a tensor, None for an operation.
+
+        Raises:
+            ConfigError: a feed that is missing, unknown, or of another shape or dtype; variables without values.
+            PlanError: an op that XLA cannot compile, named with its node.
+        """
+        if not self._has_values:
+            ways = "give compile_step a Session or an initializer, or load a checkpoint"
+            raise ConfigError("the step's variables have no values: %s" % ways)
+        arrays = self._arrays(feeds or {})
+        with tf_internals.eager_mode(), xla_errors(self._prepared.graph_def):
+            tensors = [tf.constant(array) for array in arrays]
+            results = iter([each.numpy() for each in self._program(arrays)(*tensors)])
+        return self._like_fetches([None if isinstance(f, str) else next(results) for f in self._prepared.fetches])
+
+    def state(self):
+        """Returns the variables of the step: dict of name to np.ndarray, copied from the device."""
+        with tf_internals.eager_mode():
+            return {name: variable.numpy() for name, variable in self._variables.items()}
+
+    def save(self, prefix):
+        """Writes a TensorFlow checkpoint, which tf.train.Saver restores; returns its prefix.
+
+        It has the variables of the step, the other global variables of the graph as they were when the step was made,
+        and the state of random ops.
+
+        Args:
+            prefix: path of the checkpoint, str or os.PathLike.
+        """
+        with tf_internals.eager_mode():
+            return step_checkpoint.save(prefix, {**self._others, **self._variables}, self._keys)
+
+    def load(self, prefix):
+        """Takes the values of the step's variables from a TensorFlow checkpoint.
+
+        Args:
+            prefix: path of the checkpoint, or of a folder whose latest is taken.
+
+        Raises:
+            ConfigError: no checkpoint, or variables that it does not have in this shape and dtype.
+        """
+        with tf_internals.eager_mode():
+            for name, value in step_checkpoint.load(prefix, self._variables, self._keys).items():
+                self._variables[name].assign(value)
+        self._has_values = True
+
+    def _arrays(self, feeds):
+        """The fed values in the order of the program's arguments, checked."""
+        given = {self._source.feed(each).name: value for each, value in feeds.items()}
+        known = {feed.name: feed for feed in self._prepared.feeds.values()}
+        problems = ["feed '%s' is none of the step's%s" % (n, nearest(n, known)) for n in given if n not in known]
+        problems += ["feed '%s' is missing" % name for name in known if name not in given]
+        if problems:
+            raise ConfigError(*problems)
+        return [self._array(feed, given[name]) for name, feed in known.items()]
+
+    def _array(self, feed, value):
+        array = np.asarray(value)
+        dtype = feed.dtype.as_numpy_dtype
+        if hasattr(value, "dtype") and not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ConfigError("feed '%s' is %s, the graph expects %s" % (feed.name, array.dtype, feed.dtype.name))
+        shape = array.shape
+        if self._count > 1:
+            if shape[:1] != (self._count,):
+                expected = "one value for each of the %d steps of iterations_per_loop" % self._count
+                raise ConfigError("feed '%s' has shape %s, expected %s" % (feed.name, shape, expected))
+            shape = shape[1:]
+        feed.with_shape(shape)
+        return np.asarray(array, dtype)
+
+    def _program(self, arrays):
+        shapes = tuple(array.shape[self._count > 1 :] for array in arrays)
+        if shapes not in self._programs:
+            if len(self._programs) == MANY_SHAPES:
+                LOG.warning("npu_shim: compile_step compiles for set %d of feed shapes: pad to fewer", MANY_SHAPES + 1)
+            function = self._prepared.for_shapes(shapes).function
+            looped = function if self._count == 1 else repeated(function, self._count)
+            self._programs[shapes] = tf.function(looped, autograph=False, jit_compile=True)
+        return self._programs[shapes]
+
+    def _like_fetches(self, values):
+        if isinstance(self._fetches, dict):
+            return dict(zip(self._fetches, values))
+        return values if isinstance(self._fetches, (list, tuple)) else values[0]
+
+
+def repeated(function, count):
+    """Returns a function that runs a step's function `count` times in a while loop on the device.
+
+    Args:
+        function: of a StepFunction.
+        count: above 1.
+
+    Returns:
+        A function of stacked arguments, [count, ...] each, that returns the results of the last step.
+    """
+    results = function.outputs
+    carried = all(result.shape.is_fully_defined() for result in results)
+    looped = count if carried else count - 1  # what cannot be carried comes from a last step behind the loop
+
+    def steps(*stacked):
+        def step(number, *_):
+            made = function(*[each[number] for each in stacked])
+            return (number + 1, *(made if carried else ()))
+
+        start = [tf.zeros(result.shape, result.dtype) for result in results] if carried else []
+        _, *last = tf.while_loop(lambda number, *_: number < looped, step, [tf.constant(0), *start])
+        return last if carried else function(*[each[count - 1] for each in stacked])
+
+    return steps

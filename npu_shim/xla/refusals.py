@@ -1,0 +1,42 @@
+"""What XLA says when it cannot compile a step, in one sentence that names node and op."""
+
+import contextlib
+import re
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla.control_flow import IN_SESSION
+
+NODE = re.compile(r"\{\{node (?:\S*?step/)?([^\s}]+)\}\}")
+REASONS = (  # pattern of TensorFlow's text -> what it means
+    (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), "XLA has no kernel for it"),
+    (re.compile(r"must be a compile-time constant"), "XLA must know its shape when it compiles, see `constants`"),
+)
+
+
+@contextlib.contextmanager
+def xla_errors(graph_def):
+    """Scope in which XLA's refusal to compile a step becomes a PlanError.
+
+    Args:
+        graph_def: tf.GraphDef that knows the op of a node's name.
+    """
+    try:
+        yield
+    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        raise PlanError(_sentence(error.message, graph_def)) from error
+
+
+def _sentence(text, graph_def):
+    reason = next((meaning for pattern, meaning in REASONS if pattern.search(text)), text.strip().splitlines()[0])
+    return "%s cannot be compiled by XLA: %s; %s" % (_node(text, graph_def), reason, IN_SESSION)
+
+
+def _node(text, graph_def):
+    bodies = [function.node_def for function in graph_def.library.function]
+    ops = {node.name: node.op for nodes in [*bodies, graph_def.node] for node in nodes}
+    for name in NODE.findall(text):
+        if name in ops:
+            return "node '%s' (%s)" % (name, ops[name])
+    return "the step"

@@ -1,0 +1,83 @@
+"""The state of a compiled step in TensorFlow's checkpoints, under the names that tf.train.Saver gives."""
+
+import os
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.xla import random_ops
+
+
+def keys_of(graph, names):
+    """Returns variable name -> (key, slice) in a checkpoint; a part of a partitioned variable is a slice of the whole.
+
+    Args:
+        graph: tf.Graph whose collections know which variables are parts.
+        names: of variables.
+    """
+    keys = {name: (name, "") for name in names}
+    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
+        part = variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
+        if part is not None and variable.op.name in keys:
+            keys[variable.op.name] = part.full_name, part.spec
+    return keys
+
+
+def save(prefix, values, keys):
+    """Writes values (variable name -> tensor or array), makes the checkpoint its folder's latest, returns `prefix`."""
+    prefix = os.fspath(prefix)
+    folder = os.path.dirname(prefix)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    names = sorted(values)
+    places = [keys[name] for name in names]
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=[key for key, _ in places],
+        shape_and_slices=[part for _, part in places],
+        tensors=[tf.convert_to_tensor(values[name]) for name in names],
+    )
+    latest = os.path.basename(prefix)
+    with open(os.path.join(folder, "checkpoint"), "w", encoding="utf-8") as file:
+        file.write('model_checkpoint_path: "%s"\nall_model_checkpoint_paths: "%s"\n' % (latest, latest))
+    return prefix
+
+
+def load(prefix, variables, keys):
+    """Returns variable name -> tensor for a dict of tf.Variables; the state of random ops may be missing.
+
+    Raises:
+        ConfigError: no checkpoint, or variables that it does not have in this shape and dtype; all are named.
+    """
+    prefix = os.fspath(prefix)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError) as reason:
+        raise ConfigError("'%s' is no checkpoint of TensorFlow: %s" % (prefix, reason)) from reason
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    names = sorted(name for name in variables if name != random_ops.STATE or name in shapes)
+    problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]
+    problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
+    if problems:
+        raise ConfigError(*problems)
+    if tf.io.gfile.isdir(prefix):
+        prefix = tf.train.latest_checkpoint(prefix)
+    tensors = tf.raw_ops.RestoreV2(
+        prefix=prefix,
+        tensor_names=[keys[name][0] for name in names],
+        shape_and_slices=[keys[name][1] for name in names],
+        dtypes=[variables[name].dtype for name in names],
+    )
+    return dict(zip(names, tensors))
+
+
+def _problem(variable, place, shapes, dtypes):
+    key, part = place
+    if key not in shapes:
+        return "no variable '%s'%s" % (key, nearest(key, shapes))
+    if dtypes[key] != variable.dtype:
+        found, expected = dtypes[key].name, variable.dtype.name
+        return "'%s' is %s, the step has %s; npu-shim migrate-checkpoint converts it" % (key, found, expected)
+    if not part and variable.shape.as_list() != list(shapes[key]):
+        return "'%s' has shape %s, the step has %s" % (key, list(shapes[key]), variable.shape.as_list())
+    return None
