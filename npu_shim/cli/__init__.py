@@ -13,6 +13,8 @@ COMMANDS = {
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
     "options": "show the option table: what each option means, takes and does here",
+    "export": "write a training step as a program that runs without TensorFlow, on any GPU that JAX knows",
+    "cost": "show what a training step costs: operations by dtype, bytes moved, memory; float32 beside a mode",
     "check": "check the options, and the files they name: every problem at once",
     "migrate-checkpoint": "write a checkpoint again in another floating-point dtype",
     "doctor": "say what is installed, whether sessions can be hooked, and try it",

@@ -15,6 +15,14 @@ def add_arguments(parser):
     parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also with .gz behind it")
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; placeholders need no name")
+    add_precision_arguments(parser)
+    parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
+    parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
+    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
+
+
+def add_precision_arguments(parser):
+    """Adds the arguments that are precision options: those of `OPTIONS`."""
     parser.add_argument("--precision-mode", metavar="M", help="default: by --graph-run-mode, as on the NPU")
     parser.add_argument("--precision-mode-v2", metavar="M")
     parser.add_argument("--modify-mixlist", metavar="FILE", help="changes to the white, gray and black lists")
@@ -23,9 +31,6 @@ def add_arguments(parser):
     parser.add_argument("--graph-run-mode", metavar="N", type=int, help="0 inference, 1 training (default)")
     parser.add_argument("--profile", metavar="P", help="ascend910 (default), gpu, grappler or grappler_1.15")
     parser.add_argument("--ops-info-dir", metavar="DIR", help="an edited copy of the op information files")
-    parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
-    parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
-    parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
 
 def main(args):
@@ -37,10 +42,10 @@ def main(args):
 
     chosen = precision.resolve(of_keywords({name: getattr(args, name) for name in OPTIONS}))
     graph, targets = graph_file.read(args.graph)
-    fetches = _names(args.fetches) or targets
+    fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
-    done = rewrite_graph(graph, _names(args.feeds), fetches, chosen, _device(args.device, xla))
+    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, _device(args.device, xla))
     if args.write:
         graph_file.write(args.write, done.graph_def)
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
@@ -53,7 +58,8 @@ def main(args):
     return 0
 
 
-def _names(text):
+def names(text):
+    """Splits "a, b" into its names."""
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 

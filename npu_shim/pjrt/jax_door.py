@@ -4,6 +4,7 @@ What is not public in JAX is used here and in `convert` only. Tried with the rel
 """
 
 import dataclasses
+import io
 import logging
 import re
 
@@ -98,9 +99,15 @@ def stablehlo(hlo):
         raise ConfigError("npu_shim: the HLO program cannot be made into StableHLO: %s" % reason) from reason
 
 
-def artifact_as_hlo_text(artifact):
-    """Returns a portable artifact as the text of an HLO module, before any optimization."""
+def hlo_text(artifact):
+    """Returns a StableHLO portable artifact as the text of an HLO module, before any optimization."""
+    from jax.interpreters import mlir
     from jaxlib import _jax
 
-    module = _jax.mlir.deserialize_portable_artifact(artifact)
-    return _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()
+    with mlir.make_ir_context():
+        module = _jax.mlir.deserialize_portable_artifact(artifact)
+        if not isinstance(module, (bytes, str)):  # a module since JAX 0.10 or so
+            written = io.BytesIO()
+            module.operation.write_bytecode(written)
+            module = written.getvalue()
+        return _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()

@@ -1,0 +1,126 @@
+"""npu-shim export GRAPH --fetches A,B --feeds X,Y --out DIR."""
+
+import json
+import re
+
+from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
+from npu_shim.rewriter.errors import ConfigError
+
+SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
+
+
+def add_arguments(parser):
+    """Adds the arguments of the subcommand."""
+    parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz")
+    add_step_arguments(parser)
+    parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")
+    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX, which makes StableHLO; default: "
+                        "$NPU_SHIM_JAX, else HLO is written and converted when it is loaded")  # fmt: skip
+
+
+def add_step_arguments(parser):
+    """Adds the arguments that say what the step is."""
+    parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations of a training step")
+    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; default: all placeholders")
+    parser.add_argument("--batch", metavar="N", type=int, help="size of unknown first dimensions of what is fed")
+    parser.add_argument("--shape", metavar="X=2,3", action="append", default=[], help="shape of one feed; repeatable")
+    parser.add_argument("--constant", metavar="X=JSON", action="append", default=[], help="a tensor's value, made part "
+                        "of the program; repeatable")  # fmt: skip
+    parser.add_argument("--checkpoint", metavar="CKPT", help="initial values: a checkpoint, or a folder with some")
+    parser.add_argument("--init", metavar="OP", help="initial values: an operation of the graph that makes them")
+    parser.add_argument("--float32-products", metavar="P", default="default", help="highest: float32 products in "
+                        "float32; default: in what the device takes, TF32 on NVIDIA GPUs")  # fmt: skip
+    add_precision_arguments(parser)
+
+
+def main(args):
+    """Exports the step and says in lines what was written. Returns the exit status."""
+    from npu_shim import export
+
+    source, fetches, feeds, given = step_of(args)
+    if given["values"] is None and source.session is None:
+        print("no --checkpoint and no --init: the values of variables are not exported")
+    written = export.export(source, fetches, feeds, args.out, jax=args.jax, **given)
+    print("%s: %d feeds, %d variables, %d results, as %s" % (
+        args.out, len(written.feeds), len(written.state), len(written.results), written.kind
+    ))  # fmt: skip
+    if written.plan:
+        print("{policy}: {lowered} of {slots} float slots lowered".format(**written.plan))
+    if written.kind == "hlo":
+        print("no interpreter with JAX given (--jax): HLO, which npu_shim.pjrt makes into StableHLO when it loads it")
+    return 0
+
+
+def step_of(args):
+    """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
+    from npu_shim import graph_file
+    from npu_shim.xla.sources import Source
+
+    graph, targets = graph_file.read(args.graph)
+    source = Source.of(graph)
+    fetches = names(args.fetches) or targets
+    if not fetches:
+        raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
+    if args.checkpoint and args.init:
+        raise ConfigError("--checkpoint and --init both say where initial values come from; give one")
+    constants = dict(_constant(text) for text in args.constant)
+    feeds = _feeds(source, names(args.feeds), constants, args)
+    given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+    given.update(constants=constants or None, float32_products=args.float32_products)
+    given["values"] = _values(args.checkpoint) if args.checkpoint else None
+    return source.initialized(args.init) if args.init else source, fetches, feeds, given
+
+
+def _feeds(source, wanted, constants, args):
+    """Feed name -> full shape."""
+    if not wanted:
+        placeholders = [op.name + ":0" for op in source.graph.get_operations() if op.type == "Placeholder"]
+        wanted = [name for name in placeholders if name not in constants]
+    shapes = dict(_shape(text) for text in args.shape)
+    feeds = {}
+    for name in wanted:
+        argument = source.feed(name)
+        feeds[name] = shapes.pop(argument.name, None) or _with_batch(argument, args.batch)
+    if shapes:
+        raise ConfigError("--shape is given for '%s', which is not fed" % sorted(shapes)[0])
+    return feeds
+
+
+def _with_batch(argument, batch):
+    sizes = None if argument.shape.rank is None else argument.shape.as_list()
+    if sizes and sizes[0] is None:
+        sizes[0] = batch
+    if sizes is None or None in sizes:
+        raise ConfigError("feed '%s' has shape %s: give --shape %s=2,3%s" % (
+            argument.name, argument.shape, argument.name, " or --batch" if sizes and None not in sizes[1:] else ""
+        ))  # fmt: skip
+    return sizes
+
+
+def _shape(text):
+    found = SHAPES.match(text)
+    if not found:
+        raise ConfigError("--shape is '%s', expected a tensor and its sizes, as x:0=32,64" % text)
+    return _tensor(found.group("name")), [int(size) for size in found.group("sizes").split(",") if size]
+
+
+def _constant(text):
+    name, equals, value = text.partition("=")
+    try:
+        return _tensor(name), json.loads(value if equals else "")
+    except ValueError as reason:
+        raise ConfigError("--constant is '%s', expected a tensor and its value, as x:0=[1,2]" % text) from reason
+
+
+def _tensor(name):
+    return name if ":" in name else name + ":0"
+
+
+def _values(checkpoint):
+    """Variable name -> array."""
+    import tensorflow.compat.v1 as tf
+
+    from npu_shim.checkpoint import files
+
+    reader = tf.train.load_checkpoint(files.find(checkpoint))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -1,0 +1,170 @@
+"""Writes a training step as a folder that `npu_shim.pjrt` runs without TensorFlow.
+
+    step_function -> HLO -> StableHLO where a converter is at hand -> manifest.write
+
+TensorFlow 2.15 makes HLO only. The converter is jaxlib's, which cannot be installed beside TensorFlow 2.15: `jax` names
+an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.load` converts it.
+"""
+
+import os
+import platform
+import subprocess
+import tempfile
+from collections import Counter
+
+import tensorflow.compat.v1 as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from npu_shim import __version__
+from npu_shim.pjrt import convert, manifest
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.rewriter import report, tf_internals
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.xla import step_function
+from npu_shim.xla.sources import Source
+
+PRODUCTS = ("default", "highest")
+JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where `jax` is not given
+
+
+def export(
+    source, fetches, feeds, out, constants=None, values=None, float32_products="default", jax=None, device=None,
+    **options
+):  # fmt: skip
+    """Exports one training step.
+
+    Args:
+        source: tf.Session (its variables are the initial state), tf.Graph, tf.GraphDef, or a `sources.Source`.
+        fetches: tensors, operations or their names, as for sess.run.
+        feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
+        out: path of the folder, new or empty.
+        constants: dict of tensors or their names to values that become part of the program.
+        values: variable name -> array, initial values. None takes a Session's; of a graph none are exported then.
+        float32_products: "highest" computes float32 matrix products and convolutions in float32, "default" in what the
+            device takes for them: TF32 on NVIDIA GPUs since Ampere.
+        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else HLO.
+        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        **options: as for `npu_shim.rewrite`.
+
+    Returns:
+        The `pjrt.manifest.Manifest`.
+
+    Raises:
+        ConfigError: an argument that cannot be taken, or a folder that cannot be written.
+        PlanError: the graph cannot be rewritten or compiled as asked.
+    """
+    if float32_products not in PRODUCTS:
+        raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
+    source = source if isinstance(source, Source) else Source.of(source)
+    step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
+    module = hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+    program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX))
+    valued = values is not None or source.session is not None
+    state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
+    described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
+    with tf_internals.eager_mode():
+        return manifest.write(out, program, described, state)
+
+
+def hlo_of(step, float32_products, stage):
+    """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
+    try:
+        return step.hlo(stage)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def without_sources(module):
+    """Returns the bytes of an HloModuleProto without the file names and lines of the user's Python sources."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.metadata.ClearField("source_file")
+            instruction.metadata.ClearField("source_line")
+    return module.SerializeToString(deterministic=True)
+
+
+def stablehlo(hlo, interpreter):
+    """Returns (program's bytes, kind): StableHLO by that interpreter's jaxlib, or the HLO as it is without one.
+
+    Raises:
+        ConfigError: the interpreter cannot be run, has no JAX, or cannot convert the program.
+    """
+    if not interpreter:
+        return hlo, "hlo"
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+        with open(source, "wb") as f:
+            f.write(hlo)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        try:
+            subprocess.run(
+                [interpreter, convert.__file__, source, target],
+                check=True, capture_output=True, env=own,
+            )  # fmt: skip
+        except OSError as reason:
+            raise ConfigError("'%s' cannot be run: %s" % (interpreter, reason.strerror or reason)) from reason
+        except subprocess.CalledProcessError as reason:
+            last = (reason.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+            raise ConfigError("'%s' made no StableHLO: %s" % (interpreter, last)) from reason
+        with open(target, "rb") as f:
+            return f.read(), "stablehlo"
+
+
+def describe(step, module, kind, float32_products, options):
+    """Returns the Manifest of a StepFunction and its HloModuleProto, without the files' hashes."""
+    roles = state_roles({each.name: tuple(each.variable.shape) for each in step.state})
+    program = module.host_program_shape
+    names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
+    names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
+    fetched = [("fetch", each.name, each.dtype, "") for each in step.fetches if not isinstance(each, str)]
+    return Manifest(
+        arguments=_tensors(names, program.parameters),
+        results=_tensors(fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated],
+                         program.result.tuple_shapes),
+        kind=kind,
+        float32_products=float32_products,
+        options={name: value for name, value in sorted(options.items()) if value is not None},
+        plan=plan_counts(step.plan),
+        versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
+    )
+
+
+def _tensors(rows, shapes):
+    """Tensors of (kind, name, tf.DType, role) and of the shapes that the program has for them."""
+    assert len(rows) == len(shapes), "the program has %d values for %d names" % (len(shapes), len(rows))
+    return tuple(
+        Tensor(kind, name, tuple(shape.dimensions), dtype.name, role)
+        for (kind, name, dtype, role), shape in zip(rows, shapes)
+    )
+
+
+def plan_counts(plan):
+    """Returns the summary of a Plan with how many slots each reason decided; {} for None."""
+    if plan is None:
+        return {}
+    counts = {name: value for name, value in report.summary(plan).items() if value is not None}
+    reasons = Counter(decision.reason.value for decision in plan.decisions())
+    return dict(counts, reasons=dict(sorted(reasons.items())), policy=plan.policy.name)
+
+
+def state_roles(shapes):
+    """Returns a role for every variable, by its name and shape.
+
+    "optimizer" is what is named below another variable of its shape ("w/Adam" and "w"), "other" what has one value
+    only, "parameter" the rest.
+
+    Args:
+        shapes: variable name -> shape.
+    """
+    return {name: _role(name, shape, shapes) for name, shape in shapes.items()}
+
+
+def _role(name, shape, shapes):
+    owner = name.rpartition("/")[0]
+    while owner:
+        if shapes.get(owner) == shape:
+            return "optimizer"
+        owner = owner.partition("/")[2]  # a slot below a scope of the optimizer's: "training/w/Adam" of "w"
+    return "parameter" if shape not in ((), (1,)) else "other"
