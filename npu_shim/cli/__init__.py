@@ -10,6 +10,7 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 
 COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
+    "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which are not here; nothing is run",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
     "options": "show the option table: what each option means, takes and does here",

@@ -1,0 +1,193 @@
+"""Reading what scripts use: scripts as text in, names with lines out."""
+
+import textwrap
+
+import pytest
+
+from npu_shim import scan
+from npu_shim.cli import scan as command
+
+
+def found(script):
+    """[(names, line, need)] with the names of a use joined by "|" and NEEDED left out."""
+    result = []
+    for use in scan.uses(textwrap.dedent(script)):
+        one = ("|".join(use.names), use.line)
+        result.append(one if use.need == scan.NEEDED else (*one, use.need))
+    return result
+
+
+def names(script):
+    return [use[0] for use in found(script)]
+
+
+def test_attributes_of_an_imported_module():
+    script = """
+    import tensorflow as tf
+    x = tf.placeholder(tf.float32, name="x")
+    tf.nn.relu(x).eval()
+    """
+    assert found(script) == [
+        ("tensorflow", 2),
+        ("tensorflow.float32", 3),
+        ("tensorflow.placeholder", 3),
+        ("tensorflow.nn.relu", 4),
+    ]
+
+
+def test_every_form_of_import():
+    script = """
+    import tensorflow.contrib.layers as L
+    import tensorflow.contrib.slim.nets
+    from tensorflow.contrib import slim, rnn as cells
+    from tensorflow.python.ops import math_ops
+    from hccl.manage.api import create_group
+    import npu_bridge.estimator
+    L.conv2d; tensorflow.contrib.slim.nets.vgg; slim.conv2d; cells.GRUCell; math_ops.cast; npu_bridge.estimator.npu_ops
+    """
+    assert names(script)[:7] == [
+        "tensorflow.contrib.layers",
+        "tensorflow.contrib.slim.nets",
+        "tensorflow.contrib.rnn",
+        "tensorflow.contrib.slim",
+        "tensorflow.python.ops.math_ops",
+        "hccl.manage.api.create_group",
+        "npu_bridge.estimator",
+    ]
+    assert names(script)[7:] == [
+        "npu_bridge.estimator.npu_ops",
+        "tensorflow.contrib.layers.conv2d",
+        "tensorflow.contrib.rnn.GRUCell",
+        "tensorflow.contrib.slim.conv2d",
+        "tensorflow.contrib.slim.nets.vgg",
+        "tensorflow.python.ops.math_ops.cast",
+    ]
+
+
+def test_modules_that_are_not_ours_count_nothing():
+    assert names("import numpy as np, os.path\nfrom . import tensorflow\nfrom .tensorflow import x\nnp.a; x.c") == []
+    # a module of the user's under the same name takes the name over
+    assert names("import tensorflow as tf\nimport torch as tf\ntf.nn.relu") == ["tensorflow"]
+
+
+def test_aliases_by_assignment():
+    script = """
+    import tensorflow as tf
+    slim = tf.contrib.slim
+    conv = slim.conv2d
+    conv.__doc__
+    slim = None
+    slim.conv2d
+    """
+    assert names(script)[1:] == [
+        "tensorflow.contrib.slim", "tensorflow.contrib.slim.conv2d", "tensorflow.contrib.slim.conv2d.__doc__",
+    ]  # fmt: skip
+
+
+def test_names_belong_to_their_scopes():
+    script = """
+    def early(layers):
+        layers.dense  # an argument
+        return tf.nn.relu  # bound below, before the call
+    import tensorflow as tf
+    from tensorflow import layers
+    class Net(tf.keras.Model):
+        tf = 1
+        def call(self, x):
+            return tf.nn.tanh([layers.a for layers in x]) + layers.b
+    def late():
+        global lazy
+        import tensorflow.contrib as lazy
+        later = lambda tf: tf.c
+        with open("x") as tf:
+            tf.d
+    lazy.e
+    """
+    assert names(script) == [
+        "tensorflow.nn.relu", "tensorflow", "tensorflow.layers", "tensorflow.keras.Model", "tensorflow.layers.b",
+        "tensorflow.nn.tanh", "tensorflow.contrib",
+    ]  # fmt: skip
+
+
+def test_a_star_gives_the_names_that_nothing_else_binds():
+    script = """
+    from npu_bridge.npu_init import *
+    def f(argument):
+        return argument, local, NPURunConfig(), len(tf.nn.relu), xrange, __file__
+    local = 1
+    """
+    assert found(script) == [
+        ("npu_bridge.npu_init", 2), ("npu_bridge.npu_init.NPURunConfig", 4), ("tensorflow.nn.relu", 4),
+    ]  # fmt: skip
+
+
+def test_with_a_star_import_of_the_users_own_a_bare_name_is_a_guess():
+    script = "from npu_bridge.npu_init import *\nfrom common import *\nNPURunConfig, build_model"
+    assert found(script)[1:] == [
+        ("npu_bridge.npu_init.NPURunConfig", 3, scan.PERHAPS), ("npu_bridge.npu_init.build_model", 3, scan.PERHAPS),
+    ]  # fmt: skip
+
+
+def test_branches_that_stand_in_for_one_another_are_optional():
+    script = """
+    import tensorflow as tf
+    try:
+        from tensorflow.contrib import slim
+    except ImportError:
+        import tf_slim as slim
+    slim.conv2d
+    if tf.__version__.startswith("2"):
+        layers = tf.keras.layers
+    else:
+        layers = tf.layers
+    layers.Dense
+    if hasattr(layers, "x") or hasattr(options, "y"):
+        tf.nn.tanh
+    if hasattr(options, "y"):
+        tf.nn.relu
+    """
+    assert found(script)[1:] == [
+        ("tensorflow.contrib.slim", 4, scan.OPTIONAL),
+        ("tensorflow.contrib.slim.conv2d", 7, scan.OPTIONAL),
+        ("tensorflow.__version__.startswith", 8),
+        ("tensorflow.keras.layers", 9, scan.OPTIONAL),
+        ("tensorflow.layers", 11, scan.OPTIONAL),
+        ("tensorflow.keras.layers.Dense|tensorflow.layers.Dense", 12),
+        ("tensorflow.nn.tanh", 14, scan.OPTIONAL),
+        ("tensorflow.nn.relu", 16),
+    ]
+
+
+def test_a_try_around_the_work_itself_makes_nothing_optional():
+    script = "import tensorflow as tf\ntry:\n  tf.a()\n  f()\nexcept Exception:\n  tf.b\ntry:\n  tf.c\nfinally:\n  tf.d"
+    assert all(len(use) == 2 for use in found(script))
+    assert names(script)[1:] == ["tensorflow.a", "tensorflow.b", "tensorflow.c", "tensorflow.d"]
+
+
+def test_a_file_that_is_not_python_3_is_said_with_its_line(tmp_path):
+    (tmp_path / "old.py").write_text("import tensorflow as tf\n\nprint 'loss'\n")
+    result = scan.read(str(tmp_path / "old.py"))
+    assert (type(result), result.line) == (scan.Unread, 3)
+    assert "print" in result.reason
+    (tmp_path / "zero.py").write_bytes(b"x = 1\0")
+    assert isinstance(scan.read(str(tmp_path / "zero.py")), scan.Unread)
+    (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\nimport tensorflow as tf  # \xe9\n")
+    assert [use.names for use in scan.read(str(tmp_path / "latin.py"))] == [("tensorflow",)]
+
+
+def test_files_are_the_users_own_in_order(tmp_path):
+    for path in ["b.py", "a/x.py", "a/notes.txt", ".git/g.py", "env/pyvenv.cfg", "env/lib/e.py", "__pycache__/c.py"]:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    assert scan.python_files(str(tmp_path)) == [str(tmp_path / "a" / "x.py"), str(tmp_path / "b.py")]
+    assert scan.python_files(str(tmp_path / "b.py")) == [str(tmp_path / "b.py")]
+    with pytest.raises(OSError, match="nowhere"):
+        scan.python_files(str(tmp_path / "nowhere"))
+
+
+def test_the_share_is_never_rounded_up_to_all():
+    missing = [scan.Use(("tensorflow.x",), "a.py", 1, scan.NEEDED)]
+    many = {str(n): [] for n in range(9999)}
+    one_short = command.summary(many, missing, 1, 0, "2.15.1")
+    assert one_short == "9999 of 10000 symbols resolve under TensorFlow 2.15.1 (99.9 %); 1 file"
+    assert command.summary(many, [], 3, 1, "2.15.1").endswith("(100 %); 3 files, 1 of them cannot be read")

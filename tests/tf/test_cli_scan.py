@@ -1,0 +1,112 @@
+"""npu-shim scan against the installed TensorFlow: one process runs every scan, since it changes `import tensorflow`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PLANTED = """\
+import tensorflow as tf
+from tensorflow.contrib import slim, no_such_part
+from npu_bridge.npu_init import *
+
+x = tf.placeholder(tf.float32, [None, 8])
+y = slim.fully_conected(x, 4)
+y = tf.nn.rellu(y)
+config = NPURunConfigg(precision_mode="allow_mix_precision")
+manager = FixedLossScaleManager(1)
+z = tf.keras.layers.Densee(3)
+tf.FixedLenFeature
+FLAGS = tf.app.flags.FLAGS
+FLAGS.whatever.the_script.defines
+open(__file__ + ".ran", "w")
+"""
+EITHER = """\
+try:
+    from tensorflow.nowhere import x
+except ImportError:
+    from tensorflow.nn import relu as x
+x.y
+"""
+TREES = {
+    "planted": {"train.py": PLANTED},
+    "python2": {"old.py": "import tensorflow as tf\nprint 'x'\n", "new.py": "import tensorflow as tf\ntf.abs\n"},
+    "either": {"a.py": EITHER},
+    "nothing": {"a.py": "import numpy\n"},
+    "empty": {"readme.txt": ""},
+}
+RUN = """
+import contextlib, io, json, sys
+from npu_shim import cli
+results = {}
+for name, argv in json.loads(sys.argv[1]).items():
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = cli.main(["scan", *argv])
+    results[name] = [status, out.getvalue(), err.getvalue()]
+json.dump(results, open(sys.argv[2], "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("scripts")
+    for name, files in TREES.items():
+        (made / name).mkdir()
+        for file, text in files.items():
+            (made / name / file).write_text(text)
+    return made
+
+
+@pytest.fixture(scope="module")
+def scans(folder):
+    """{name: (status, lines of output, standard error)} of every scan that the tests look at."""
+    argv = {path.name: [str(path)] for path in folder.iterdir()}
+    argv.update(nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
+    argv["unresolved"] = ["--unresolved", str(folder / "planted")]
+    out = folder / "results.json"
+    subprocess.run([sys.executable, "-c", RUN, json.dumps(argv), str(out)], check=True)
+    return {name: (code, text.splitlines(), err) for name, (code, text, err) in json.loads(out.read_text()).items()}
+
+
+def test_planted_names_are_found_with_their_lines(folder, scans):
+    status, lines, _ = scans["unresolved"]
+    path = folder / "planted" / "train.py"
+    assert status == 1
+    assert [int(line[len(str(path)) + 1 :].split(":")[0]) for line in lines[:-1]] == [2, 6, 7, 8, 10]
+    assert all(line.startswith(str(path)) for line in lines[:-1])
+    wanted = ["no_such_part", "fully_connected", "relu", "NPURunConfig'", "Dense'"]
+    assert [word in line for word, line in zip(wanted, lines)] == [True] * 5, lines
+    assert "8 of 13 symbols resolve" in lines[-1]
+    assert [line for line in scans["planted"][1] if not line.startswith("ok ")] == lines
+    assert scans["file"] == scans["planted"]
+
+
+def test_attributes_of_objects_are_the_scripts_own(scans):
+    assert any("tf.app.flags.FLAGS " in line and line.endswith("train.py:12,13") for line in scans["planted"][1])
+
+
+def test_nothing_of_the_script_runs(folder, scans):
+    assert sorted(path.name for path in (folder / "planted").iterdir()) == ["train.py"]
+
+
+def test_a_python_2_file_is_said_and_the_others_are_scanned(scans):
+    status, lines, _ = scans["python2"]
+    assert status == 1
+    assert "old.py:2: not Python 3" in lines[-2]
+    assert "2 of 2 symbols" in lines[-1]
+    assert lines[-1].endswith("2 files, 1 of them cannot be read")
+
+
+def test_what_has_an_alternative_is_not_missing(scans):
+    status, lines, _ = scans["either"]
+    assert status == 0
+    assert [line.split()[:2] for line in lines[:-1]] == [["ok", "tf.nn.relu"], ["optional", "tf.nowhere.x"]]
+
+
+def test_nothing_to_scan(scans):
+    assert scans["nothing"][0] == 0
+    assert scans["nothing"][1] == ["no name of TensorFlow, npu_bridge or hccl in 1 file"]
+    assert (scans["empty"][0], "there is no Python file" in scans["empty"][2]) == (2, True)
+    assert (scans["nowhere"][0], "cannot be read: No such file" in scans["nowhere"][2]) == (2, True)
