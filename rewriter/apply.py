@@ -106,7 +106,7 @@ def _tensor(names, port):
 
 def _constant(cast, view, protos, names):
     """The Const that stands for the cast of a known value."""
-    inputs = ["^" + names[position] for position in folding.controls(view, cast.source)]
+    inputs = sorted("^" + names[position] for position in folding.controls(view, cast.source))
     proto = tf.NodeDef(name=cast.name, op="Const", device=cast.device, input=inputs)
     proto.attr["dtype"].type = cast.dtype
     proto.attr["value"].tensor.CopyFrom(constants.lowered(view, protos, cast))

@@ -11,8 +11,8 @@ from typing import Dict, List, Sequence, Set, Tuple
 from .decisions import Reason
 from .dtypes import FLOAT32
 from .policy import Action
-from .state import NEUTRAL, State, lowered, pin
-from .ties import MEMBERS
+from .state import NEUTRAL, State, lowered, pin, producer
+from .ties import CONTAINERS
 
 SHAPE_ONLY = frozenset({"Shape", "Size", "Rank"})  # these read no values: whatever dtype they get is right
 Readers = Dict[int, List[Tuple[int, int]]]  # slot -> (node position, data input number) that read its values
@@ -31,25 +31,48 @@ def move_casts(state: State, order: Sequence[int]) -> None:
     if not candidates:
         return
     readers = _readers(state, candidates)
-    ties = [tie for number, tie in enumerate(state.ties) if _is_container(state, number)]
-    backwards = [p for p in reversed(order) if state.first[p] in candidates and (p, 0) not in state.tie_of]
+    ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
+    nodes = state.view.nodes  # one without slots has no first slot of its own
+    backwards = [
+        p for p in reversed(order) if nodes[p].dtypes and state.first[p] in candidates and (p, 0) not in state.tie_of
+    ]
+    unread = _unread(state, backwards, readers)
     moved = True
     while moved:  # a second time only where a container's reader comes before its writer in the order
         moved = False
         for position in backwards:
             slot = state.first[position]
-            if slot in candidates and _all_low(state, readers.get(slot, ())):
+            if slot in candidates and _all_low(state, readers.get(slot, ()), unread):
                 candidates.discard(slot)
                 moved = _lower(state, [position]) or moved
         for tie in list(ties):
-            slots = [state.first[position] for position, _ in tie.members]
-            if _all_low(state, [reader for slot in slots for reader in readers.get(slot, ())]):
+            inside = {position for position, _ in tie.members}
+            outside = [r for p in inside for r in readers.get(state.first[p], ()) if r[0] not in inside]
+            if _all_low(state, outside, unread):
                 ties.remove(tie)
                 moved = _lower(state, [position for position, _ in tie.members]) or moved
+    _follow(state, [position for position in reversed(backwards) if position in unread])
+
+
+def _follow(state: State, unread: Sequence[int]) -> None:
+    """Lowers data-moving ops that nobody reads where what they read is low."""
+    for position in unread:
+        slot, _ = producer(state, state.view.nodes[position], 0)
+        if slot >= 0 and state.becomes[slot] == state.policy.low:
+            _lower(state, [position])
+
+
+def _unread(state: State, backwards: Sequence[int], readers: Readers) -> Set[int]:
+    """Positions of candidates that nobody reads, such as the Identity that TensorFlow puts behind a loop's results."""
+    found: Set[int] = set()
+    for position in backwards:
+        if all(reader in found for reader, _ in readers.get(state.first[position], ())):
+            found.add(position)
+    return found
 
 
 def _candidates(state: State) -> Set[int]:
-    """Slots of float32 ops with one slot that move neutral data, and members of containers that hold neutral data."""
+    """Slots of float32 ops with one slot that move neutral data, and members of ties that do."""
     found = set()
     for position, node in enumerate(state.view.nodes):
         if not node.dtypes or node.dtypes[0] != FLOAT32 or position in state.view.preserved:
@@ -60,19 +83,21 @@ def _candidates(state: State) -> Set[int]:
             continue
         tied = state.tie_of.get((position, 0))
         free = tied is None and entry.role == "moves" and pin(state, position, node) is None
-        if free or (tied is not None and _is_container(state, tied)):
+        if free or (tied is not None and _is_neutral(state, tied)):
             found.add(slot)
     return found
 
 
-def _is_container(state: State, number: int) -> bool:
-    members = state.ties[number].members
-    return state.view.nodes[members[0][0]].op in MEMBERS and state.outcome[number].meaning == NEUTRAL
+def _is_neutral(state: State, number: int) -> bool:
+    """Whether a tie is a container of neutral data, or a neutral loop variable that goes round unchanged."""
+    tie = state.ties[number]
+    moves = tie.unchanged or state.view.nodes[tie.members[0][0]].op in CONTAINERS
+    return moves and state.outcome[number].meaning == NEUTRAL
 
 
 def _readers(state: State, candidates: Set[int]) -> Readers:
     readers: Readers = {}
-    given = {position for position in range(len(state.view.nodes)) if state.first[position] in candidates}
+    given = {p for p, node in enumerate(state.view.nodes) if node.dtypes and state.first[p] in candidates}
     for position, node in enumerate(state.view.nodes):
         for number, port in enumerate(node.inputs):
             if port.node in given and state.view.nodes[port.node].layout.outputs[port.port] == 0:
@@ -80,10 +105,12 @@ def _readers(state: State, candidates: Set[int]) -> Readers:
     return readers
 
 
-def _all_low(state: State, readers: Sequence[Tuple[int, int]]) -> bool:
+def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int]) -> bool:
     """Whether all readers, and at least one that reads values, take the low dtype."""
     values = 0
     for position, number in readers:
+        if position in unread:
+            continue
         node = state.view.nodes[position]
         if node.op in SHAPE_ONLY and state.reasons[state.first[position]] is not Reason.FED:
             continue

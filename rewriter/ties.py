@@ -1,25 +1,28 @@
 """Slots that must agree although no op says so: the variables of loops, and the readers and writers of a container.
 
-    Enter -> Merge -> Switch -> ... -> NextIteration -> Merge        one loop variable: Enter, Merge, NextIteration
+    Enter -> Merge -> Switch -> ... -> NextIteration -> Merge        one loop variable, and all four ops in it
     TensorArrayV3 -> Enter -> TensorArrayWriteV3, TensorArrayReadV3  one container, its gradient arrays included
     StackV2 -> Enter -> StackPushV2 ... StackPopV2                   one container
+    TensorListReserve -> ... TensorListSetItem -> TensorListStack    one container, see lists.py
 
 A tie is decided by what flows into it: the loop's initial value and next value, or what is written.
 """
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .graph_view import GraphView, Node, Port
+from .lists import LISTS, tensor_lists
 
 Feeder = Tuple[int, int]  # node position, data input number
 NodeSlot = Tuple[int, int]  # node position, position of the slot in its layout
 
 ENTERS = frozenset({"Enter"})
 NEXT = frozenset({"NextIteration"})
+INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and what its body reads
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 # ops that hand a container's handle on
-CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "Merge", "NextIteration"})
-# ops that make a container; TensorList ops hand on a new list for every one that they take
+CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
+# ops that make a container
 MAKERS = frozenset({"TensorArrayV3", "StackV2"})
 GRADIENT = "TensorArrayGradV3"  # makes an array of the dtype of the array whose handle it takes
 # container op -> number of the input that it writes (None: it reads, or only knows the dtype)
@@ -35,6 +38,7 @@ MEMBERS: Mapping[str, Optional[int]] = {
     "StackPushV2": 1,
     "StackPopV2": None,
 }
+CONTAINERS = frozenset(MEMBERS) | frozenset(LISTS)
 
 
 class Tie(NamedTuple):
@@ -44,43 +48,57 @@ class Tie(NamedTuple):
         members: the slots, sorted.
         feeders: the data inputs that decide it. Writers into gradient arrays are none: they follow the array's dtype.
         accumulates: whether it is a loop variable that is only added to, whose small addends low precision would lose.
+        unchanged: whether it is a loop variable that goes round as it came in, such as a weight that the body reads.
     """
 
     members: Tuple[NodeSlot, ...]
     feeders: Tuple[Feeder, ...]
     accumulates: bool = False
+    unchanged: bool = False
 
 
 def find_ties(view: GraphView) -> Tuple[Tie, ...]:
     """Finds all ties of a graph; container ops whose container is made elsewhere are in none."""
-    return tuple(_loop_variables(view)) + tuple(_containers(view))
+    return (*_loop_variables(view), *_containers(view), *_lists(view))
 
 
 def _loop_variables(view: GraphView) -> Iterable[Tie]:
     nodes = view.nodes
+    switches: Dict[int, List[int]] = {}  # position of a Merge -> its Switch
+    for position, node in enumerate(nodes):
+        if node.op == "Switch" and nodes[node.inputs[0].node].op == "Merge":
+            switches.setdefault(node.inputs[0].node, []).append(position)
     for position, node in enumerate(nodes):
         if node.op != "Merge" or not any(nodes[port.node].op in NEXT for port in node.inputs):
             continue
         around = [port.node for port in node.inputs if nodes[port.node].op in ENTERS | NEXT]
-        members = tuple(sorted((p, 0) for p in [position, *around]))
-        added_to = any(_adds_to(view, nodes[p].inputs[0], position) for p in around if nodes[p].op in NEXT)
-        yield Tie(members, tuple((p, 0) for p in around), added_to)
+        paths = [_path(view, nodes[p].inputs[0]) for p in around if nodes[p].op in NEXT]
+        unchanged = all(path[-1] == position for path in paths)
+        members = {position, *around, *switches.get(position, ()), *(p for path in paths if unchanged for p in path)}
+        added_to = any(_adds_to(view, path[-1], position) for path in paths)
+        yield Tie(tuple((p, 0) for p in sorted(members)), tuple((p, 0) for p in around), added_to, unchanged)
 
 
-def _adds_to(view: GraphView, port: Port, merge: int) -> bool:
-    """Whether a loop's next value is its present value plus something."""
-    node = view.nodes[port.node]
+def _adds_to(view: GraphView, position: int, merge: int) -> bool:
+    """Whether what a node computes is a loop's present value plus something."""
+    node = view.nodes[position]
     if node.op not in ADDS:
         return False
-    return any(_carried_from(view, read, frozenset({"Identity", "Switch"})) == merge for read in node.inputs)
+    return any(_path(view, read)[-1] == merge for read in node.inputs)
 
 
-def _carried_from(view: GraphView, port: Port, carriers: FrozenSet[str]) -> int:
-    """Position of the node behind a chain of carriers."""
-    position = port.node
-    while view.nodes[position].op in carriers and view.nodes[position].inputs:
-        position = view.nodes[position].inputs[0].node
-    return position
+def _path(view: GraphView, port: Port) -> List[int]:
+    """Positions of the ops that hand a loop variable into its body, back from what is read to what they begin at."""
+    path = [port.node]
+    while view.nodes[path[-1]].op in INTO_BODY and view.nodes[path[-1]].inputs and len(path) <= len(view.nodes):
+        path.append(view.nodes[path[-1]].inputs[0].node)
+    return path
+
+
+def _lists(view: GraphView) -> Iterable[Tie]:
+    for ops in tensor_lists(view):
+        members = tuple((position, 0) for position, _ in ops)
+        yield Tie(members, tuple((position, number) for position, number in ops if number is not None))
 
 
 def _containers(view: GraphView) -> Iterable[Tie]:

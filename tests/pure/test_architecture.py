@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # rewriter modules by level: a module imports only from its own level or below
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
-    {"casts", "folding", "ties", "overrides", "decisions", "state", "loops", "placement", "plan", "verify", "report",
-     "grappler", "grappler_graph", "grappler_lists"},
+    {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "placement", "plan", "verify",
+     "report", "grappler", "grappler_graph", "grappler_lists"},
     {"tf_internals", "graph_def", "apply", "constants", "functions", "inlining", "outlining"},
 ]
 PURE = [
