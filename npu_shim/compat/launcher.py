@@ -6,7 +6,7 @@ import sys
 import traceback
 import types
 
-from . import tensorflow_v1
+from . import aliases, tensorflow_v1
 
 
 def run(script, args):
@@ -25,6 +25,7 @@ def run(script, args):
     module = script == "-m"
     source = None if module else _read(script)
     tensorflow_v1.install()
+    aliases.install()
     sys.argv = list(args) if module else [script, *args]
     sys.path[0:1] = [os.getcwd() if module else os.path.dirname(os.path.abspath(script))]
     try:
