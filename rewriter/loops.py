@@ -9,54 +9,52 @@ A tie that could be low but that nothing low flows into (a loop of gray ops on a
 and both questions are asked again with that known. Each answer is final, so this ends.
 """
 
-from typing import Callable, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 from .decisions import Reason
 from .dtypes import FLOAT32, LOW
 from .graph_view import Node
 from .policy import Action
+from .rounds import Rounds
 from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, pin, producer, set_meaning, strongest
-from .ties import MEMBERS, Tie
+from .ties import CONTAINERS, Tie
 
 
-def settle_ties(state: State, decide_all: Callable[[], None]) -> None:
-    """Decides the graph, by `decide_all`, as often as its ties need it: once where there are none.
+def settle_ties(state: State, rounds: Rounds) -> None:
+    """Decides the graph as often as its ties need it: once where there are none.
 
     Args:
         state: the planner's lists; `outcome` is what each tie turns out to be.
-        decide_all: decides every slot, taking the ties to be what `state.outcome` says.
+        rounds: decides slots, taking the ties to be what `state.outcome` says.
     """
-    decide_all()
+    rounds.all()
     open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
     while open_ties:
-        open_ties = _could_be_low(state, decide_all, open_ties)
+        open_ties = _could_be_low(state, rounds, open_ties)
         if state.policy.gray is not Action.FOLLOW:
             return
-        grounded = _need_be_low(state, decide_all, open_ties)
+        grounded = _need_be_low(state, rounds, open_ties)
         if len(grounded) == len(open_ties):
             return
         for number in grounded:
             state.outcome[number] = Outcome(LOWERED, Reason.LOOP_LOW)
         open_ties = grounded
-        decide_all()
+        rounds.all()
 
 
-def _could_be_low(state: State, decide_all: Callable[[], None], open_ties: List[int]) -> List[int]:
+def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
     """Makes ties float32 that cannot be low, until there is none; returns those that are left."""
     changed = True
     while changed:
-        left = []
-        for number in open_ties:
-            obstacle = _obstacle(state, state.ties[number])
-            if obstacle is None:
-                left.append(number)
-            else:
-                state.outcome[number] = obstacle
-        changed = len(left) < len(open_ties)
-        open_ties = left
+        obstacles = {number: _obstacle(state, state.ties[number]) for number in open_ties}
+        raised = {number: found for number, found in obstacles.items() if found is not None}
+        open_ties = [number for number in open_ties if number not in raised]
+        changed = bool(raised)
         if changed:
+            for number, obstacle in raised.items():
+                state.outcome[number] = obstacle
             state.round += 1
-            decide_all()
+            rounds.after(raised)
     return open_ties
 
 
@@ -72,26 +70,28 @@ def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
     return None
 
 
-def _need_be_low(state: State, decide_all: Callable[[], None], open_ties: List[int]) -> List[int]:
+def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
     """Takes ties to be neutral until a low value flows into them; returns those into which one does."""
     for number in open_ties:
         state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
     state.forget(LOWERED)
-    waiting, grounded = open_ties, []
-    found = True
-    while found:
-        decide_all()
-        found = False
-        for number in list(waiting):
+    rounds.all()
+    waiting, grounded = open_ties, []  # type: Tuple[List[int], List[int]]
+    while True:
+        found = {}
+        for number in waiting:
             low = [slot for slot, meaning in _feeding(state, state.ties[number]) if meaning == LOWERED]
             if low:
                 reason = Reason.LOOP_LOW if _is_loop(state, state.ties[number]) else Reason.CONTAINER_LOW
-                state.outcome[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
-                waiting = [other for other in waiting if other != number]
-                grounded.append(number)
-                found = True
+                found[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
         state.round += 1
-    return sorted(grounded)
+        if not found:
+            return sorted(grounded)
+        for number, outcome in found.items():
+            state.outcome[number] = outcome
+        waiting = [number for number in waiting if number not in found]
+        grounded += found
+        rounds.after(found)
 
 
 def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:
@@ -100,7 +100,7 @@ def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:
 
 
 def _is_loop(state: State, tie: Tie) -> bool:
-    return state.view.nodes[tie.members[0][0]].op not in MEMBERS
+    return state.view.nodes[tie.members[0][0]].op not in CONTAINERS
 
 
 def _tied_pin(state: State, position: int) -> Optional[Reason]:

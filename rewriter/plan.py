@@ -27,6 +27,7 @@ from .op_table import Entry, OpTable
 from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
 from .policy import Action, PrecisionPolicy
+from .rounds import Rounds
 from .state import COMPUTED, LOWERED, NEUTRAL, State, pin, producer, set_meaning, strongest
 
 
@@ -63,13 +64,11 @@ def plan(
     order = topological_order(view.nodes)
 
     _mark_constants(state, order)
-    floats = [position for position in order if not FLOATS.isdisjoint(view.nodes[position].dtypes)]
 
-    def decide_all() -> None:
-        for position in floats:
-            _decide(state, rules, overrides, position, view.nodes[position])
+    def decide(position: int) -> None:
+        _decide(state, rules, overrides, position, view.nodes[position])
 
-    settle_ties(state, decide_all)
+    settle_ties(state, Rounds(state, order, decide))
     move_casts(state, order)
     edits = find_edits(view, state.first, state.becomes, state.narrowed)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)

@@ -1,0 +1,65 @@
+"""Decides the nodes of a graph in topological order: all of them, or again those that a changed tie reaches."""
+
+import heapq
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+
+from .dtypes import FLOATS
+from .state import State
+
+
+class Rounds:
+    """Rounds of decisions; a round after a changed tie costs what it reaches, so that chains of loops stay linear."""
+
+    def __init__(self, state: State, order: Sequence[int], decide: Callable[[int], None]) -> None:
+        """Keeps the nodes that have something to decide.
+
+        Args:
+            state: the planner's lists, which `decide` fills.
+            order: positions of all nodes in topological order.
+            decide: decides the slots of the node at a position, whose producers are decided.
+        """
+        self._state, self._decide = state, decide
+        self._order = [position for position in order if not FLOATS.isdisjoint(state.view.nodes[position].dtypes)]
+        self._rank = {position: rank for rank, position in enumerate(self._order)} if state.ties else {}
+        self._consumers: Optional[Dict[int, Set[int]]] = None  # position -> ranks of who reads it
+        self._late: Set[int] = set()  # ranks that a back edge reached after their turn
+
+    def all(self) -> None:
+        """Decides every node."""
+        self._late.clear()
+        for position in self._order:
+            self._decide(position)
+
+    def after(self, ties: Iterable[int]) -> None:
+        """Decides again the members of ties, by their numbers, and whatever changes because of them."""
+        self._late.update(self._rank[position] for number in ties for position, _ in self._state.ties[number].members)
+        waiting = sorted(self._late)
+        self._late = set()
+        done = -1
+        while waiting:
+            rank = heapq.heappop(waiting)
+            if rank == done:
+                continue
+            done, position = rank, self._order[rank]
+            was = self._decided(position)
+            self._decide(position)
+            if self._decided(position) != was:
+                for consumer in self._readers().get(position, ()):
+                    if consumer > rank:
+                        heapq.heappush(waiting, consumer)
+                    else:
+                        self._late.add(consumer)
+
+    def _decided(self, position: int) -> Tuple[List[int], List[int]]:
+        state = self._state
+        start = state.first[position]
+        end = start + len(state.view.nodes[position].dtypes)
+        return state.becomes[start:end], state.meaning[start:end]
+
+    def _readers(self) -> Dict[int, Set[int]]:
+        if self._consumers is None:
+            self._consumers = {}
+            for rank, position in enumerate(self._order):
+                for port in self._state.view.nodes[position].inputs:
+                    self._consumers.setdefault(port.node, set()).add(rank)
+        return self._consumers
