@@ -151,3 +151,26 @@ def eager_mode():
     from tensorflow.python.eager import context
 
     return context.eager_mode()
+
+
+def virtual_gpu_cluster():
+    """A Grappler cluster of a CPU and a GPU of compute capability 8.0, for offline runs on a machine without a GPU."""
+    from tensorflow.core.protobuf import device_properties_pb2
+    from tensorflow.python.grappler import cluster
+
+    devices = []
+    for name, environment in (("CPU", {}), ("GPU", {"architecture": "8.0", "cuda": "11050", "cudnn": "8302"})):
+        properties = device_properties_pb2.DeviceProperties(
+            type=name, frequency=1000, num_cores=64, memory_size=1 << 36, bandwidth=1000000,
+            vendor="NVIDIA" if name == "GPU" else "", environment=environment,
+        )  # fmt: skip
+        full_name = "/job:localhost/replica:0/task:0/device:%s:0" % name
+        devices.append(device_properties_pb2.NamedDevice(name=full_name, properties=properties))
+    return cluster.Cluster(devices=devices)
+
+
+def optimize_offline(config, meta_graph, cluster):
+    """TensorFlow's own Grappler on a MetaGraphDef; returns a GraphDef. `config` is a ConfigProto."""
+    from tensorflow.python.grappler import tf_optimizer
+
+    return tf_optimizer.OptimizeGraph(config, meta_graph, verbose=False, cluster=cluster)

@@ -1,0 +1,225 @@
+"""The rewrite beside TensorFlow's own AMP pass: seconds, casts and low-precision matrix ops, side by side in one run.
+
+    python scripts/bench_rewrite.py [--graphs FOLDER] [--only NAME,NAME] [--repeats N] [--write FILE]
+
+Each graph goes from GraphDef bytes to GraphDef bytes, N times each way in turn: through npu_shim.rewrite, and through
+TensorFlow's offline Grappler with no optimizer and with auto_mixed_precision only, on a virtual GPU (the full
+tensorflow wheel has the GPU kernels' registrations that the pass asks for). Medians are compared. FOLDER holds training
+graphs with their graphs.json; without it only the synthetic graphs of bench_graphs.py are measured.
+"""
+
+import argparse
+import collections
+import datetime
+import functools
+import gc
+import gzip
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_IGNORE_PERFORMANCE"] = "1"
+
+import bench_graphs
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.rewriter import tf_internals
+
+HEAVY = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D")
+HEAVY += ("Conv2DBackpropInput", "Conv2DBackpropFilter")
+LOW = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
+FLOAT32 = tf.float32.as_datatype_enum
+SLOW = 30.0  # seconds: what takes Grappler longer is measured once
+
+
+def ours(data, fetches):
+    """Seconds and GraphDef of our rewrite."""
+    start = time.perf_counter()
+    graph_def, _ = npu_shim.rewrite(
+        tf.GraphDef.FromString(data), fetches, device="GPU", precision_mode="allow_mix_precision"
+    )
+    graph_def.SerializeToString()
+    return time.perf_counter() - start, graph_def
+
+
+class Grappler:
+    """TensorFlow's offline Grappler on one graph and a virtual GPU of compute capability 8.0."""
+
+    def __init__(self, data, fetches):
+        graph_def = tf.GraphDef.FromString(data)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(graph_def, name="")
+            self._meta_graph = tf.train.export_meta_graph(graph=graph)
+        for fetch in fetches:
+            self._meta_graph.collection_def["train_op"].node_list.value.append(fetch.split(":")[0])
+        self._cluster = tf_internals.virtual_gpu_cluster()
+
+    def run(self, optimizer):
+        """Seconds and GraphDef with one optimizer on, or "none"."""
+        config = tf.ConfigProto()
+        rewrites = config.graph_options.rewrite_options
+        rewrites.min_graph_nodes = -1
+        rewrites.meta_optimizer_iterations = 1
+        rewrites.optimizers.append(optimizer)
+        start = time.perf_counter()
+        graph_def = tf_internals.optimize_offline(config, self._meta_graph, self._cluster)
+        return time.perf_counter() - start, graph_def
+
+
+def measure(data, fetches, repeats):
+    """Median seconds of ours, of Grappler with and without its pass, in turn; and the two rewritten graphs."""
+    grappler = Grappler(data, fetches)
+    seconds = {"ours": [], "with": [], "without": []}
+    runs = (
+        ("ours", functools.partial(ours, data, fetches)),
+        ("without", functools.partial(grappler.run, "none")),
+        ("with", functools.partial(grappler.run, "auto_mixed_precision")),
+    )
+    results = {}
+    for _ in range(repeats + 1):  # the first is a warm-up
+        for name, run in runs:
+            gc.collect()
+            took, results[name] = run()
+            seconds[name].append(took)
+        if max(seconds["with"]) > SLOW:
+            break
+    medians = {name: statistics.median(taken[1:] or taken) for name, taken in seconds.items()}
+    return medians, results["ours"], results["with"]
+
+
+def needed(graph_def, fetches):
+    """Names of the nodes that a step runs."""
+    nodes = {node.name: node for node in graph_def.node}
+    found, waiting = set(), [fetch.split(":")[0] for fetch in fetches]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [text.lstrip("^").split(":")[0] for text in nodes[name].input]
+    return found
+
+
+def is_cast(one, other):
+    """Whether it leads from float32 to low precision or back; dtypes as numbers."""
+    return FLOAT32 in (one, other) and (one in LOW or other in LOW)
+
+
+def counted(graph_def, fetches):
+    """Casts between float32 and low precision, in the graph and in what a step runs; low and all matrix ops."""
+    top = {node.name for node in graph_def.node}
+    run = needed(graph_def, fetches)
+    counts = collections.Counter()
+    for node in [*graph_def.node, *_called(graph_def)]:
+        source, target = node.attr["SrcT"].type, node.attr["DstT"].type
+        if node.op == "Cast" and is_cast(source, target):
+            counts["down" if target in LOW else "up"] += 1
+            counts["run"] += node.name in run or node.name not in top
+        if node.op in HEAVY:
+            counts["heavy"] += 1
+            counts["low"] += node.attr["T"].type in LOW
+    return counts
+
+
+def _called(graph_def):
+    """Nodes of the functions that the graph calls, each function once."""
+    library = {function.signature.name: function for function in graph_def.library.function}
+    waiting, seen = list(graph_def.node), set()
+    while waiting:
+        node = waiting.pop()
+        called = [value.func.name for value in node.attr.values() if value.HasField("func")]
+        called += [f.name for value in node.attr.values() for f in value.list.func]
+        for name in ({*called, node.op} & set(library)) - seen:
+            seen.add(name)
+            yield from library[name].node_def
+            waiting.extend(library[name].node_def)
+
+
+def cast_megabytes(graph_def, fetches, feeds):
+    """Megabytes that the casts of a step write, as far as shapes are known; feeds: name -> shape."""
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if node.op == "Placeholder" and node.name in feeds:
+            node.attr["shape"].shape.CopyFrom(tf.TensorShape(feeds[node.name]).as_proto())
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(copy, name="")
+    ops = [graph.get_operation_by_name(name) for name in needed(graph_def, fetches)]
+    outputs = [
+        op.outputs[0]
+        for op in ops
+        if op.type == "Cast" and is_cast(op.inputs[0].dtype.as_datatype_enum, op.outputs[0].dtype.as_datatype_enum)
+    ]
+    return sum((output.shape.num_elements() or 0) * output.dtype.size for output in outputs) / 1e6
+
+
+HEADER = (
+    "| graph | nodes | ours s | AMP alone s | with s | ours / with | ours / AMP | casts ours | casts AMP | "
+    "in a step ours | AMP | MB cast ours | AMP | low matrix ops ours | AMP |"
+)
+
+
+def row(name, data, fetches, feeds, repeats):
+    """One line of the table."""
+    medians, our_graph, their_graph = measure(data, fetches, repeats)
+    ours_counts, theirs = counted(our_graph, fetches), counted(their_graph, fetches)
+    alone = medians["with"] - medians["without"]
+    megabytes = ["%.0f" % cast_megabytes(g, fetches, feeds) if feeds else "" for g in (our_graph, their_graph)]
+    nodes = len(tf.GraphDef.FromString(data).node)
+    share = "%.2f" % (medians["ours"] / alone) if alone > 0 else "-"
+    cells = [
+        name, nodes, "%.3f" % medians["ours"], "%.3f" % alone, "%.3f" % medians["with"],
+        "%.2f" % (medians["ours"] / medians["with"]), share,
+        "%d + %d" % (ours_counts["down"], ours_counts["up"]), "%d + %d" % (theirs["down"], theirs["up"]),
+        ours_counts["run"], theirs["run"], *megabytes,
+        "%d of %d" % (ours_counts["low"], ours_counts["heavy"]), "%d of %d" % (theirs["low"], theirs["heavy"]),
+    ]  # fmt: skip
+    return "| %s |" % " | ".join(str(cell) for cell in cells)
+
+
+def shared_graphs(folder):
+    """(name, GraphDef bytes, fetches, feeds) of every training graph in a folder."""
+    with open(os.path.join(folder, "graphs.json")) as f:
+        described = json.load(f)
+    for name, about in sorted(described.items()):
+        with gzip.open(os.path.join(folder, name + ".pb.gz")) as f:
+            feeds = {tensor.split(":")[0]: shape for tensor, (_, *shape) in about["feeds"].items()}
+            yield name, f.read(), [about["loss"], about["train_op"]], feeds
+
+
+def main(argv):
+    """Measures and prints; writes the table where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--graphs", help="folder with training graphs and graphs.json")
+    parser.add_argument("--only", help="names of graphs, separated by commas")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--write", help="file to write the table to")
+    args = parser.parse_args(argv)
+    tf.disable_v2_behavior()
+    graphs = [*(shared_graphs(args.graphs) if args.graphs else ()), *bench_graphs.graphs()]
+    wanted = args.only and args.only.split(",")
+    lines = [
+        "date %s, %s, %d cores, Python %s, TensorFlow %s"
+        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
+        "",
+        "command: `python scripts/bench_rewrite.py %s`" % " ".join(argv),
+        "",
+        HEADER,
+        "|" + " --- |" * (HEADER.count("|") - 1),
+    ]
+    print("\n".join(lines), flush=True)
+    for name, data, fetches, feeds in graphs:
+        if not wanted or name in wanted:
+            lines.append(row(name, data() if callable(data) else data, fetches, feeds, args.repeats))
+            print(lines[-1], flush=True)
+    if args.write:
+        with open(args.write, "w") as f:
+            f.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
