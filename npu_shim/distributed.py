@@ -73,29 +73,6 @@ def reduce_scatter(tensor, reduction, rank_size, fusion=0, fusion_id=-1, group=r
     return parts[ranks.get_rank_id(group)]
 
 
-def all_to_all_v(send_data, send_counts, send_displacements, recv_counts, recv_displacements, group=ranks.WORLD):
-    """Returns what every rank sent to this one.
-
-    Args:
-        send_data: Tensor [n].
-        send_counts: int Tensor [rank_size], how many elements go to each rank.
-        send_displacements: int Tensor [rank_size], where in send_data they begin.
-        recv_counts: int Tensor [rank_size], how many elements come from each rank.
-        recv_displacements: int Tensor [rank_size], where in the result they begin.
-        group: str.
-    """
-    _require_single("all_to_all_v", group)
-    first, count = tf.reshape(send_displacements, [-1])[0], tf.reshape(send_counts, [-1])[0]
-    at = tf.reshape(recv_displacements, [-1])[0]
-    return tf.pad(tf.reshape(send_data, [-1])[first : first + count], [[at, 0]])
-
-
-def all_to_all_v_c(send_data, send_count_matrix, rank, fusion=0, fusion_id=-1, group=ranks.WORLD):
-    """Returns what every rank sent to this one; send_count_matrix is [from, to], its parts lie one after the other."""
-    _require_single("all_to_all_v_c", group)
-    return tf.reshape(send_data, [-1])[: tf.reshape(send_count_matrix, [-1])[0]]
-
-
 def npu_allreduce(values, reduction="mean", fusion=1, fusion_id=-1, group=ranks.WORLD):
     """Returns tensors reduced over the group: a list for a list or tuple, a single tensor for a tensor.
 
@@ -210,11 +187,3 @@ def _check_size(name, rank_size, group):
     size = ranks.get_rank_size(group)
     if rank_size != size:
         raise ConfigError("%s: rank_size is %r, but group %s has %d ranks" % (name, rank_size, group, size))
-
-
-def _require_single(name, group):
-    size = ranks.get_rank_size(group)
-    if size > 1:
-        raise NotImplementedError(
-            "npu_shim: %s over %d ranks is not there: use hccl_ops.allgather and take this rank's parts" % (name, size)
-        )

@@ -1,5 +1,14 @@
 """The vendor's generated ops, which scripts reach as `npu_unary_ops`, `npu_aicore_ops` or `helper.get_gen_ops()`."""
 
+from npu_shim.float_status import (
+    npu_alloc_float_status,
+    npu_clear_float_status,
+    npu_clear_float_status_v2,
+    npu_get_float_status,
+    npu_get_float_status_v2,
+)
+from npu_shim.inputs import decode_image_v3, file_constant
+from npu_shim.inputs import getshape as get_shape
 from npu_shim.ops import (
     centralization,
     dense_image_warp,
@@ -37,19 +46,27 @@ __all__ = [
     "adam_apply_one_with_decay_assign",
     "basic_lstm_cell",
     "centralization",
+    "decode_image_v3",
     "dense_image_warp",
     "fast_gelu",
     "fast_gelu_grad",
     "fast_gelu_v2",
     "fast_gelu_v2_grad",
+    "file_constant",
     "gelu",
     "gelu_grad",
+    "get_shape",
     "k_means_centroids",
     "lamb_apply_optimizer_assign",
     "lamb_apply_weight_assign",
     "lars",
     "lars_v2",
     "non_zero",
+    "npu_alloc_float_status",
+    "npu_clear_float_status",
+    "npu_clear_float_status_v2",
+    "npu_get_float_status",
+    "npu_get_float_status_v2",
     "npu_init",
     "npu_shutdown",
     "p_relu",

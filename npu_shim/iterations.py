@@ -16,6 +16,8 @@ import weakref
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.argument_checks import check_positive_integer
+
 LOG = logging.getLogger("npu_shim")
 
 _LOOPS = "_npu_shim_loops"  # attribute of a session: operation name -> (operation, function () -> steps)
@@ -35,20 +37,18 @@ def set_iteration_per_loop(sess, train_op, iterations_per_loop=1):
         in a finalized graph (MonitoredSession) it is `train_op`, repeated from now on.
 
     Raises:
-        ValueError: `train_op` is no Operation, or `iterations_per_loop` no int >= 1.
+        TypeError: `iterations_per_loop` is no int.
+        ValueError: it is not above 0, or `train_op` is no Operation.
     """
     if not isinstance(train_op, tf.Operation):
         raise ValueError("npu_shim: set_iteration_per_loop: train_op must be a tf.Operation, got %s" % type(train_op))
-    if not isinstance(iterations_per_loop, int) or iterations_per_loop < 1:
-        raise ValueError(
-            "npu_shim: set_iteration_per_loop: iterations_per_loop must be an int >= 1, got %r" % (iterations_per_loop,)
-        )
+    check_positive_integer(iterations_per_loop, "set_iteration_per_loop: iterations_per_loop")
     if iterations_per_loop == 1:
         return train_op
     looped = train_op
     if not train_op.graph.finalized:
         with train_op.graph.as_default():
-            looped = tf.group(train_op, name="iterations_per_loop")
+            looped = tf.group(train_op, name="IterationOp")
     repeat(_plain_session(sess), looped, lambda: iterations_per_loop)
     return looped
 

@@ -5,6 +5,7 @@ Source: Ascend adapter of 2023-12 (r1.15), util.
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.argument_checks import check_positive_integer
 from npu_shim.iterations import repeat
 from npu_shim.rewriter.errors import ConfigError
 
@@ -34,10 +35,7 @@ class IterationPerLoop:
             TypeError: iterations_per_loop is no int.
             ConfigError: it is not above 0, or there is no operation yet.
         """
-        if not isinstance(iterations_per_loop, int):
-            raise TypeError("npu_shim: iterations_per_loop must be int, got %s" % type(iterations_per_loop))
-        if iterations_per_loop <= 0:
-            raise ConfigError("iterations_per_loop must be positive, got %d" % iterations_per_loop)
+        check_positive_integer(iterations_per_loop, "iterations_per_loop")
         if self._operation is None:
             raise ConfigError("IterationPerLoop: call create_iteration_per_loop_var first")
         plain = sess._tf_sess() if hasattr(sess, "_tf_sess") else sess

@@ -35,6 +35,11 @@ def dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
     return tf.nn.dropout(x, rate=1 - keep_prob, noise_shape=noise_shape, seed=seed, name=name)
 
 
+def dropout_v4(x, keep_prob, noise_shape=None, seed=None, output_dtype=tf.bool, name=None):
+    """Returns `dropout`; output_dtype, the type of the NPU's mask, is not used."""
+    return dropout(x, keep_prob, noise_shape, seed, name)
+
+
 def gelu(x, name=None):
     """Returns 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), elementwise for a float tensor."""
     with tf.name_scope(name, "gelu", [x]):

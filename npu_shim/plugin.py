@@ -7,6 +7,7 @@ here hold for the process; here they are the defaults of sessions that give none
 
 import logging
 
+from npu_shim.argument_checks import check_bool_type, check_nonnegative_integer
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
@@ -72,12 +73,11 @@ def npu_resource_init(
         "enable_exception_dump": enable_exception_dump,
     }
     for name, value in numbers.items():
-        _check_number(name, value)
+        check_nonnegative_integer(value, "npu_resource_init: " + name)
     if graph_run_mode > 1:
         raise ConfigError("npu_resource_init: graph_run_mode must be 0 or 1, got %d" % graph_run_mode)
     for name, value in {"enable_profiling": enable_profiling, "hcom_multi_mode": hcom_multi_mode}.items():
-        if not isinstance(value, bool):
-            raise TypeError("npu_shim: npu_resource_init: %s must be bool, got %r" % (name, value))
+        check_bool_type(value, "npu_resource_init: " + name)
     if enable_profiling and profiling_options is None:
         raise ConfigError("npu_resource_init: enable_profiling=True needs profiling_options")
     if aoe_mode is not None and aoe_mode not in AOE_MODES:
@@ -85,13 +85,6 @@ def npu_resource_init(
     chosen = {"precision_mode": precision_mode, "precision_mode_v2": precision_mode_v2}
     _given.clear()
     _given.update({name: value for name, value in chosen.items() if value is not None}, graph_run_mode=graph_run_mode)
-
-
-def _check_number(name, value):
-    if not isinstance(value, int):
-        raise TypeError("npu_shim: npu_resource_init: %s must be int, got %s" % (name, type(value)))
-    if value < 0:
-        raise ConfigError("npu_resource_init: %s must not be negative, got %d" % (name, value))
 
 
 def npu_resource_shutdown():

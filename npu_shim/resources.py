@@ -9,6 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import config_proto, ranks
 
+_values = {}  # what a job remembers about itself, by name
+
 
 def initialize_system(name=None):
     """Returns an op that does nothing: there is no device to open."""
@@ -20,6 +22,26 @@ def shutdown_system(name=None):
     return tf.no_op(name=name or "shutdown_system")
 
 
+def IterationOp(name=None):
+    """Returns an op that does nothing: on the NPU it marks the end of a training step."""
+    return tf.no_op(name=name or "IterationOp")
+
+
+def global_dict_init():
+    """Forgets what `set_value` was told."""
+    _values.clear()
+
+
+def set_value(key, value):
+    """Remembers a value of the job under a name; `init_resource` does so with npu_rank_id, npu_rank_size, ..."""
+    _values[key] = value
+
+
+def get_value(key, def_value=None):
+    """Returns what is remembered under a name, or `def_value`."""
+    return _values.get(key, def_value)
+
+
 def init_resource(config=None):
     """Returns (session, op): a new session of the default graph with a prepared config, and what closes the device.
 
@@ -29,6 +51,9 @@ def init_resource(config=None):
     opened, shutdown = initialize_system(), shutdown_system()
     session = tf.Session(config=config_proto.npu_config_proto(config))
     session.run(opened)
+    global_dict_init()
+    for name, number in _RANKS.items():
+        set_value(name, number())
     return session, shutdown
 
 
@@ -77,6 +102,15 @@ def get_npu_rank_size():
 def get_npu_local_rank_size():
     """Returns the number of processes on this machine."""
     return ranks.get_local_rank_size()
+
+
+# name of a value that init_resource remembers -> the function that knows it
+_RANKS = {
+    "npu_rank_id": get_npu_rank_id,
+    "npu_local_rank_id": get_npu_local_rank_id,
+    "npu_rank_size": get_npu_rank_size,
+    "npu_local_rank_size": get_npu_local_rank_size,
+}
 
 
 def npu_session_config_init(session_config=None):

@@ -1,20 +1,24 @@
 """The vendor's names that have no equivalent off the NPU: they import, and say what to use instead when called."""
 
+DEEPMD = "use the CPU and CUDA kernels of DeePMD-kit"
+
 # name -> what to use instead
 ADVICE = {
-    "npu_alloc_float_status": "NPULossScaleOptimizer looks at the gradients' values",
-    "npu_get_float_status": "NPULossScaleOptimizer looks at the gradients' values",
-    "npu_clear_float_status": "NPULossScaleOptimizer looks at the gradients' values",
-    "npu_get_float_status_v2": "NPULossScaleOptimizer looks at the gradients' values",
-    "npu_clear_float_status_v2": "NPULossScaleOptimizer looks at the gradients' values",
     "outfeed_dequeue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
     "outfeed_enqueue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
     "stop_outfeed_dequeue_op": "fetch the tensors in session.run, or use NPUOutputTensorHook",
     "npu_onnx_graph_op": "convert the ONNX model to TensorFlow and build its graph",
     "nonzerowithvalue": "use npu_aicore_ops.nonzero and tf.gather_nd",
-    "deformable_conv2d": "use tf.nn.conv2d, or sample with npu_cpu_ops.dense_image_warp",
-    "send": "use hccl_ops.broadcast",
-    "receive": "use hccl_ops.broadcast",
+    "non_zero_with_value_shape": "use npu_aicore_ops.nonzero and tf.gather_nd",
+    "prod_env_mat_a": DEEPMD,
+    "prodforcesea": DEEPMD,
+    "prodvirialsea": DEEPMD,
+    "tabulatefusion": DEEPMD,
+    "tabulatefusiongrad": DEEPMD,
+    "tabulatefusionsea": DEEPMD,
+    "tabulatefusionseagrad": DEEPMD,
+    "send": "use hccl_ops.broadcast or all_to_all_v, which every rank of the group runs",
+    "receive": "use hccl_ops.broadcast or all_to_all_v, which every rank of the group runs",
     "remote_read": "keep the table in a variable and use tf.gather",
     "remote_ref_read": "keep the table in a variable and use tf.gather",
     "remote_write": "keep the table in a variable and use tf.scatter_update",
@@ -36,6 +40,7 @@ ADVICE = {
     "ocr_find_contours": "use OpenCV in a tf.py_func",
     "batch_dilate_polys": "use OpenCV in a tf.py_func",
     "resize_and_clip_polys": "use tf.clip_by_value",
+    "lru_cache_v2": "keep the whole table in a variable and use tf.gather",
     "LruCache": "keep the whole table in a variable and use tf.nn.embedding_lookup",
     "EmbeddingService": "keep the tables in variables and use tf.nn.embedding_lookup",
     "ESWorker": "keep the tables in variables and use tf.nn.embedding_lookup",
@@ -43,11 +48,16 @@ ADVICE = {
     "EmbeddingAdamOptimizer": "use tf.train.AdamOptimizer",
     "EmbeddingAdagradOptimizer": "use tf.train.AdagradOptimizer",
     "EmbeddingAdamWOptimizer": "use tf.train.AdamOptimizer and decay the weights",
+    "AdamOptimizer": "use tf.train.AdamOptimizer",
+    "AdagradOptimizer": "use tf.train.AdagradOptimizer",
+    "AdamWOptimizer": "use tf.train.AdamOptimizer and decay the weights",
+    "NpuEmbeddingResource": "keep the tables in variables and use tf.nn.embedding_lookup",
+    "BaseTableMapPolicy": "keep each table in a variable of its own",
+    "AutoMergeTableMapPolicy": "keep each table in a variable of its own",
+    "NoneTableMapPolicy": "keep each table in a variable of its own",
+    "NPULogOutfeedSessionHook": "use NPUOutputTensorHook or tf.train.LoggingTensorHook",
+    "NPUInfeedOutfeedSessionHook": "use NPUEstimatorSpec(host_call=...)",
     "path_on_tf": "leave the call out",
-    "decode_image_v3": "use tf.image.decode_image",
-    "file_constant": "use tf.constant(numpy.fromfile(path, dtype))",
-    "get_shape": "use tf.shape",
-    "npu_device_dataset": "use the dataset itself",
 }
 
 

@@ -1,15 +1,9 @@
 """The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and what keeps ops float32."""
 
 import tensorflow.compat.v1 as tf
-from tensorflow.core.framework import attr_value_pb2
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT
-from npu_shim.rewriter.graph_def import KEEP
-
-
-def keep_dtype():
-    """Returns a context in which every op made is one that the graph rewriter never lowers."""
-    return tf.get_default_graph()._attr_scope({KEEP: attr_value_pb2.AttrValue(i=1)})
+from npu_shim.scopes import keep_dtype_scope as keep_dtype
 
 
 def next_tensors(rule, now, finite):

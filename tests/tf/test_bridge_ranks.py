@@ -34,6 +34,26 @@ assert all((first[name] == again[name]).all() for name in first)
 print(json.dumps([get_rank_size(), rank, {name: value.tolist() for name, value in first.items()}]))
 """
 
+# rank r sends r + 1 elements to rank 0, one to rank 1, none to rank 2
+EXCHANGES = """
+from npu_bridge.npu_init import *
+import json
+rank = get_rank_id()
+matrix = [[r + 1, 1, 0] for r in range(3)]
+counts, received = matrix[rank], [row[rank] for row in matrix]
+begins = [sum(counts[:i]) for i in range(3)]
+data = tf.constant([100.0 * rank + i for i in range(sum(counts))])
+fetches = {
+    "v_c": hccl_ops.all_to_all_v_c(data, matrix, rank),
+    "v": hccl_ops.all_to_all_v(data, counts, begins, received, [4, 2, 0] if rank == 1 else [0, 1, 3]),
+}
+with tf.Session() as session:
+    first = session.run(fetches)
+    again = session.run(fetches)
+assert all((first[name] == again[name]).all() for name in first)
+print(json.dumps({name: value.tolist() for name, value in first.items()}))
+"""
+
 TRAINING = """
 from npu_bridge.npu_init import *
 import json, sys
@@ -103,6 +123,15 @@ def test_collectives_of_two_ranks():
         assert found["scattered"] == [shared["sum"][rank]]
         # the sum of two ranks' ones, times this rank's x
         assert found["gradient"] == [2.0 * (1.0 + rank), 8.0]
+
+
+def test_exchanges_of_three_ranks():
+    zero, one, two = run(EXCHANGES, 3)
+    assert zero["v_c"] == zero["v"] == [0.0, 100.0, 101.0, 200.0, 201.0, 202.0]
+    assert one["v_c"] == [1.0, 102.0, 203.0]
+    assert one["v"] == [203.0, 0.0, 102.0, 0.0, 1.0]
+    assert two["v_c"] == []
+    assert two["v"] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("mode", ["force_fp32", "allow_mix_precision"])

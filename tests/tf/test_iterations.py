@@ -121,10 +121,13 @@ def test_one_is_the_operation_itself_and_changes_no_session(graph):
     assert len(graph.get_operations()) == before
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, "10", None])
-def test_wrong_count(graph, count):
+@pytest.mark.parametrize(
+    ("count", "error", "words"),
+    [(0, ValueError, "positive, got 0"), (-1, ValueError, "positive"), (1.5, TypeError, "int, got"), ("1", TypeError, "int")],
+)
+def test_wrong_count(graph, count, error, words):
     _, step = counter()
-    with tf.Session() as session, pytest.raises(ValueError, match="must be an int >= 1"):
+    with tf.Session() as session, pytest.raises(error, match="iterations_per_loop must be " + words):
         iterations.set_iteration_per_loop(session, step, count)
 
 

@@ -3,6 +3,7 @@
 from npu_shim import gen_ops as npu_aicore_ops
 from npu_shim.ops import (
     centralization,
+    dropout_v4,
     fast_gelu,
     fast_gelu_grad,
     fast_gelu_v2,
@@ -14,4 +15,17 @@ from npu_shim.ops import (
 from npu_shim.ops import dropout as dropout_v3
 from npu_shim.unsupported import module_getattr
 
-__getattr__ = module_getattr(__name__, ("nonzerowithvalue",))
+__getattr__ = module_getattr(
+    __name__,
+    (
+        "lru_cache_v2",
+        "nonzerowithvalue",
+        "prod_env_mat_a",
+        "prodforcesea",
+        "prodvirialsea",
+        "tabulatefusion",
+        "tabulatefusiongrad",
+        "tabulatefusionsea",
+        "tabulatefusionseagrad",
+    ),
+)

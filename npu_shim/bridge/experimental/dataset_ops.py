@@ -1,5 +1,3 @@
-"""npu_bridge.experimental.dataset_ops, see npu_shim.unsupported."""
+"""npu_bridge.experimental.dataset_ops, see npu_shim.inputs."""
 
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("npu_device_dataset",))
+from npu_shim.inputs import map, map_and_batch

@@ -1,5 +1,3 @@
-"""npu_bridge.experimental.file_constant, see npu_shim.unsupported."""
+"""npu_bridge.experimental.file_constant, see npu_shim.inputs."""
 
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("file_constant",))
+from npu_shim.inputs import file_constant

@@ -1,5 +1,3 @@
-"""npu_bridge.experimental.get_shape, see npu_shim.unsupported."""
+"""npu_bridge.experimental.get_shape, see npu_shim.inputs."""
 
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("get_shape",))
+from npu_shim.inputs import getshape

@@ -1,5 +1,3 @@
-"""npu_bridge.experimental.image, see npu_shim.unsupported."""
+"""npu_bridge.experimental.image, see npu_shim.inputs."""
 
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("decode_image_v3",))
+from npu_shim.inputs import decode_image, decode_image_v3

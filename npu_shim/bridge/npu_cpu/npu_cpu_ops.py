@@ -1,5 +1,6 @@
 """npu_bridge.npu_cpu.npu_cpu_ops, see npu_shim.ops."""
 
+from npu_shim import gen_ops as gen_npu_cpu_ops
 from npu_shim.ops import dense_image_warp
 from npu_shim.ops import random_choice_with_mask as RandomChoiceWithMask
 from npu_shim.ops import random_choice_with_mask as randomchoicewithmask
@@ -13,6 +14,7 @@ __getattr__ = module_getattr(
         "dequeue",
         "embedding_local_index",
         "embeddingrankid",
+        "non_zero_with_value_shape",
         "ocr_detection_post_handle",
         "ocr_detection_pre_handle",
         "ocr_find_contours",

@@ -1,5 +1,4 @@
-"""npu_bridge.tbe.npu_cube_ops, see npu_shim.unsupported."""
+"""npu_bridge.tbe.npu_cube_ops, see npu_shim.deformable."""
 
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("deformable_conv2d",))
+from npu_shim import gen_ops as gen_npu_ops
+from npu_shim.deformable import deformable_conv2d

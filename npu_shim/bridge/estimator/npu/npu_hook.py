@@ -9,3 +9,6 @@ from npu_shim.hooks import (
     broadcast_global_variables,
 )
 from npu_shim.iterations import SetIterationsVarHook
+from npu_shim.unsupported import module_getattr
+
+__getattr__ = module_getattr(__name__, ("NPUInfeedOutfeedSessionHook", "NPULogOutfeedSessionHook"))

@@ -1,0 +1,98 @@
+"""Which rank owns which gradient when the update of the weights is shared out among the ranks.
+
+Off the NPU every rank updates all weights, with the same result; these are the names under which scripts ask who would.
+Source: Ascend adapter of 2023-12 (r1.15), util.
+"""
+
+from npu_shim.rewriter.errors import ConfigError
+
+_items = []  # of the last `add_grads_and_vars`
+
+
+class GradDivisionItem:
+    """A gradient, its variable, its size in bytes (0 for a scalar) and its owner's rank (-1 before it has one).
+
+    Args:
+        grad: Tensor of a known shape.
+        var: variable.
+    """
+
+    def __init__(self, grad, var):
+        self.grad, self.var = grad, var
+        self.size = grad.shape.num_elements() * grad.dtype.size if len(grad.shape) else 0
+        self.root_rank_id = -1
+
+
+def fair_division(inputs, number):
+    """Gives each item an owner, so that each of `number` ranks has neighbours of about the same size together.
+
+    sizes 4 4 4 4, 2 ranks -> owners 0 0 1 1; sizes 9 1 1 1, 2 ranks -> owners 0 1 1 1
+
+    Rank after rank takes the next items until one more would bring it further from the mean of what is left for it and
+    the ranks after it. An item larger than all others together is left out of that mean.
+
+    Args:
+        inputs: list of GradDivisionItem; their root_rank_id is set.
+        number: int, 0 up to the number of items.
+
+    Returns:
+        The same list.
+
+    Raises:
+        ConfigError: there are fewer items than ranks.
+    """
+    if not 0 <= number <= len(inputs):
+        raise ConfigError("fair_division: %d ranks for %d gradients" % (number, len(inputs)))
+    at = 0
+    for rank in range(number):
+        left = number - rank
+        mean, total, first = _mean([item.size for item in inputs[at:]], left), 0, at
+        for item in inputs[at : len(inputs) - left + 1]:
+            more = total + item.size
+            if at > first and more - mean > mean - total:
+                break
+            item.root_rank_id, total, at = rank, more, at + 1
+            if more > mean:
+                break
+    return inputs
+
+
+def _mean(sizes, ranks):
+    """Returns the mean size for each rank, without the items that are larger than all others together."""
+    while ranks > 1 and sizes and max(sizes) > sum(sizes) - max(sizes):
+        sizes = sorted(sizes)[:-1]
+        ranks -= 1
+    return sum(sizes) // ranks
+
+
+def add_grads_and_vars(grads_and_vars, rank_size):
+    """Divides gradients among ranks; those that are None are left out.
+
+    Args:
+        grads_and_vars: list of (gradient or None, variable).
+        rank_size: int.
+
+    Raises:
+        ConfigError: there are fewer gradients than ranks.
+    """
+    _items[:] = fair_division([GradDivisionItem(g, v) for g, v in grads_and_vars if g is not None], rank_size)
+
+
+def get_gid_by_grad(grad):
+    """Returns the rank of a gradient's owner, -1 where it has none."""
+    return _owner("grad", grad)
+
+
+def get_gid_by_weight(weight):
+    """Returns the rank of a variable's owner, -1 where it has none."""
+    return _owner("var", weight)
+
+
+def _owner(side, wanted):
+    found = [item.root_rank_id for item in _items if getattr(item, side).name == wanted.name]
+    return found[-1] if found else -1
+
+
+def get_all_grad_item():
+    """Returns the GradDivisionItems of the last `add_grads_and_vars`, a list."""
+    return _items
