@@ -64,3 +64,9 @@ def find(path):
         return get(path)
     real = names.real_module(path)
     return importlib.import_module(names.full_target(real)) if real else None
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return get(name)

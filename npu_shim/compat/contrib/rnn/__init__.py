@@ -1,0 +1,42 @@
+"""tf.contrib.rnn, without the names that are tf.nn's own."""
+
+from .blocks import (
+    FusedRNNCell,
+    FusedRNNCellAdaptor,
+    GRUBlockCell,
+    GRUBlockCellV2,
+    LSTMBlockCell,
+    LSTMBlockFusedCell,
+    LSTMBlockWrapper,
+    TimeReversedFusedRNN,
+)
+from .cells import (
+    CoupledInputForgetGateLSTMCell,
+    IntersectionRNNCell,
+    LayerNormBasicLSTMCell,
+    NASCell,
+    PhasedLSTMCell,
+    SRUCell,
+    UGRNNCell,
+)
+from .convolutional import Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell, ConvLSTMCell
+from .indy import GLSTMCell, IndRNNCell, IndyGRUCell, IndyLSTMCell
+from .linear import LayerRNNCell, Linear, linear
+from .loops import stack_bidirectional_dynamic_rnn, stack_bidirectional_rnn, transpose_batch_time
+from .wrappers import (
+    AttentionCellWrapper,
+    EmbeddingWrapper,
+    HighwayWrapper,
+    InputProjectionWrapper,
+    OutputProjectionWrapper,
+)
+
+__all__ = [
+    "AttentionCellWrapper", "Conv1DLSTMCell", "Conv2DLSTMCell", "Conv3DLSTMCell", "ConvLSTMCell",
+    "CoupledInputForgetGateLSTMCell", "EmbeddingWrapper", "FusedRNNCell", "FusedRNNCellAdaptor", "GLSTMCell",
+    "GRUBlockCell", "GRUBlockCellV2", "HighwayWrapper", "IndRNNCell", "IndyGRUCell", "IndyLSTMCell",
+    "InputProjectionWrapper", "IntersectionRNNCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LSTMBlockWrapper",
+    "LayerNormBasicLSTMCell", "LayerRNNCell", "Linear", "NASCell", "OutputProjectionWrapper", "PhasedLSTMCell",
+    "SRUCell", "TimeReversedFusedRNN", "UGRNNCell", "linear", "stack_bidirectional_dynamic_rnn",
+    "stack_bidirectional_rnn", "transpose_batch_time",
+]  # fmt: skip

@@ -1,0 +1,81 @@
+"""Convolutional LSTM (Shi et al. 2015) of tf.contrib.rnn."""
+
+import tensorflow.compat.v1 as tf
+
+from .linear import Cell, LSTMStateTuple
+
+
+class ConvLSTMCell(Cell):
+    """LSTM whose maps are convolutions.
+
+    Args:
+        conv_ndims: 1, 2 or 3.
+        input_shape: list of int, sizes and channels of the inputs without the batch.
+        output_channels: int.
+        kernel_shape: list of int.
+        use_bias: bool.
+        skip_connection: whether the inputs are concatenated to the output.
+        forget_bias: float.
+        initializers: unused, as in the original.
+        name: of the layer; variables are "kernel" and "biases".
+
+    Raises:
+        ValueError: `input_shape` does not fit `conv_ndims`.
+    """
+
+    def __init__(
+        self, conv_ndims, input_shape, output_channels, kernel_shape, use_bias=True, skip_connection=False,
+        forget_bias=1.0, initializers=None, name="conv_lstm_cell",
+    ):  # fmt: skip
+        super().__init__(name=name)
+        if conv_ndims != len(input_shape) - 1:
+            raise ValueError("Invalid input_shape %s for conv_ndims=%s." % (input_shape, conv_ndims))
+        self._conv_ndims = conv_ndims
+        self._output_channels = output_channels
+        self._kernel_shape = list(kernel_shape)
+        self._use_bias = use_bias
+        self._skip_connection = skip_connection
+        self._forget_bias = forget_bias
+        size = tf.TensorShape([*input_shape[:-1], output_channels])
+        self._state_size = LSTMStateTuple(size, size)
+        skipped = input_shape[-1] if skip_connection else 0
+        self._output_size = tf.TensorShape([*input_shape[:-1], output_channels + skipped])
+
+    def call(self, inputs, state, scope=None):
+        """Returns (output, LSTMStateTuple(cell, output))."""
+        cell, hidden = state
+        gates = self._conv(tf.concat([inputs, hidden], -1), 4 * self._output_channels)
+        i, j, f, o = tf.split(gates, 4, self._conv_ndims + 1)
+        cell = tf.sigmoid(f + self._forget_bias) * cell + tf.sigmoid(i) * tf.tanh(j)
+        output = tf.tanh(cell) * tf.sigmoid(o)
+        if self._skip_connection:
+            output = tf.concat([output, inputs], -1)
+        return output, LSTMStateTuple(cell, output)
+
+    def _conv(self, x, channels):
+        kernel = tf.get_variable("kernel", [*self._kernel_shape, x.shape.as_list()[-1], channels], x.dtype)
+        convolved = tf.nn.convolution(x, kernel, "SAME")
+        if not self._use_bias:
+            return convolved
+        return convolved + tf.get_variable("biases", [channels], x.dtype, tf.zeros_initializer())
+
+
+class Conv1DLSTMCell(ConvLSTMCell):
+    """ConvLSTMCell with one dimension."""
+
+    def __init__(self, name="conv_1d_lstm_cell", **kwargs):
+        super().__init__(conv_ndims=1, name=name, **kwargs)
+
+
+class Conv2DLSTMCell(ConvLSTMCell):
+    """ConvLSTMCell with two dimensions."""
+
+    def __init__(self, name="conv_2d_lstm_cell", **kwargs):
+        super().__init__(conv_ndims=2, name=name, **kwargs)
+
+
+class Conv3DLSTMCell(ConvLSTMCell):
+    """ConvLSTMCell with three dimensions."""
+
+    def __init__(self, name="conv_3d_lstm_cell", **kwargs):
+        super().__init__(conv_ndims=3, name=name, **kwargs)

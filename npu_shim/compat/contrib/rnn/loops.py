@@ -1,0 +1,103 @@
+"""Several bidirectional layers, one over the other (behaviour and variable names of TensorFlow 1.15.5)."""
+
+import tensorflow.compat.v1 as tf
+
+
+def stack_bidirectional_rnn(
+    cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None, sequence_length=None,
+    scope=None,
+):  # fmt: skip
+    """Layers of tf.nn.static_bidirectional_rnn; each reads both directions of the one below.
+
+    Args:
+        cells_fw: list of RNNCell, a layer each.
+        cells_bw: list of RNNCell, as many.
+        inputs: list of [batch, depth].
+        initial_states_fw: optional list of states.
+        initial_states_bw: optional list of states.
+        dtype: of the zero states.
+        sequence_length: optional int32 [batch].
+        scope: optional variable scope.
+
+    Returns:
+        (list of outputs [batch, both depths], tuple of forward states, tuple of backward states).
+
+    Raises:
+        ValueError: the cells are not two lists of one length, or there are not as many states.
+    """
+    states_fw, states_bw = [], []
+    layers = _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
+        for index, (fw, bw, state_fw, state_bw) in enumerate(layers):
+            with tf.variable_scope("cell_%d" % index) as cell_scope:
+                inputs, state_fw, state_bw = tf.nn.static_bidirectional_rnn(
+                    fw, bw, inputs, initial_state_fw=state_fw, initial_state_bw=state_bw, dtype=dtype,
+                    sequence_length=sequence_length, scope=cell_scope,
+                )  # fmt: skip
+            states_fw.append(state_fw)
+            states_bw.append(state_bw)
+    return inputs, tuple(states_fw), tuple(states_bw)
+
+
+def stack_bidirectional_dynamic_rnn(
+    cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None, sequence_length=None,
+    parallel_iterations=None, time_major=False, scope=None, swap_memory=False,
+):  # fmt: skip
+    """As `stack_bidirectional_rnn` with tf.nn.bidirectional_dynamic_rnn; inputs and outputs are [batch, time, depth].
+
+    Args:
+        cells_fw: list of RNNCell, a layer each.
+        cells_bw: list of RNNCell, as many.
+        inputs: [batch, time, depth].
+        initial_states_fw: optional list of states.
+        initial_states_bw: optional list of states.
+        dtype: of the zero states.
+        sequence_length: optional int32 [batch].
+        parallel_iterations: as in tf.while_loop.
+        time_major: whether inputs and outputs are [time, batch, depth].
+        scope: optional variable scope.
+        swap_memory: as in tf.while_loop.
+
+    Returns:
+        (outputs, tuple of forward states, tuple of backward states).
+    """
+    states_fw, states_bw = [], []
+    layers = _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
+        for index, (fw, bw, state_fw, state_bw) in enumerate(layers):
+            with tf.variable_scope("cell_%d" % index):
+                outputs, (state_fw, state_bw) = tf.nn.bidirectional_dynamic_rnn(
+                    fw, bw, inputs, initial_state_fw=state_fw, initial_state_bw=state_bw, dtype=dtype,
+                    sequence_length=sequence_length, parallel_iterations=parallel_iterations, time_major=time_major,
+                    swap_memory=swap_memory,
+                )  # fmt: skip
+            inputs = tf.concat(outputs, 2)
+            states_fw.append(state_fw)
+            states_bw.append(state_bw)
+    return inputs, tuple(states_fw), tuple(states_bw)
+
+
+def _layers(cells_fw, cells_bw, states_fw, states_bw):
+    """(forward cell, backward cell, their states) of each layer."""
+    for cells, name in ((cells_fw, "cells_fw"), (cells_bw, "cells_bw")):
+        if not cells:
+            raise ValueError("Must specify at least one %s cell for BidirectionalRNN." % name[-2:])
+        if not isinstance(cells, list):
+            raise ValueError("%s must be a list of RNNCells (one per layer)." % name)
+    if len(cells_fw) != len(cells_bw):
+        raise ValueError("Forward and Backward cells must have the same depth.")
+    for states, name in ((states_fw, "initial_states_fw"), (states_bw, "initial_states_bw")):
+        if states is not None and (not isinstance(states, list) or len(states) != len(cells_fw)):
+            raise ValueError("%s must be a list of state tensors (one per layer)." % name)
+    nothing = [None] * len(cells_fw)
+    return zip(cells_fw, cells_bw, states_fw or nothing, states_bw or nothing)
+
+
+def transpose_batch_time(x):
+    """[time, batch, ...] -> [batch, time, ...] and back."""
+    if x.shape.ndims is not None and x.shape.ndims < 2:
+        raise ValueError("Expected input tensor %s to have rank at least 2, but saw shape: %s" % (x, x.shape))
+    turned = tf.transpose(x, tf.concat([[1, 0], tf.range(2, tf.rank(x))], 0))
+    if x.shape.ndims is not None:
+        turned.set_shape(tf.TensorShape([x.shape[1], x.shape[0]]).concatenate(x.shape[2:]))
+    return turned

@@ -1,0 +1,313 @@
+"""Attention mechanisms of tf.contrib.seq2seq: Bahdanau, Luong, and their monotonic forms (behaviour of 1.15.5).
+
+Shapes: memory [batch, time, depth], keys [batch, time, num_units], query [batch, query_depth], score and alignments
+[batch, time].
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from .scores import (
+    _bahdanau_score,
+    _dim,
+    _luong_score,
+    _maybe_mask_score,
+    _monotonic_probability_fn,
+    _prepare_memory,
+    _shaped,
+)
+
+
+class AttentionMechanism:
+    """What AttentionWrapper asks of a mechanism."""
+
+    @property
+    def alignments_size(self):
+        """The number of memory steps, int or int32 scalar."""
+        raise NotImplementedError
+
+    @property
+    def state_size(self):
+        """The size of the mechanism's state."""
+        raise NotImplementedError
+
+
+class _BaseAttentionMechanism(AttentionMechanism):
+    """Memory, keys and the masking that the mechanisms share.
+
+    Args:
+        query_layer: optional tf.layers.Layer for the query.
+        memory: tensor [batch, time, ...].
+        probability_fn: (score, previous alignments) -> alignments.
+        memory_sequence_length: optional int32 [batch]; what lies behind is masked.
+        memory_layer: optional tf.layers.Layer that makes the keys of the memory.
+        check_inner_dims_defined: whether all but batch and time must be known.
+        score_mask_value: the score of masked steps, -inf by default.
+        custom_key_value_fn: optional, (keys, values) -> (keys, values).
+        name: the name scope.
+    """
+
+    def __init__(
+        self, query_layer, memory, probability_fn, memory_sequence_length=None, memory_layer=None,
+        check_inner_dims_defined=True, score_mask_value=None, custom_key_value_fn=None, name=None,
+    ):  # fmt: skip
+        self._query_layer = query_layer
+        self._memory_layer = memory_layer
+        self.dtype = _dtype_of(memory_layer) if memory_layer is not None else memory.dtype
+        mask_value = self.dtype.as_numpy_dtype(-np.inf) if score_mask_value is None else score_mask_value
+        self._memory_sequence_length = memory_sequence_length
+        self._probability_fn = lambda score, previous: probability_fn(
+            _maybe_mask_score(score, memory_sequence_length=memory_sequence_length, score_mask_value=mask_value),
+            previous,
+        )
+        with tf.name_scope(name, "BaseAttentionMechanismInit", tf.nest.flatten(memory)):
+            self._values = _prepare_memory(memory, memory_sequence_length, None, check_inner_dims_defined)
+            self._keys = self._values if memory_layer is None else memory_layer(self._values)
+            if custom_key_value_fn is not None:
+                self._keys, self._values = custom_key_value_fn(self._keys, self._values)
+            self._batch_size = _dim(self._keys, 0)
+            self._alignments_size = _dim(self._keys, 1)
+
+    @property
+    def memory_layer(self):
+        """The layer that made the keys, or None."""
+        return self._memory_layer
+
+    @property
+    def query_layer(self):
+        """The layer of the query, or None."""
+        return self._query_layer
+
+    @property
+    def values(self):
+        """The masked memory."""
+        return self._values
+
+    @property
+    def keys(self):
+        """What the query is compared with."""
+        return self._keys
+
+    @property
+    def batch_size(self):
+        """Int, or int32 scalar."""
+        return self._batch_size
+
+    @property
+    def alignments_size(self):
+        return self._alignments_size
+
+    @property
+    def state_size(self):
+        return self._alignments_size
+
+    def initial_alignments(self, batch_size, dtype):
+        """Returns the alignments before the first step: zeros [batch, time]."""
+        made = tf.zeros([batch_size, self._alignments_size], dtype)
+        return _shaped(made, batch_size, self._alignments_size)
+
+    def initial_state(self, batch_size, dtype):
+        """Returns the state before the first step, here the alignments."""
+        return self.initial_alignments(batch_size, dtype)
+
+
+class BahdanauAttention(_BaseAttentionMechanism):
+    """Additive attention, v . tanh(W m + U q) (Bahdanau et al. 2015), normalized on request (Salimans et al. 2016).
+
+    Args:
+        num_units: int, the depth of query and keys when they are compared.
+        memory: tensor [batch, time, depth].
+        memory_sequence_length: optional int32 [batch].
+        normalize: bool.
+        probability_fn: score -> alignments, tf.nn.softmax by default.
+        score_mask_value: the score of masked steps, -inf by default.
+        dtype: of the layers, float32 by default.
+        custom_key_value_fn: optional, (keys, values) -> (keys, values).
+        name: the name scope.
+    """
+
+    def __init__(
+        self, num_units, memory, memory_sequence_length=None, normalize=False, probability_fn=None,
+        score_mask_value=None, dtype=None, custom_key_value_fn=None, name="BahdanauAttention",
+    ):  # fmt: skip
+        probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
+        super().__init__(
+            query_layer=_dense(num_units, "query_layer", dtype),
+            memory_layer=_dense(num_units, "memory_layer", dtype),
+            memory=memory,
+            probability_fn=lambda score, _: probability_fn(score),
+            custom_key_value_fn=custom_key_value_fn,
+            memory_sequence_length=memory_sequence_length,
+            score_mask_value=score_mask_value,
+            name=name,
+        )
+        self._num_units = num_units
+        self._normalize = normalize
+        self._name = name
+
+    def __call__(self, query, state):
+        """Returns (alignments, next state)."""
+        with tf.variable_scope(None, "bahdanau_attention", [query]):
+            score = _additive_score(self, query, np.sqrt(1.0 / self._num_units))
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+class LuongAttention(_BaseAttentionMechanism):
+    """Multiplicative attention, q . W m (Luong et al. 2015), scaled on request.
+
+    Args:
+        num_units: int, the depth of the query.
+        memory: tensor [batch, time, depth].
+        memory_sequence_length: optional int32 [batch].
+        scale: whether a learned scalar multiplies the score.
+        probability_fn: score -> alignments, tf.nn.softmax by default.
+        score_mask_value: the score of masked steps, -inf by default.
+        dtype: of the layer, float32 by default.
+        custom_key_value_fn: optional, (keys, values) -> (keys, values).
+        name: the name scope.
+    """
+
+    def __init__(
+        self, num_units, memory, memory_sequence_length=None, scale=False, probability_fn=None,
+        score_mask_value=None, dtype=None, custom_key_value_fn=None, name="LuongAttention",
+    ):  # fmt: skip
+        probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
+        super().__init__(
+            query_layer=None,
+            memory_layer=_dense(num_units, "memory_layer", dtype),
+            memory=memory,
+            probability_fn=lambda score, _: probability_fn(score),
+            custom_key_value_fn=custom_key_value_fn,
+            memory_sequence_length=memory_sequence_length,
+            score_mask_value=score_mask_value,
+            name=name,
+        )
+        self._num_units = num_units
+        self._scale = scale
+        self._name = name
+
+    def __call__(self, query, state):
+        """Returns (alignments, next state)."""
+        with tf.variable_scope(None, "luong_attention", [query]):
+            score = _dot_score(self, query)
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+class _BaseMonotonicAttentionMechanism(_BaseAttentionMechanism):
+    """Mechanisms whose alignment starts at the first step of the memory and only moves on (Raffel et al. 2017)."""
+
+    def initial_alignments(self, batch_size, dtype):
+        """Returns the alignments before the first step: all on the first."""
+        return tf.one_hot(tf.zeros([batch_size], tf.int32), self._alignments_size, dtype=dtype)
+
+
+class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
+    """Monotonic attention with the additive score.
+
+    Args:
+        num_units: int.
+        memory: tensor [batch, time, depth].
+        memory_sequence_length: optional int32 [batch].
+        normalize: bool.
+        score_mask_value: the score of masked steps, -inf by default.
+        sigmoid_noise: standard deviation of the noise added to the score before the sigmoid.
+        sigmoid_noise_seed: int.
+        score_bias_init: initial value of the score's bias.
+        mode: "recursive", "parallel" or "hard", see `monotonic_attention`.
+        dtype: of the layers, float32 by default.
+        name: the name scope.
+    """
+
+    def __init__(
+        self, num_units, memory, memory_sequence_length=None, normalize=False, score_mask_value=None,
+        sigmoid_noise=0.0, sigmoid_noise_seed=None, score_bias_init=0.0, mode="parallel", dtype=None,
+        name="BahdanauMonotonicAttention",
+    ):  # fmt: skip
+        super().__init__(
+            query_layer=_dense(num_units, "query_layer", dtype),
+            memory_layer=_dense(num_units, "memory_layer", dtype),
+            memory=memory,
+            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed),
+            memory_sequence_length=memory_sequence_length,
+            score_mask_value=score_mask_value,
+            name=name,
+        )
+        self._num_units = num_units
+        self._normalize = normalize
+        self._score_bias_init = score_bias_init
+        self._name = name
+
+    def __call__(self, query, state):
+        """Returns (alignments, next state)."""
+        with tf.variable_scope(None, "bahdanau_monotonic_attention", [query]):
+            score = _additive_score(self, query, np.sqrt(1.0 / self._num_units)) + _bias(self, query)
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
+    """Monotonic attention with the multiplicative score; the arguments are those of its sisters."""
+
+    def __init__(
+        self, num_units, memory, memory_sequence_length=None, scale=False, score_mask_value=None,
+        sigmoid_noise=0.0, sigmoid_noise_seed=None, score_bias_init=0.0, mode="parallel", dtype=None,
+        name="LuongMonotonicAttention",
+    ):  # fmt: skip
+        super().__init__(
+            query_layer=None,
+            memory_layer=_dense(num_units, "memory_layer", dtype),
+            memory=memory,
+            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed),
+            memory_sequence_length=memory_sequence_length,
+            score_mask_value=score_mask_value,
+            name=name,
+        )
+        self._num_units = num_units
+        self._scale = scale
+        self._score_bias_init = score_bias_init
+        self._name = name
+
+    def __call__(self, query, state):
+        """Returns (alignments, next state)."""
+        with tf.variable_scope(None, "luong_monotonic_attention", [query]):
+            score = _dot_score(self, query) + _bias(self, query)
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+def _dtype_of(layer):
+    return tf.as_dtype(getattr(layer, "dtype", None) or tf.float32)
+
+
+def _dense(num_units, name, dtype):
+    return tf.layers.Dense(num_units, name=name, use_bias=False, dtype=dtype or tf.float32)
+
+
+def _additive_score(mechanism, query, initial_gain):
+    processed = mechanism.query_layer(query) if mechanism.query_layer else query
+    v = tf.get_variable("attention_v", [mechanism._num_units], dtype=query.dtype)
+    if not mechanism._normalize:
+        return _bahdanau_score(processed, mechanism.keys, v)
+    gain = tf.get_variable(
+        "attention_g", shape=(), dtype=query.dtype, initializer=tf.constant_initializer(initial_gain)
+    )
+    bias = tf.get_variable("attention_b", [mechanism._num_units], dtype=query.dtype, initializer=tf.zeros_initializer())
+    return _bahdanau_score(processed, mechanism.keys, v, gain, bias)
+
+
+def _dot_score(mechanism, query):
+    gain = None
+    if mechanism._scale:
+        gain = tf.get_variable("attention_g", shape=(), dtype=query.dtype, initializer=tf.ones_initializer())
+    return _luong_score(query, mechanism.keys, gain)
+
+
+def _bias(mechanism, query):
+    start = tf.constant_initializer(mechanism._score_bias_init)
+    return tf.get_variable("attention_score_bias", shape=(), dtype=query.dtype, initializer=start)
+
+
+def _monotonic(noise, mode, seed):
+    return lambda score, previous: _monotonic_probability_fn(score, previous, noise, mode, seed)

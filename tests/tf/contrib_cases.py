@@ -1,0 +1,372 @@
+"""What tf.contrib computes, as cases that run under TensorFlow 1.15 (the original) and under ours.
+
+    python contrib_cases.py OUT.npz [NAME...]
+
+writes the values of every case. Variables start from values that derive from their names and shapes, so equal values
+mean equal variable names as well. A case is a function (tf, contrib) -> (nested) tensors.
+"""
+
+import sys
+import zlib
+
+import numpy as np
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def values(name, *shape):
+    """float32 values in [-1, 1) that derive from a name."""
+    return np.random.RandomState(zlib.crc32(name.encode())).uniform(-1, 1, shape).astype(np.float32)
+
+
+def run(tf, contrib, name):
+    """{name/index: value} of one case; training ops are run three times."""
+    out = {}
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        fetches = CASES[name](tf, contrib)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
+        for variable in tf.trainable_variables():
+            variable.load(values(variable.op.name, *variable.shape.as_list()), session)
+        out[name + "/variables"] = np.array(sorted(v.op.name for v in tf.global_variables()))
+        train = tf.get_collection("train_of_case")
+        for _ in range(3 if train else 0):
+            session.run(train)
+        for index, value in enumerate(session.run(_flat(fetches))):
+            out["%s/%d" % (name, index)] = value
+    return out
+
+
+def _flat(x):
+    if isinstance(x, dict):
+        return [y for key in sorted(x) for y in _flat(x[key])]
+    return [y for part in x for y in _flat(part)] if isinstance(x, (list, tuple)) else [x]
+
+
+# tf.contrib.seq2seq
+
+
+def _memory(tf):
+    return tf.constant(values("memory", 3, 5, 4)), tf.constant([5, 2, 4])
+
+
+def _decode(tf, contrib, cell, helper, state, **kwargs):
+    layer = tf.layers.Dense(7, name="out", use_bias=False)
+    decoder = contrib.seq2seq.BasicDecoder(cell, helper, state, layer)
+    outputs, last, lengths = contrib.seq2seq.dynamic_decode(decoder, **kwargs)
+    last = getattr(last, "cell_state", last)
+    return outputs.rnn_output, outputs.sample_id, last, lengths
+
+
+def _training(tf, contrib, make, **kwargs):
+    memory, lengths = _memory(tf)
+    cell = contrib.seq2seq.AttentionWrapper(tf.nn.rnn_cell.LSTMCell(6), make(memory, lengths), **kwargs)
+    helper = contrib.seq2seq.TrainingHelper(tf.constant(values("in", 3, 4, 2)), tf.constant([4, 1, 3]))
+    return _decode(tf, contrib, cell, helper, cell.zero_state(3, tf.float32), impute_finished=True)
+
+
+@case
+def bahdanau(tf, contrib):
+    return _training(tf, contrib, lambda m, n: contrib.seq2seq.BahdanauAttention(5, m, n), attention_layer_size=3)
+
+
+@case
+def bahdanau_normalized(tf, contrib):
+    return _training(tf, contrib, lambda m, n: contrib.seq2seq.BahdanauAttention(5, m, n, normalize=True))
+
+
+@case
+def luong_scaled(tf, contrib):
+    return _training(
+        tf, contrib, lambda m, n: contrib.seq2seq.LuongAttention(6, m, n, scale=True), output_attention=False
+    )
+
+
+@case
+def luong_without_lengths(tf, contrib):
+    return _training(tf, contrib, lambda m, n: contrib.seq2seq.LuongAttention(6, m), attention_layer_size=4)
+
+
+@case
+def monotonic(tf, contrib):
+    out = []
+    for mode in ("parallel", "recursive", "hard"):
+        with tf.variable_scope(mode):
+            out.append(_training(tf, contrib, lambda m, n: contrib.seq2seq.BahdanauMonotonicAttention(
+                5, m, n, normalize=True, score_bias_init=-1.0, mode=mode)))  # noqa: B023  # fmt: skip
+    out.append(_training(tf, contrib, lambda m, n: contrib.seq2seq.LuongMonotonicAttention(6, m, n, scale=True)))
+    return out
+
+
+@case
+def two_mechanisms(tf, contrib):
+    def make(m, n):
+        return [contrib.seq2seq.BahdanauAttention(5, m, n), contrib.seq2seq.LuongAttention(6, m, n)]
+
+    return _training(tf, contrib, make, attention_layer_size=[3, 2])
+
+
+@case
+def alignment_history(tf, contrib):
+    memory, lengths = _memory(tf)
+    mechanism = contrib.seq2seq.LuongAttention(6, memory, lengths)
+    cell = contrib.seq2seq.AttentionWrapper(tf.nn.rnn_cell.GRUCell(6), mechanism, alignment_history=True)
+    state, outputs = cell.zero_state(3, tf.float32), []
+    for step in range(3):
+        output, state = cell(tf.constant(values("step%d" % step, 3, 2)), state)
+        outputs.append(output)
+    return outputs, state.alignments, state.attention, state.time, state.alignment_history.stack()
+
+
+@case
+def greedy(tf, contrib):
+    embedding = tf.get_variable("embedding", [7, 4])
+    helper = contrib.seq2seq.GreedyEmbeddingHelper(embedding, [1, 2, 3], 0)
+    cell = tf.nn.rnn_cell.GRUCell(6)
+    return _decode(tf, contrib, cell, helper, cell.zero_state(3, tf.float32), maximum_iterations=6)
+
+
+@case
+def training_time_major(tf, contrib):
+    inputs = tf.constant(values("in", 4, 3, 2))
+    helper = contrib.seq2seq.TrainingHelper(inputs, tf.constant([0, 4, 2]), time_major=True)
+    cell = tf.nn.rnn_cell.BasicLSTMCell(6)
+    return _decode(tf, contrib, cell, helper, cell.zero_state(3, tf.float32), output_time_major=True)
+
+
+@case
+def scheduled_always_and_never(tf, contrib):
+    out = []
+    for probability in (0.0, 1.0):
+        inputs = tf.constant(values("in", 3, 4, 6))
+        helper = contrib.seq2seq.ScheduledOutputTrainingHelper(
+            inputs, tf.constant([4, 1, 3]), tf.constant(probability), auxiliary_inputs=tf.constant(values("a", 3, 4, 2))
+        )
+        with tf.variable_scope("p%d" % probability):
+            cell = tf.nn.rnn_cell.GRUCell(6)
+            decoder = contrib.seq2seq.BasicDecoder(cell, helper, cell.zero_state(3, tf.float32))
+            out.append(contrib.seq2seq.dynamic_decode(decoder))
+    return out
+
+
+@case
+def scheduled_embedding_never(tf, contrib):
+    embedding = tf.get_variable("embedding", [7, 2])
+    helper = contrib.seq2seq.ScheduledEmbeddingTrainingHelper(
+        tf.constant(values("in", 3, 4, 2)), tf.constant([4, 1, 3]), embedding, tf.constant(0.0)
+    )
+    cell = tf.nn.rnn_cell.GRUCell(6)
+    return _decode(tf, contrib, cell, helper, cell.zero_state(3, tf.float32))
+
+
+@case
+def custom_and_inference_helpers(tf, contrib):
+    cell = tf.nn.rnn_cell.GRUCell(3)
+    start = tf.constant(values("start", 2, 3))
+    inference = contrib.seq2seq.InferenceHelper(
+        lambda outputs: outputs, [3], tf.float32, start, lambda samples: tf.reduce_sum(samples, 1) > 2.0
+    )
+    custom = contrib.seq2seq.CustomHelper(
+        lambda: (tf.fill([2], False), start),
+        lambda time, outputs, state: tf.cast(tf.argmax(outputs, 1), tf.int32),
+        lambda time, outputs, state, sample_ids: (sample_ids > 1, outputs * 2.0, state),
+    )
+    return [
+        contrib.seq2seq.dynamic_decode(
+            contrib.seq2seq.BasicDecoder(cell, helper, cell.zero_state(2, tf.float32)), maximum_iterations=5
+        )
+        for helper in (inference, custom)
+    ]
+
+
+def _beam(tf, contrib, length_penalty, coverage_penalty, history):
+    s2s, width = contrib.seq2seq, 4
+    unknown = (tf.placeholder_with_default(t, [None, *t.shape.as_list()[1:]]) for t in _memory(tf))
+    memory, lengths = (s2s.tile_batch(t, width) for t in unknown)
+    mechanism = s2s.BahdanauAttention(5, memory, lengths)
+    cell = s2s.AttentionWrapper(tf.nn.rnn_cell.LSTMCell(6), mechanism, alignment_history=history)
+    decoder = s2s.BeamSearchDecoder(
+        cell, tf.get_variable("embedding", [7, 4]), tf.placeholder_with_default([1, 2, 3], [None]), 0,
+        cell.zero_state(3 * width, tf.float32), width,
+        tf.layers.Dense(7, name="out"), length_penalty, coverage_penalty,
+    )  # fmt: skip
+    outputs, state, lengths = s2s.dynamic_decode(decoder, maximum_iterations=8)
+    out = [
+        outputs.predicted_ids,
+        outputs.beam_search_decoder_output,
+        state.log_probs,
+        state.lengths,
+        state.finished,
+        lengths,
+    ]
+    return out + ([state.cell_state.alignment_history] if history else [])
+
+
+@case
+def beam(tf, contrib):
+    return _beam(tf, contrib, 0.0, 0.0, False)
+
+
+@case
+def beam_with_penalties(tf, contrib):
+    return _beam(tf, contrib, 0.8, 0.3, False)
+
+
+@case
+def beam_with_history(tf, contrib):
+    return _beam(tf, contrib, 0.5, 0.0, True)
+
+
+@case
+def gather_tree(tf, contrib):
+    ids = tf.constant(np.random.RandomState(0).randint(0, 5, [6, 3, 4]), tf.int32)
+    parents = tf.constant(np.random.RandomState(1).randint(0, 4, [6, 3, 4]), tf.int32)
+    return contrib.seq2seq.gather_tree(ids, parents, [6, 3, 0], 2)
+
+
+@case
+def sequence_loss(tf, contrib):
+    logits, targets = tf.constant(values("logits", 3, 4, 5)), tf.constant([[0, 1, 2, 3], [4, 3, 2, 1], [1, 1, 1, 1]])
+    weights = tf.constant([[1.0, 1, 1, 0], [1, 0.5, 0, 0], [0, 0, 0, 0]])
+    flags = ["average_across_timesteps", "average_across_batch", "sum_over_timesteps", "sum_over_batch"]
+    out = []
+    for chosen in ("1100", "1000", "0100", "0000", "0011", "0010", "0001", "1001", "0110"):
+        options = {flag: on == "1" for flag, on in zip(flags, chosen)}
+        out.append(contrib.seq2seq.sequence_loss(logits, targets, weights, **options))
+    return out
+
+
+# tf.contrib.rnn
+
+
+def _rnn(tf, cell, depth=4, scope=None, inputs=None):
+    """Outputs and state of a cell over a sequence, and the gradients of their sum."""
+    inputs = tf.constant(values("in", 3, 5, depth)) if inputs is None else inputs
+    outputs, state = tf.nn.dynamic_rnn(cell, inputs, sequence_length=[5, 2, 4], dtype=tf.float32, scope=scope)
+    return outputs, state, _gradients(tf, outputs)
+
+
+def _gradients(tf, outputs):
+    variables = sorted(tf.trainable_variables(), key=lambda v: v.op.name)
+    return [g for g in tf.gradients(tf.reduce_sum(outputs * outputs), variables) if g is not None]
+
+
+def _each(tf, cells, **kwargs):
+    out = []
+    for index, cell in enumerate(cells):
+        out.append(_rnn(tf, cell, scope="cell%d" % index, **kwargs))
+    return out
+
+
+@case
+def rnn_layer_norm(tf, contrib):
+    make = contrib.rnn.LayerNormBasicLSTMCell
+    return _each(
+        tf, [make(6), make(6, layer_norm=False, forget_bias=0.5), make(6, norm_gain=0.5, activation=tf.nn.relu)]
+    )
+
+
+@case
+def rnn_coupled(tf, contrib):
+    make = contrib.rnn.CoupledInputForgetGateLSTMCell
+    return _each(tf, [make(6), make(6, use_peepholes=True, num_proj=3, proj_clip=0.1), make(6, layer_norm=True),
+                      make(6, state_is_tuple=False, num_unit_shards=3)])  # fmt: skip
+
+
+@case
+def rnn_searched(tf, contrib):
+    rnn = contrib.rnn
+    cells = [rnn.NASCell(6), rnn.NASCell(6, num_proj=3, use_bias=True), rnn.UGRNNCell(6), rnn.SRUCell(6)]
+    return _each(tf, [*cells, rnn.IntersectionRNNCell(6, num_in_proj=6)])
+
+
+@case
+def rnn_independent(tf, contrib):
+    rnn = contrib.rnn
+    groups = [rnn.GLSTMCell(6, number_of_groups=2), rnn.GLSTMCell(8, num_proj=4, number_of_groups=2)]
+    return _each(tf, [rnn.IndRNNCell(6), rnn.IndyGRUCell(6), rnn.IndyLSTMCell(6), *groups])
+
+
+@case
+def rnn_phased(tf, contrib):
+    times = tf.constant(np.cumsum(np.abs(values("time", 3, 5, 1)), 1))
+    inputs = (times, tf.constant(values("in", 3, 5, 4)))
+    return _each(tf, [contrib.rnn.PhasedLSTMCell(6, use_peepholes=True)], inputs=inputs)
+
+
+@case
+def rnn_blocks(tf, contrib):
+    make = contrib.rnn.LSTMBlockCell
+    return _each(tf, [make(6), make(6, use_peephole=True, cell_clip=0.2, forget_bias=0.3), contrib.rnn.GRUBlockCell(6),
+                      contrib.rnn.GRUBlockCellV2(6)])  # fmt: skip
+
+
+@case
+def rnn_fused(tf, contrib):
+    inputs = tf.constant(values("in", 5, 3, 4))
+    fused = contrib.rnn.LSTMBlockFusedCell(6, use_peephole=True, cell_clip=0.5)
+    a = fused(inputs, dtype=tf.float32, sequence_length=[5, 2, 4])
+    b = contrib.rnn.LSTMBlockFusedCell(6, name="other")(inputs, dtype=tf.float32)
+    adaptor = contrib.rnn.TimeReversedFusedRNN(contrib.rnn.FusedRNNCellAdaptor(tf.nn.rnn_cell.GRUCell(6), True))
+    c = adaptor(inputs, dtype=tf.float32, sequence_length=[5, 2, 4])
+    return a, b, c, _gradients(tf, tf.concat([a[0], b[0], c[0]], 2))
+
+
+@case
+def rnn_convolutional(tf, contrib):
+    inputs = tf.constant(values("in", 3, 5, 4, 4, 2))
+    cell = contrib.rnn.Conv2DLSTMCell(input_shape=[4, 4, 2], output_channels=3, kernel_shape=[3, 3])
+    out = _each(tf, [cell], inputs=inputs)
+    skip = contrib.rnn.ConvLSTMCell(1, [4, 2], 3, [3], skip_connection=True, use_bias=False)
+    with tf.variable_scope("skip"):
+        return [*out, skip(tf.constant(values("in1", 3, 4, 2)), skip.zero_state(3, tf.float32))]
+
+
+@case
+def rnn_wrappers(tf, contrib):
+    gru = tf.nn.rnn_cell.GRUCell
+    cells = [contrib.rnn.AttentionCellWrapper(tf.nn.rnn_cell.BasicLSTMCell(6), 3, attn_vec_size=5),
+             contrib.rnn.AttentionCellWrapper(gru(6), 2, attn_size=4, input_size=3, state_is_tuple=False),
+             contrib.rnn.InputProjectionWrapper(gru(6), 3, tf.nn.relu), contrib.rnn.OutputProjectionWrapper(gru(6), 3),
+             contrib.rnn.HighwayWrapper(gru(4)), contrib.rnn.HighwayWrapper(gru(4), False, 0.5)]  # fmt: skip
+    ids = tf.constant([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1, 1, 1, 1, 1]])
+    embedding = contrib.rnn.EmbeddingWrapper(gru(6), 5, 4)
+    return [*_each(tf, cells), tf.nn.dynamic_rnn(embedding, tf.expand_dims(ids, 2), dtype=tf.float32)]
+
+
+@case
+def rnn_stacked(tf, contrib):
+    def cells():
+        return [tf.nn.rnn_cell.GRUCell(6), tf.nn.rnn_cell.LSTMCell(3)]
+
+    inputs = tf.constant(values("in", 3, 5, 4))
+    a = contrib.rnn.stack_bidirectional_dynamic_rnn(
+        cells(), cells(), inputs, dtype=tf.float32, sequence_length=[5, 2, 4]
+    )
+    b = contrib.rnn.stack_bidirectional_rnn(cells(), cells(), tf.unstack(inputs, axis=1), dtype=tf.float32, scope="s")
+    return a, b
+
+
+def main(argv):
+    import tensorflow as tf
+
+    if tf.__version__.startswith("1."):
+        contrib = tf.contrib
+    else:
+        tf = tf.compat.v1
+        tf.disable_v2_behavior()
+        from npu_shim.compat import contrib
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    out = {}
+    for name in argv[1:] or sorted(CASES):
+        out.update(run(tf, contrib, name))
+    np.savez(argv[0], **out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
