@@ -1,18 +1,24 @@
 """Builds hook.cc for the TensorFlow that is installed, once, into a cache that every process shares.
 
-Runs without the package too (setup.py does so). The cache is `$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME`
-or `~/.cache`; a file's name holds the TensorFlow version and a hash of the source and flags, so nothing stale is ever
-loaded.
+A wheel of `scripts/build_wheels` carries what is built for one TensorFlow, in the folder `built` beside this file; on
+another TensorFlow it is built as ever. Runs without the package too (setup.py does so). The cache is
+`$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or `~/.cache`; a file's name holds the TensorFlow version and a
+hash of the source and flags, so nothing stale is ever loaded.
 """
 
+import ctypes
 import fcntl
+import glob
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook.cc")
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(HERE, "hook.cc")
+BUILT = os.path.join(HERE, "built")
 
 
 class BuildError(RuntimeError):
@@ -38,22 +44,43 @@ def compiler():
             return found
     raise BuildError(
         "npu_shim: no C++ compiler (%s) to build the session hook with; install g++ (for example the package 'g++' "
-        "or 'gcc-c++'), or set CXX to a compiler's path" % (wanted or "g++, clang++ or c++")
+        "or 'gcc-c++'), or set CXX to a compiler's path%s" % (wanted or "g++, clang++ or c++", _other_wheel())
     )
 
 
-def command(output, source=SOURCE, libraries=()):
-    """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`."""
+def _other_wheel():
+    """What to say of the hooks that this installation carries: they are for another TensorFlow, or nothing."""
+    import tensorflow as tf
+
+    carried = (re.search("-tf([0-9.]+)-", os.path.basename(path)) for path in glob.glob(os.path.join(BUILT, "*.so")))
+    minors = sorted({match.group(1) for match in carried if match})
+    if not minors:
+        return ""
+    return "; or install npu_shim's wheel for TensorFlow %s, which is installed here: this one is for TensorFlow %s" % (
+        _minor(tf),
+        ", ".join(minors),
+    )
+
+
+def _minor(tf):
+    return ".".join(tf.__version__.split(".")[:2])
+
+
+def command(output, source=SOURCE, libraries=(), portable=False):
+    """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`.
+
+    One that is portable does not know where TensorFlow is installed, whose libraries are loaded before it anyway.
+    """
     import tensorflow as tf
 
     flags = tf.sysconfig.get_compile_flags()
     # TensorFlow 1.15 does not name its standard; later versions put theirs (C++14, C++17) into the flags
     standard = [] if any(f.startswith("--std") or f.startswith("-std") for f in flags) else ["-std=c++11"]
     # its headers have said which TensorFlow they are in different ways over time
-    major, minor = tf.__version__.split(".")[:2]
+    major, minor = _minor(tf).split(".")
     define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
-    where = ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
+    where = [] if portable else ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
     shared = [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, source, "-o", output]
     return [*shared, *link, *libraries, *where]
 
@@ -62,22 +89,58 @@ def path(source=SOURCE):
     """Path of what is built from a source for this TensorFlow (str), whether or not it is built."""
     import tensorflow as tf
 
+    flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
+    return _named(cache_folder(), source, tf.__version__, flags)
+
+
+def carried(source=SOURCE, folder=None):
+    """Path at which a wheel carries what is built from a source for this TensorFlow (str), if it does.
+
+    Within a minor version of TensorFlow the interface that the hook is compiled against does not change.
+    """
+    import tensorflow as tf
+
+    abi = [flag for flag in tf.sysconfig.get_compile_flags() if "CXX11_ABI" in flag]
+    return _named(folder or BUILT, source, _minor(tf), abi)
+
+
+def _named(folder, source, version, flags):
     with open(source, "rb") as f:
         digest = hashlib.sha256(f.read())
-    flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
     digest.update(" ".join(flags).encode())
     stem = os.path.splitext(os.path.basename(source))[0]
-    return os.path.join(cache_folder(), "%s-tf%s-%s.so" % (stem, tf.__version__, digest.hexdigest()[:12]))
+    return os.path.join(folder, "%s-tf%s-%s.so" % (stem, version, digest.hexdigest()[:12]))
 
 
 def build(source=SOURCE, libraries=()):
     """Builds the hook, or another source, if its file is not there yet, and returns its path (str).
 
-    Processes that start together wait for the one that builds; a failed build leaves nothing behind.
+    A wheel's own is taken if it is for this TensorFlow. Processes that start together wait for the one that builds; a
+    failed build leaves nothing behind.
 
     Raises:
         BuildError: no compiler, or the compiler failed (its last lines are in the message).
     """
+    return carried(source) if os.path.exists(carried(source)) else _build_here(source, libraries)
+
+
+def load(source=SOURCE, libraries=()):
+    """Builds as `build`, and returns the loaded library (ctypes.CDLL).
+
+    Raises:
+        BuildError: as `build`.
+    """
+    built = build(source, libraries)
+    try:
+        return ctypes.CDLL(built)
+    except OSError:
+        if built != carried(source):
+            raise
+        # a wheel's library may want a newer C++ runtime than this machine has
+        return ctypes.CDLL(_build_here(source, libraries))
+
+
+def _build_here(source, libraries):
     target = path(source)
     if os.path.exists(target):
         return target
@@ -89,11 +152,21 @@ def build(source=SOURCE, libraries=()):
     return target
 
 
-def _compile(target, source, libraries):
+def build_for_wheel(folder, source=SOURCE, libraries=()):
+    """Builds what a wheel for this TensorFlow carries, into a folder.
+
+    Raises:
+        BuildError: as `build`.
+    """
+    os.makedirs(folder, exist_ok=True)
+    _compile(carried(source, folder), source, libraries, portable=True)
+
+
+def _compile(target, source, libraries, portable=False):
     handle, unfinished = tempfile.mkstemp(suffix=".tmp", dir=os.path.dirname(target))
     os.close(handle)
     try:
-        line = command(unfinished, source, libraries)
+        line = command(unfinished, source, libraries, portable)
         ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if ran.returncode:
             tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]

@@ -34,7 +34,7 @@ def connect(rewrite, clusters):
     with _lock:
         if _connected:
             return
-        library = ctypes.CDLL(build.build())
+        library = build.load()
         library.npu_shim_return.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         library.npu_shim_fail.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
 

@@ -1,0 +1,55 @@
+"""The TensorFlows that the tests run on and that wheels are made for, and the environment of each."""
+
+import pathlib
+import subprocess
+from typing import NamedTuple, Tuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+QUICK = ("-m", "not slow")
+SESSIONS = tuple("tests/tf/test_%s.py" % name for name in ("session", "estimator", "cli"))
+
+
+class Tier(NamedTuple):
+    """One row of the matrix.
+
+    `extra` is what pip installs into `folder`, with the first of `pythons` that is here; `tests` are pytest's
+    arguments, `what` says them in words, and `checks` are programs that run beside pytest.
+    """
+
+    tensorflow: str
+    pythons: Tuple[str, ...]
+    folder: str
+    extra: str
+    tests: Tuple[str, ...]
+    what: str
+    checks: Tuple[str, ...] = ()
+
+    @property
+    def bin(self):
+        """Folder of the environment's programs."""
+        return ROOT / self.folder / "bin"
+
+
+TIERS = (
+    Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
+    Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", QUICK, "all but slow"),
+    Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", QUICK, "all but slow"),
+    Tier("2.15.1", ("3.9",), ".venv-py39", "test", (*QUICK, "tests/pure", *SESSIONS), "pure, sessions, Estimator"),
+)
+
+
+def python(tier):
+    """Path of the Python for a tier, or "" if there is none."""
+    found = subprocess.run(
+        ["scripts/python", *tier.pythons], cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    )
+    return found.stdout.decode().strip()
+
+
+def install(tier):
+    """Makes or refreshes a tier's environment; returns pip's last words if it could not, else ""."""
+    made = subprocess.run(
+        ["scripts/venv", tier.folder, tier.extra, python(tier)],
+        cwd=str(ROOT), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    return made.stdout.decode("utf-8", "replace") if made.returncode else ""
