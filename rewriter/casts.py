@@ -85,7 +85,7 @@ def find_edits(
             have = becomes[first[source] + slot_given] if slot_given >= 0 else ~slot_given
             if want == have and slot != rounded:
                 continue
-            narrow = slot == rounded and have not in LOW
+            narrow = slot == rounded and have not in LOW and not _is_rounded(view, port, low, given)
             if not narrow and (want == have or want not in FLOATS or have % REF not in FLOATS or have > REF):
                 continue
             bypass = None if narrow else _written_upcast(view, port, want, given)
@@ -98,6 +98,12 @@ def find_edits(
     boundaries = _boundaries(view, given, names)
     casts = _casts(view, given, needs, boundaries, names)
     return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
+
+
+def _is_rounded(view: GraphView, port: Port, low: int, given: Given) -> bool:
+    """Whether a tensor holds values of the low dtype already: another rewrite of the same graph adds no casts."""
+    node = view.nodes[port.node]
+    return node.op == "Cast" and port not in view.fed and given(node.inputs[0]) == low
 
 
 def _written_upcast(view: GraphView, port: Port, want: int, given: Given) -> Optional[Port]:

@@ -10,7 +10,8 @@ A tie is decided by what flows into it: the loop's initial value and next value,
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from .graph_view import GraphView, Node, Port
+from .dtypes import NUMBERS
+from .graph_view import GraphView, Port
 from .lists import LISTS, tensor_lists
 
 Feeder = Tuple[int, int]  # node position, data input number
@@ -22,6 +23,8 @@ INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and 
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
+PUSH, POP = "StackPushV2", "StackPopV2"
+RESOURCE = NUMBERS["resource"]
 # ops that make a container
 MAKERS = frozenset({"TensorArrayV3", "StackV2"})
 GRADIENT = "TensorArrayGradV3"  # makes an array of the dtype of the array whose handle it takes
@@ -104,10 +107,16 @@ def _lists(view: GraphView) -> Iterable[Tie]:
 def _containers(view: GraphView) -> Iterable[Tie]:
     members: Dict[int, List[NodeSlot]] = {}
     feeders: Dict[int, List[Feeder]] = {}
+    pushed: Dict[int, int] = {}  # position of a stack of handles -> position of what gave the handle
     for position, node in enumerate(view.nodes):
-        if node.op not in MEMBERS:
+        if node.op == PUSH and node.dtypes[0] == RESOURCE:
+            stack, _ = _maker(view, position, pushed)
+            if stack is not None:
+                pushed[stack] = node.inputs[1].node
+    for position, node in enumerate(view.nodes):
+        if node.op not in MEMBERS or node.dtypes[0] == RESOURCE:
             continue
-        maker, gradient = _maker(view, position, node)
+        maker, gradient = _maker(view, position, pushed)
         if maker is None:
             continue
         members.setdefault(maker, []).append((position, 0))
@@ -118,17 +127,25 @@ def _containers(view: GraphView) -> Iterable[Tie]:
         yield Tie(tuple(sorted(members[maker])), tuple(feeders.get(maker, ())))
 
 
-def _maker(view: GraphView, position: int, node: Node) -> Tuple[Optional[int], bool]:
-    """The op that made the container of a member, and whether the member belongs to a gradient array of it."""
+def _maker(view: GraphView, member: int, pushed: Mapping[int, int]) -> Tuple[Optional[int], bool]:
+    """The op that made the container of a member, and whether the member belongs to a gradient array of it.
+
+    In the gradient of a nested loop the handle of an array comes off a stack: `pushed` has what was put there.
+    """
     gradient = False
     seen = set()
-    while node.op not in MAKERS:
+    position: Optional[int] = member
+    while position is not None and view.nodes[position].op not in MAKERS:
+        node = view.nodes[position]
         if position in seen or not node.inputs:
             return None, gradient
         seen.add(position)
         gradient = gradient or node.op == GRADIENT
-        if node.op not in CARRIERS and node.op != GRADIENT and node.op not in MEMBERS:
+        if node.op == POP and position != member:
+            stack, _ = _maker(view, position, {})
+            position = None if stack is None else pushed.get(stack)
+        elif position == member or node.op in CARRIERS or node.op == GRADIENT:
+            position = node.inputs[0].node
+        else:
             return None, gradient
-        position = node.inputs[0].node
-        node = view.nodes[position]
     return position, gradient

@@ -121,7 +121,7 @@ def test_rnn_with_tensor_arrays_trains():
     assert last < first.values[0]
 
 
-def test_function_bodies_are_left_alone():
+def test_function_bodies_are_low_where_their_callers_are():
     with tf.Graph().as_default():
 
         @tf.function(autograph=False)
@@ -130,4 +130,5 @@ def test_function_bodies_are_left_alone():
 
         x = tf.random_uniform([4, 4], seed=1)
         ran, plain = both([tf.matmul(body(tf.matmul(x, x)), x)])
+    assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert np.allclose(ran.values, plain, rtol=4 * 4 * 2**-11)
