@@ -13,7 +13,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import cluster, config_proto, observers, plugin, precision, xla
+from . import cluster, config_proto, kernel_names, observers, plugin, precision, xla
 from . import options as option_table
 from .fetches import values_for_handles
 from .native import loader
@@ -123,6 +123,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     graph_def = tf.GraphDef.FromString(graph)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)
     _log(done, chosen)
+    if done.graph_def is not graph_def:
+        kernel_names.distinct(graph_def, done.graph_def)
     result = xla.mark(done.graph_def) if marks else done.graph_def
     return None if result is graph_def else result.SerializeToString(deterministic=True)
 

@@ -1,0 +1,64 @@
+"""A session keeps the kernels of stateful ops by name: one op in two dtypes needs two names."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from sessions import config
+
+from npu_shim import kernel_names
+
+NETWORK = """
+node { name: "seed" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } }
+node { name: "noise" op: "RandomUniform" input: "seed" attr { key: "dtype" value { type: DT_FLOAT } } }
+node { name: "relu" op: "Relu" input: "noise" attr { key: "T" value { type: DT_FLOAT } } }
+node { name: "late" op: "NoOp" input: "^noise" input: "^relu"
+       attr { key: "_class" value { list { s: "loc:@noise" s: "loc:@relu" } } } }
+node { name: "noisy" op: "Relu" input: "noise:0" attr { key: "T" value { type: DT_FLOAT } } }
+"""
+
+
+def graph(text):
+    from google.protobuf import text_format
+
+    return text_format.Parse(text, tf.GraphDef())
+
+
+def test_a_stateful_node_in_another_dtype_moves_with_all_that_names_it():
+    before, after = graph(NETWORK), graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
+    assert kernel_names.distinct(before, after) == {"noise": "noise-in-float16"}
+    nodes = {node.name: node for node in after.node}
+    assert set(nodes) == {"seed", "noise-in-float16", "relu", "late", "noisy"}
+    assert list(nodes["late"].input) == ["^noise-in-float16", "^relu"]
+    assert list(nodes["late"].attr["_class"].list.s) == [b"loc:@noise-in-float16", b"loc:@relu"]
+    assert [nodes[name].input[0] for name in ("relu", "noisy")] == ["noise-in-float16", "noise-in-float16:0"]
+
+
+def test_a_name_that_is_taken_is_not_taken_again():
+    after = graph(NETWORK.replace("DT_FLOAT", "DT_HALF").replace('"late"', '"noise-in-float16"'))
+    assert kernel_names.distinct(graph(NETWORK), after) == {"noise": "noise-in-float16_"}
+
+
+def test_nodes_that_are_as_they_were_keep_their_names():
+    only_relu = graph(NETWORK.replace('"T" value { type: DT_FLOAT', '"T" value { type: DT_HALF'))
+    for after in (graph(NETWORK), only_relu):
+        kept = after.SerializeToString(deterministic=True)
+        assert kernel_names.distinct(graph(NETWORK), after) == {}
+        assert after.SerializeToString(deterministic=True) == kept
+
+
+@pytest.mark.usefixtures("patched")
+def test_an_rnn_that_trained_with_its_embedding_runs_forward_alone():
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        words, lengths = tf.placeholder(tf.int32, [4, None]), tf.placeholder(tf.int32, [4])
+        table = tf.get_variable("table", [10, 8], initializer=tf.random_uniform_initializer(seed=1))
+        cell = tf.nn.rnn_cell.GRUCell(8, kernel_initializer=tf.random_uniform_initializer(seed=2))
+        outputs, _ = tf.nn.dynamic_rnn(cell, tf.nn.embedding_lookup(table, words), lengths, dtype=tf.float32)
+        loss = tf.reduce_mean(tf.square(tf.layers.dense(outputs, 3)))
+        train = tf.train.GradientDescentOptimizer(0.0).minimize(loss)
+        feed = {words: np.arange(20).reshape(4, 5) % 10, lengths: [5, 4, 3, 2]}
+        with tf.Session(config=config(precision_mode="allow_mix_precision")) as sess:
+            sess.run(tf.global_variables_initializer())
+            before, _ = sess.run([outputs, train], feed)
+            np.testing.assert_allclose(sess.run(outputs, feed), before, atol=2e-3)
+            np.testing.assert_array_equal(sess.run([outputs, train], feed)[0], before)
