@@ -20,8 +20,8 @@ from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .errors import PlanError
 from .graph_view import GraphView, Node, Port
+from .grappler_containers import Cluster, find_containers
 from .grappler_graph import BLACK, CLEAR, GRAY, WHITE, SlotGraph, Walk, build, mark_nodes
-from .grappler_lists import Cluster, find_lists
 from .kernel_table import KernelTable
 from .op_table import OpTable
 from .overrides import NO_OVERRIDES, Overrides
@@ -101,16 +101,16 @@ def plan(
         PlanError: an override that this profile cannot follow.
     """
     marks = mark_nodes(view, table, kernels, overrides)
-    lists = find_lists(view, marks)
-    graph = build(view, marks, lists.edges, lists.wires)
+    containers = find_containers(view, marks)
+    graph = build(view, marks, containers.edges, containers.wires)
     painter = _Painter(graph, policy.low, kernels)
     painter.low.update(dict.fromkeys(filter(painter.free, graph.on_list(WHITE)), (Reason.WHITE, -1)))
     if painter.low:
-        _deny(painter, lists.clusters)
+        _deny(painter, containers.clusters)
         _lower_between(painter)
         _lower_beside(painter)
         _raise_what_cannot_be_low(painter)
-        _settle_clusters(painter, lists.clusters)
+        _settle_clusters(painter, containers.clusters)
         _settle_loops(painter)
         _retarget_casts(painter)
     return _planned(painter, policy, warnings, unmatched)

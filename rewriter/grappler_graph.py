@@ -109,7 +109,7 @@ def build(view: GraphView, marks: List[Mark], edges: Iterable[Tuple[int, int]], 
         wires: vertices that are no slots -> node position.
     """
     first = first_slots(view)
-    slots = first[-1] + len(view.nodes[-1].dtypes) if view.nodes else 0
+    slots = count_slots(view)
     owner = {
         start + k: position
         for position, (node, start) in enumerate(zip(view.nodes, first))
@@ -153,6 +153,11 @@ def first_slots(view: GraphView) -> List[int]:
         first.append(count)
         count += len(node.dtypes)
     return first
+
+
+def count_slots(view: GraphView) -> int:
+    """Number of slots of the graph."""
+    return sum(len(node.dtypes) for node in view.nodes)
 
 
 def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides: Overrides) -> List[Mark]:

@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
     {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "placement", "plan", "verify",
-     "report", "grappler", "grappler_graph", "grappler_lists"},
-    {"tf_internals", "graph_def", "apply", "constants", "functions", "inlining", "outlining"},
+     "report", "grappler", "grappler_graph", "grappler_containers"},
+    {"tf_internals", "graph_def", "apply", "shapes", "constants", "functions", "inlining", "outlining"},
 ]
 PURE = [
     *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),

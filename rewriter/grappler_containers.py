@@ -1,4 +1,4 @@
-"""TensorLists as profile grappler sees them: which ops share a list, and which writers feed which readers.
+"""Containers as profile grappler sees them: which ops share one, and which writers feed which readers.
 
 A list's handle has the dtype variant and runs through other ops too (Enter, Switch, a loop's body). All list ops that
 one handle may reach have one dtype; where a handle leaves the graph that dtype is float32.
@@ -6,14 +6,16 @@ one handle may reach have one dtype; where a handle leaves the graph that dtype 
     TensorListReserve -> Enter -> TensorListSetItem -> ... -> TensorListStack       one cluster; SetItem feeds Stack
 
 Instead of an edge from every writer to every reader, which grows as their product, walks follow the handle itself: a
-"wire" is a vertex for each piece of handle.
+"wire" is a vertex for each piece of handle. A TensorArray or Stack of TensorFlow 1, which the lists of 1.15 have, is
+one such piece and has no borders.
 """
 
 from typing import Dict, List, Mapping, NamedTuple, Tuple
 
 from .dtypes import FLOAT32, NUMBERS
 from .graph_view import GraphView, Node
-from .grappler_graph import Mark, first_slots
+from .grappler_graph import Mark, count_slots, first_slots
+from .ties import MEMBERS, find_ties
 
 VARIANT = NUMBERS["variant"]
 READERS = frozenset({
@@ -24,6 +26,7 @@ WRITERS = frozenset({
     "TensorListFromTensor", "TensorListPushBack", "TensorListPushBackBatch", "TensorListScatter", "TensorListScatterV2",
     "TensorListScatterIntoExistingList", "TensorListSetItem", "TensorListSplit",
 })  # fmt: skip
+ARRAY_READERS = ("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2")
 # where a handle comes from or goes to a place that is not seen; so does a call of any library function
 BORDERS = frozenset({
     "_Arg", "_Retval", "OptionalFromValue", "OptionalGetValue", "PartitionedCall", "StatefulPartitionedCall",
@@ -40,24 +43,31 @@ class Cluster(NamedTuple):
     denied: Tuple[int, ...]
 
 
-class TensorLists(NamedTuple):
-    """All lists of a graph: clusters, wires with the positions of their nodes, and the edges along wires."""
+class Containers(NamedTuple):
+    """All containers of a graph: clusters, wires with the positions of their nodes, and the edges along wires."""
 
     clusters: Tuple[Cluster, ...]
     wires: Mapping[int, int]
     edges: Tuple[Tuple[int, int], ...]
 
 
-def find_lists(view: GraphView, marks: List[Mark]) -> TensorLists:
-    """Finds the lists with float32 elements, in time linear in the number of ops."""
+def find_containers(view: GraphView, marks: List[Mark]) -> Containers:
+    """Finds the containers with float32 elements, in time linear in the number of ops."""
+    lists = _tensor_lists(view, marks)
+    if not any(node.op in MEMBERS and mark.listed for node, mark in zip(view.nodes, marks)):
+        return lists
+    return _with_arrays_and_stacks(lists, view, marks)
+
+
+def _tensor_lists(view: GraphView, marks: List[Mark]) -> Containers:
     lists = {p: _float32_slot(node) for p, node in enumerate(view.nodes) if "TensorList" in node.op}
     first = first_slots(view)
     members = {p: first[p] + slot for p, slot in lists.items() if slot >= 0}
     if not members:
-        return TensorLists((), {}, ())
+        return Containers((), {}, ())
     handles = _handles(view)
     clusters = tuple(_cluster(view, marks, members, group) for group in _groups(handles, members))
-    count = first[-1] + len(view.nodes[-1].dtypes)
+    count = count_slots(view)
     pieces = sorted({piece for edge in handles for piece in edge if marks[piece[0]].kept is None})
     wire = {piece: count + number for number, piece in enumerate(pieces)}
     edges = [(wire[a], wire[b]) for a, b in handles if a in wire and b in wire]
@@ -67,7 +77,24 @@ def find_lists(view: GraphView, marks: List[Mark]) -> TensorLists:
             edges.append((members[piece[0]], vertex))
         elif piece[0] in members and op in READERS:
             edges.append((vertex, members[piece[0]]))
-    return TensorLists(clusters, {vertex: piece[0] for piece, vertex in wire.items()}, tuple(edges))
+    return Containers(clusters, {vertex: piece[0] for piece, vertex in wire.items()}, tuple(edges))
+
+
+def _with_arrays_and_stacks(lists: Containers, view: GraphView, marks: List[Mark]) -> Containers:
+    first = first_slots(view)
+    clusters, wires, edges = list(lists.clusters), dict(lists.wires), list(lists.edges)
+    for tie in find_ties(view):
+        positions = [p for p, _ in tie.members if view.nodes[p].op in MEMBERS and view.nodes[p].dtypes[0] == FLOAT32]
+        free = [p for p in positions if marks[p].kept is None]
+        if not free:
+            continue
+        wire = count_slots(view) + len(wires)
+        wires[wire] = free[0]
+        writers = [p for p in positions if MEMBERS[view.nodes[p].op] is not None]
+        readers = [p for p in positions if view.nodes[p].op.startswith(ARRAY_READERS)]
+        edges += [(first[p], wire) for p in writers] + [(wire, first[p]) for p in readers]
+        clusters.append(Cluster(tuple(first[p] for p in positions), ()))
+    return Containers(tuple(clusters), wires, tuple(edges))
 
 
 def _float32_slot(node: Node) -> int:
