@@ -346,6 +346,7 @@ def server():
 KILLS = int(os.environ.get("NPU_SHIM_KILLS", "200"))
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_target_is_complete_or_absent(tmp_path, server):
     rng = np.random.RandomState(0)
     tensors = {"t%02d" % i: rng.randn(40, 30).astype(np.float32) for i in range(24)}
@@ -445,7 +446,10 @@ def imported(shared, name):
     return meta, graphs(shared).feeds(name, meta), variables
 
 
-@pytest.mark.parametrize(("name", "back_too"), [("bert_tiny_train", True), ("resnet50_train", False)])
+@pytest.mark.parametrize(
+    ("name", "back_too"),
+    [("bert_tiny_train", True), pytest.param("resnet50_train", False, marks=pytest.mark.slow)],
+)
 def test_a_trained_model_goes_to_float16_and_back(shared, tmp_path, name, back_too):
     with tf.Graph().as_default(), tf.Session() as session:
         meta, feeds, variables = imported(shared, name)
