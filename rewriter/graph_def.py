@@ -8,6 +8,7 @@ from . import tf_internals
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
+from .shapes import Shapes
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
@@ -46,7 +47,8 @@ def read(graph_def, feeds=(), preserved=()):
         dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
         return functools.reduce(operator.mul, [dim.size for dim in dims], 1)
 
-    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements)
+    shapes = Shapes(nodes, graph_def.node, fed)
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements, shapes.sums_nothing)
 
 
 def reread(before, graph_def, touched):

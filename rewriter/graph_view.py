@@ -74,12 +74,17 @@ def _unknown(_: int) -> int:
     return sys.maxsize
 
 
+def _never(_: int) -> bool:
+    return False
+
+
 class GraphView(NamedTuple):
     """A graph and its interface.
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
-    library functions; `elements` gives the number of elements of the Const at a position.
+    library functions; `elements` gives the number of elements of the Const at a position; `sums_nothing` says of the Sum
+    at a position whether every element of its result is one element of its input.
     """
 
     nodes: Tuple[Node, ...]
@@ -87,6 +92,7 @@ class GraphView(NamedTuple):
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
     elements: Callable[[int], int] = _unknown
+    sums_nothing: Callable[[int], bool] = _never
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""

@@ -37,6 +37,7 @@ class Entry:
     keep: FrozenSet[str] = frozenset()
     tensorflow: Tuple[str, ...] = ()
     note: str = ""
+    asked: bool = False  # whether its list is the user's own word
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class OpTable:
     def _listed(self, op: str, listed: str) -> Entry:
         entry = self.entries[op]
         moved = entry.role == "moves" and listed != "gray"
-        return replace(entry, listed=listed, role="computes" if moved else entry.role)
+        return replace(entry, listed=listed, role="computes" if moved else entry.role, asked=True)
 
 
 def read_entry(name: str, row: Mapping[str, Any]) -> Entry:

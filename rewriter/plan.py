@@ -90,6 +90,8 @@ _Rules = Dict[Tuple[str, int], _Rule]
 def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, node: Node) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
     rule = _rule(state, rules, node)
+    if node.op == "Sum" and _only_moves(state, rule, position, node):
+        rule = _Rule(_MOVES, None, state.policy.gray, Reason.MODE, rule.governed)
     first = state.first[position]
     override = None if overrides is NO_OVERRIDES else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
@@ -123,6 +125,17 @@ def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, no
         set_meaning(state, first + k, meaning)
         if reason is Reason.NARROWED:
             state.narrowed[position] = k, state.policy.low
+
+
+_MOVES = Entry("Sum", role="moves")
+
+
+def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
+    """Whether a black-listed Sum of low values sums nothing: the gradient of a broadcast that broadcast nothing."""
+    follows = state.policy.gray is Action.FOLLOW and rule.reason is Reason.BLACK
+    if not follows or rule.entry is None or rule.entry.asked or producer(state, node, 0)[1] != LOWERED:
+        return False
+    return state.view.sums_nothing(position)
 
 
 def _mark_constants(state: State, order: List[int]) -> None:
