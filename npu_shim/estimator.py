@@ -12,8 +12,9 @@ import secrets
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import config_proto, options
+from npu_shim import config_proto, options, ranks
 from npu_shim.compat import after_215
+from npu_shim.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.iterations import SetIterationsVarHook
 from npu_shim.loss_scale.counters import LOSS_SCALE
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
@@ -26,6 +27,8 @@ _ESTIMATOR = getattr(tf, "estimator", None)
 _PARENT = getattr(_ESTIMATOR, "Estimator", object)
 _SPEC = getattr(_ESTIMATOR, "EstimatorSpec", object)
 
+# environment variables in which a job's platform names the checkpoint to begin with
+_RESTORE_FROM = ("LOCAL_CHECKPOINT_DIR", "RESTORE_FROM")
 # the collection in which TensorFlow keeps the initializers of its summary file writers (1.15 to 2.15)
 _WRITERS = "_SUMMARY_WRITER_V2"
 
@@ -94,7 +97,8 @@ class NPUEstimator(_PARENT):
             the user's entry has a key already, NPURunConfig's option wins if it is other than its default.
         params: dict for model_fn.
         job_start_file: taken and not read: there is no job server off the NPU.
-        warm_start_from: as for Estimator.
+        warm_start_from: as for Estimator; None takes the environment's LOCAL_CHECKPOINT_DIR, else its RESTORE_FROM, if
+            there is one.
 
     Raises:
         ValueError: `config` is no NPURunConfig, or model_dir and config.model_dir differ.
@@ -116,7 +120,7 @@ class NPUEstimator(_PARENT):
             model_dir=model_dir,
             config=config.replace(session_config=session_config),
             params=params,
-            warm_start_from=warm_start_from,
+            warm_start_from=warm_start_from or next(filter(None, map(os.environ.get, _RESTORE_FROM)), None),
         )
 
     def _assert_members_are_not_overridden(self):
@@ -139,6 +143,8 @@ class NPUEstimator(_PARENT):
             worker_hooks.append(SkippedStepsHook(self._config.log_step_count_steps or 100))
             if self._config.save_summary_steps:
                 summaries()
+        if ranks.get_ranksize() > 1 and not self._config.horovod_mode:
+            worker_hooks.append(NPUBroadcastGlobalVariablesHook(0, ranks.world_rank()))
         per_loop = self._config.iterations_per_loop
         if per_loop > 1:
             # the end of training may be told by the user's hooks as well as by train(steps=, max_steps=)

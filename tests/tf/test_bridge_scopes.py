@@ -108,6 +108,18 @@ def test_graph_exec_config_marks_ops_tensors_names_and_lists():
             scopes.set_graph_exec_config(3)
 
 
+def test_shapes_of_subgraphs_are_marks_on_ops_and_tensors():
+    with tf.Graph().as_default():
+        x, y = tf.ones([], name="x"), tf.ones([], name="y")
+        scopes.set_op_tensor_max_range(x, "4,4")
+        scopes.set_op_input_tensor_multi_dims(y.op, "0:-1,3", "2,3;4,3")
+        assert own_attributes(x.op) == {"_op_max_shape": b"4,4"}
+        assert own_attributes(y.op) == {
+            "_subgraph_multi_dims_input_shape": b"0:-1,3",
+            "_subgraph_multi_dims_input_dims": b"2,3;4,3",
+        }
+
+
 def test_marked_graphs_run():
     with tf.Graph().as_default():
         with scopes.without_npu_compile_scope(), scopes.npu_weight_prefetch_scope():

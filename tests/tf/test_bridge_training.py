@@ -116,6 +116,12 @@ def test_average_of_sparse_gradients_is_the_gradient():
     assert (result.values.tolist(), result.indices.tolist()) == ([[1.0], [2.0]], [3, 1])
 
 
+def test_gradients_of_one_rank_are_their_own_mean_and_sum():
+    x = np.arange(4.0)
+    assert (collective(lambda: distributed.average(tf.constant(x))) == x).all()
+    assert (collective(lambda: distributed.reduce_gradient(tf.constant(x), None, 0, average=False)) == x).all()
+
+
 def monitored(train_hooks, steps=4):
     with tf.Graph().as_default():
         step = tf.train.get_or_create_global_step()

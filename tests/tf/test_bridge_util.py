@@ -40,6 +40,88 @@ def test_init_resource_remembers_the_ranks():
     assert resources.get_value("npu_rank_id") is None
 
 
+def test_what_has_nothing_to_do_off_the_npu_does_nothing():
+    from npu_bridge import tf_adapter
+    from npu_bridge.estimator.npu import npu_common, npu_hook, npu_plugin
+    from npu_bridge.scoped_graph_manager import ScopedGraphManager
+
+    assert npu_common.NPUBasics("").size() == 1
+    assert npu_plugin.npu_close() is None
+    tf_adapter.PluginInit(graph_run_mode=1)
+    assert tf_adapter.PluginFinalize() is tf_adapter.NpuClose() is None
+    with tf.Graph().as_default():
+        tf.train.get_or_create_global_step()
+        with tf.train.MonitoredTrainingSession(hooks=[npu_hook.NPUShutDownHook()]) as session:
+            with ScopedGraphManager():
+                assert session.run(tf.train.get_global_step()) == 0
+
+
+def test_ranks_under_their_experimental_names(monkeypatch):
+    from npu_bridge.experimental import hccl
+
+    assert (hccl.get_actual_rank_size(), hccl.get_user_rank_size(), hccl.get_user_rank_id()) == (1, 1, 0)
+    monkeypatch.setenv("RANK_SIZE", "4")
+    monkeypatch.setenv("RANK_ID", "3")
+    assert (hccl.get_actual_rank_size(), hccl.get_user_rank_size(), hccl.get_user_rank_id()) == (4, 4, 3)
+
+
+def test_variables_of_the_only_rank_stay_when_they_are_broadcast():
+    from npu_bridge.estimator.npu.npu_hook import broadcast_global_variables
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.get_variable("x", initializer=[1.0, 2.0])
+        sent = broadcast_global_variables(0, 0)
+        session.run(tf.global_variables_initializer())
+        session.run(sent)
+        assert session.run(x).tolist() == [1.0, 2.0]
+
+
+def test_the_vendors_saver_saves_and_restores(tmp_path):
+    from npu_bridge.estimator.npu import npu_saver
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.get_variable("x", initializer=[1.0, 2.0])
+        session.run(tf.global_variables_initializer())
+        saver = npu_saver.NPUSaver(max_to_keep=1)
+        path = saver.save(session, str(tmp_path / "model"), global_step=1)
+        session.run(tf.assign(x, [0.0, 0.0]))
+        npu_saver.NPUSaver(builder=npu_saver.NPUBulkSaverBuilder()).restore(session, path)
+        assert session.run(x).tolist() == [1.0, 2.0]
+        second = saver.save(session, str(tmp_path / "model"), global_step=2)
+    assert [tf.train.checkpoint_exists(each) for each in (path, second)] == [False, True]
+
+
+def test_a_decorated_session_prepares_its_config():
+    class Session(tf.Session):
+        __init__ = resources.decorator_tf_session(tf.Session.__init__)
+
+    config = tf.ConfigProto()
+    with tf.Graph().as_default():
+        with Session("", None, config) as session:
+            assert session.run(tf.constant(3)) == 3
+        Session().close()
+    assert [each.name for each in config.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
+
+
+def test_keras_dropout_and_prelu_are_keras_own():
+    from npu_bridge.tbe.npu_vector_ops import PReLU
+
+    before = tf.keras.layers.Dropout.call
+    from npu_bridge.estimator.npu import npu_convert_dropout  # noqa: F401
+
+    assert tf.keras.layers.Dropout.call is before
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.constant([[-2.0, 3.0]])
+        y = PReLU(alpha_initializer=tf.keras.initializers.Constant(0.5))(x)
+        dropped = tf.keras.layers.Dropout(0.25)(tf.ones([4000]), training=True)
+        session.run(tf.global_variables_initializer())
+        y, dropped = session.run([y, dropped])
+    assert y.tolist() == [[-1.0, 3.0]]
+    np.testing.assert_allclose(np.unique(dropped), [0.0, 4 / 3], rtol=1e-6)
+    # a binomial share of 4000: four standard deviations
+    assert abs((dropped != 0).mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / 4000)
+
+
 def test_ops_that_only_mark_something_run():
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.get_variable("x", initializer=2.0)

@@ -17,7 +17,8 @@ X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
 
 @pytest.fixture(autouse=True)
 def no_cluster(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
+    for name in ("TF_CONFIG", "LOCAL_CHECKPOINT_DIR", "RESTORE_FROM"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def model_fn(features, labels, mode, params):
@@ -87,6 +88,30 @@ def test_train_and_evaluate(tmp_path):
         model, tf.estimator.TrainSpec(data(), max_steps=30), tf.estimator.EvalSpec(data(4), steps=4)
     )
     assert model.get_variable_value("global_step") == 30
+
+
+@pytest.mark.parametrize("told_by", ["argument", "settings", "LOCAL_CHECKPOINT_DIR", "RESTORE_FROM"])
+def test_warm_start(tmp_path, monkeypatch, told_by):
+    """A new training begins with another's weights and its own global step; once it has a checkpoint, with that."""
+    first = estimator(tmp_path / "first")
+    first.train(data(), max_steps=5)
+    given = None
+    if told_by == "argument":
+        given = str(tmp_path / "first")
+    elif told_by == "settings":
+        given = tf.estimator.WarmStartSettings(str(tmp_path / "first"), vars_to_warm_start="slope")
+    else:
+        monkeypatch.setenv(told_by, str(tmp_path / "first"))
+    config = NPURunConfig(model_dir=str(tmp_path / "second"), precision_mode="allow_mix_precision")
+    still = {"rate": 0.0}
+    second = NPUEstimator(model_fn, config=config, params=still, warm_start_from=given)
+    second.train(data(), steps=2)
+    assert second.get_variable_value("slope") == first.get_variable_value("slope") != 0
+    assert second.get_variable_value("global_step") == 2
+    moving = NPUEstimator(model_fn, config=config, params={}, warm_start_from=given)
+    moving.train(data(), steps=3)
+    assert moving.get_variable_value("global_step") == 5
+    assert moving.get_variable_value("slope") > first.get_variable_value("slope")
 
 
 @pytest.mark.parametrize("per_loop", [1, 10, 30])
