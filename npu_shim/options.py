@@ -28,6 +28,13 @@ MIXED = {"precision_mode": mixed_modes(PRECISION_MODE), "precision_mode_v2": mix
 PREFIX = "npu_shim_"  # of our own options
 PRECISION_MODES = ("precision_mode", "precision_mode_v2")
 
+# accelerate_train_mode: in float16 or bfloat16 first, up to a share of the steps or a multiple of the loss to reach,
+# then in a mode that does not mix
+ACCELERATE = "experimental_accelerate_train_mode"
+FAST_MODES = ("fast", "fast1")
+FAST_ENDS = {"step": (0.2, 0.9), "loss": (1.01, 1.5)}
+SLOW_MODES = {"precision_mode": ("allow_fp32_to_fp16", "must_keep_origin_dtype"), "precision_mode_v2": ("origin",)}
+
 _reported: set[str] = set()  # unknown keys are reported once a process
 
 
@@ -232,3 +239,28 @@ def _other_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     # the original refuses the pair even for enable_compress_weight=False, which NPURunConfig always writes
     if values.get("enable_compress_weight") and "compress_weight_conf" in values:
         yield Problem("compress_weight_conf", "cannot go with enable_compress_weight", "INVALID_ARGUMENT")
+    if ACCELERATE in values:
+        yield from (Problem(ACCELERATE, message, "INTERNAL") for message in _accelerate_problems(values))
+
+
+def _accelerate_problems(values: Mapping[str, Any]) -> Iterator[str]:
+    """The form of "fast|step|0.9": mode, what tells the progress, where to end; the last two may be left out."""
+    mode, *rest = values[ACCELERATE].split("|")
+    kind, end = (rest + ["step", ""][len(rest) :])[:2]
+    if mode not in FAST_MODES or kind not in FAST_ENDS or len(rest) > 2:
+        yield "'%s' is not of the form fast|step|0.9 (%s; %s)" % (
+            values[ACCELERATE],
+            " or ".join(FAST_MODES),
+            " or ".join(FAST_ENDS),
+        )
+    else:
+        low, high = FAST_ENDS[kind]
+        try:
+            within = not end or low <= float(end) <= high
+        except ValueError:
+            within = False
+        if not within:
+            yield "'%s': %s must end between %g and %g" % (values[ACCELERATE], kind, low, high)
+    for name, slow in SLOW_MODES.items():
+        if name in values and values[name] not in slow:
+            yield "needs %s to be one of %s or unset, got '%s'" % (name, ", ".join(slow), values[name])

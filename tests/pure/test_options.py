@@ -97,6 +97,82 @@ def test_real_scripts_write_the_field_of_the_table(shared):
     assert wrong == {("jit_compile", "b"), ("op_debug_level", "s")}
 
 
+# the vendor's keys (2023, then those of 2026): proto field, and what an absent key means where that is told; "-" else
+KEYS = """
+precision_mode s - | precision_mode_v2 s - | modify_mixlist s - | customize_dtypes s - | op_precision_mode s -
+enable_reduce_precision b - | enable_data_pre_proc b False | use_off_line b True | mix_compile_mode b False
+iterations_per_loop i 1 | lower_functional_ops b False | job s 'localhost' | task_index i 0 | min_group_size b -
+hcom_parallel b True | variable_format_optimize b - | graph_memory_max_size s - | variable_memory_max_size s -
+enable_dump b False | enable_dump_debug b False | dump_path s - | dump_step s - | dump_mode s 'output'
+dump_debug_mode s 'all' | dump_data s 'tensor' | dump_layer s - | stream_max_parallel_num s - | ac_parallel_enable s -
+is_tailing_optimization b False | profiling_mode b False | profiling_options s - | auto_tune_mode s -
+graph_run_mode i 1 | op_debug_level i - | enable_scope_fusion_passes s - | aoe_mode s - | work_path s './'
+aoe_config_file s - | distribute_config s - | dynamic_input b - | dynamic_graph_execute_mode s 'dynamic_execute'
+dynamic_inputs_shape_range s - | local_rank_id i - | local_device_list s - | in_out_pair_flag b True | in_out_pair s -
+const_input b - | enable_exception_dump i 2 | op_select_implmode s - | optypelist_for_implmode s - | input_shape s -
+dynamic_dims s - | dynamic_node_type i - | buffer_optimize s - | enable_small_channel i 0 | deterministic i 0
+fusion_switch_file s - | enable_compress_weight b - | compress_weight_conf s - | op_compiler_cache_mode s -
+op_compiler_cache_dir s - | debug_dir s - | hcom_multi_mode b False | session_device_id i - | device_type s -
+soc_config s - | hccl_timeout i - | op_wait_timeout i - | op_execute_timeout i - | graph_exec_timeout i 600000
+HCCL_algorithm s - | op_debug_config s - | static_memory_policy i 0 | atomic_clean_policy i 0
+memory_optimization_policy s - | experimental_logical_device_cluster_deploy_mode s 'LB'
+experimental_logical_device_id s - | experimental_model_deploy_mode s - | experimental_model_deploy_devicelist s -
+experimental_accelerate_train_mode s - | topo_sorting_mode i - | insert_op_file s - | resource_config_path s -
+graph_parallel_option_path s - | graph_compiler_cache_dir s - | es_cluster_config s - | enable_graph_parallel b False
+external_weight b False | frozen_variable b False | stream_sync_timeout i -1 | event_sync_timeout i -1
+variable_placement s 'Device' | jit_compile s 'auto' | graph_slice s -
+quant_dumpable s - | input_fusion_size i - | compile_dynamic_mode b - | graph_max_parallel_model_num i -
+export_compile_stat i - | aicore_num s - | oo_constant_folding b - | input_batch_cpy b - | shape_generalization_mode s -
+all_tensor_not_empty b - | auto_multistream_parallel_mode s - | oo_level s - | optimization_switch s -
+compile_hybrid_mode i - | variable_use_1g_huge_page i -
+"""
+# key -> values that the vendor takes, one that it does not, and the code of its answer (ours where it ends the process)
+LIMITS = [
+    ("dump_mode", ["input", "output", "all"], "sta", "INVALID_ARGUMENT"),
+    ("dump_debug_mode", ["aicore_overflow", "atomic_overflow", "all"], "overflow", "INVALID_ARGUMENT"),
+    ("dump_data", ["tensor", "stats"], "values", "INTERNAL"),
+    ("graph_run_mode", [0, 1], 2, "INVALID_ARGUMENT"),
+    ("aoe_mode", ["1", "2", "4"], "3", "INVALID_ARGUMENT"),
+    ("dynamic_graph_execute_mode", ["lazy_recompile", "dynamic_execute"], "lazy", "INVALID_ARGUMENT"),
+    ("local_rank_id", [0, 7], 8, "INVALID_ARGUMENT"),
+    ("enable_exception_dump", [0, 1, 2], 3, "INTERNAL"),
+    (
+        "op_select_implmode",
+        ["high_precision", "high_performance", "high_precision_for_all", "high_performance_for_all"],
+        "high",
+        "INVALID_ARGUMENT",
+    ),
+    ("buffer_optimize", ["l2_optimize", "off_optimize"], "l1_optimize", "INVALID_ARGUMENT"),
+    ("session_device_id", [0, 15], -1, "INVALID_ARGUMENT"),
+    ("variable_placement", ["Host", "Device"], "host", "INVALID_ARGUMENT"),
+    ("jit_compile", ["true", "false", "auto"], "True", "INVALID_ARGUMENT"),
+    ("graph_slice", ["auto", "manual"], "000", "INTERNAL"),
+    ("graph_max_parallel_model_num", [1, 8], 0, "INVALID_ARGUMENT"),
+    ("export_compile_stat", [0, 1, 2], 3, "INVALID_ARGUMENT"),
+    ("shape_generalization_mode", ["STRICT", "FULL", "ADAPTIVE"], "strict", "INVALID_ARGUMENT"),
+    ("variable_use_1g_huge_page", [0, 1, 2], 3, "INVALID_ARGUMENT"),
+]
+
+
+def test_every_key_of_the_vendors_has_its_field_and_default():
+    known = table.parameter_keys()
+    rows = [row.split() for row in KEYS.replace("\n", "|").split("|") if row.strip()]
+    assert len(rows) == 109
+    for name, field, default in rows:
+        assert known[name].field == field, name
+        assert default == "-" or repr(known[name].default) == default, name
+    others = {name for name in set(known) - {row[0] for row in rows} if not name.startswith("npu_shim_")}
+    assert others == {"recompute", "mstune_mode", "op_tune_mode"}  # keys of other releases
+
+
+@pytest.mark.parametrize(("key", "right", "wrong", "code"), LIMITS)
+def test_limited_keys_take_what_the_vendor_takes(key, right, wrong, code):
+    for value in right:
+        assert table.check_values({key: value}) == ()
+    (problem,) = table.check_values({key: wrong})
+    assert (problem.option, problem.code) == (key, code)
+
+
 @pytest.mark.parametrize("key", sorted(IGNORED_IN_THE_WILD))
 def test_unknown_key_is_ignored_and_reported_once(key, caplog):
     table._reported.discard(key)
@@ -134,6 +210,9 @@ def test_wrong_field_reads_as_zero(key, entry, value):
 
 
 def test_right_values_have_no_problem():
+    for right in ("fast", "fast1|step", "fast|step|0.9", "fast1|loss|1.05"):
+        for mode in ({}, {"precision_mode": "must_keep_origin_dtype"}, {"precision_mode_v2": "origin"}):
+            assert table.check_values({ACCELERATE: right, **mode}) == ()
     assert table.check_values({}) == ()
     assert table.check_values({"precision_mode": "allow_mix_precision", "modify_mixlist": "a.json"}) == ()
     assert table.check_values({"precision_mode_v2": "mixed_bfloat16", "modify_mixlist": ""}) == ()
@@ -143,6 +222,8 @@ def test_right_values_have_no_problem():
             if option.name != "dynamic_node_type":
                 assert table.check_values({option.name: value, "op_select_implmode": "high_precision"}) == ()
 
+
+ACCELERATE = table.ACCELERATE
 
 # (values, code, words of the message): facts of the adapter's own tests and of its order of checks
 WRONG = [
@@ -174,6 +255,12 @@ WRONG = [
     ({"optypelist_for_implmode": "Pooling"}, "INVALID_ARGUMENT", ["needs op_select_implmode"]),
     ({"input_shape": "data:1,-1"}, "INVALID_ARGUMENT", ["input_shape: also needs dynamic_dims, dynamic_node_type"]),
     ({"enable_compress_weight": True, "compress_weight_conf": "a"}, "INVALID_ARGUMENT", ["enable_compress_weight"]),
+    ({ACCELERATE: "quick|step|0.9"}, "INTERNAL", ["form fast|step|0.9"]),
+    ({ACCELERATE: "fast|epoch"}, "INTERNAL", ["form fast|step|0.9"]),
+    ({ACCELERATE: "fast|step|0.95"}, "INTERNAL", ["step must end between 0.2 and 0.9"]),
+    ({ACCELERATE: "fast1|loss|x"}, "INTERNAL", ["loss must end between 1.01 and 1.5"]),
+    ({ACCELERATE: "fast", "precision_mode": "allow_mix_precision"}, "INTERNAL", ["precision_mode to be one of"]),
+    ({ACCELERATE: "fast", "precision_mode_v2": "fp16"}, "INTERNAL", ["precision_mode_v2 to be one of origin"]),
     ({"npu_shim_profile": "ascend"}, "INVALID_ARGUMENT", ["did you mean 'ascend910'?"]),
 ]
 
