@@ -2,8 +2,8 @@
 
 A session makes the kernel of a stateful op once and finds it again by the op's name, in every graph that it runs. A
 node's dtype can depend on what is run: the TensorArray of an RNN's input is float16 when the network only runs forward,
-and float32 when an embedding trains through it. So a stateful op in another dtype than the user's gets a name of its own,
-as it would have in a graph that was written so.
+and float32 when an embedding trains through it. So a stateful op in another dtype than the user's gets a name of its
+own, as it would have in a graph that was written so.
 """
 
 import tensorflow.compat.v1 as tf
