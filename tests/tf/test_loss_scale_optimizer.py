@@ -531,7 +531,8 @@ def test_mirrored_strategy_agrees_and_skips_on_all_replicas():
                 x = fed[int(tf.get_static_value(replica))] if tf.get_static_value(replica) is not None else fed[0]
                 return optimizer.minimize(w * x, tf.train.get_or_create_global_step())
 
-            train = tf.group(*strategy.experimental_local_results(strategy.run(step)))
+            run = getattr(strategy, "run", None) or strategy.experimental_run_v2  # its name in TensorFlow 1.15
+            train = tf.group(*strategy.experimental_local_results(run(step)))
         session.run(tf.global_variables_initializer())
         names = [v.name for v in tf.global_variables()]
         assert "beta1_power:0" in names
