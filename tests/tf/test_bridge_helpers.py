@@ -1,9 +1,10 @@
 """The config helpers against the table of what they change (facts of the vendor's adapter, 2023-12)."""
 
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import config_proto
+from npu_shim import config_proto, hooks, keras, options
 
 REWRITE = tf.ConfigProto().graph_options.rewrite_options
 
@@ -88,3 +89,37 @@ def test_run_config_gets_its_session_config_in_place():
         made = config_proto.npu_run_config_init(other)
         assert isinstance(made, tf.estimator.RunConfig)
         assert settings(made.session_config) == PREPARED
+
+
+@pytest.mark.parametrize("given", [None, (), ("a hook",), "hooks"])
+def test_what_is_no_list_of_hooks_or_callbacks_becomes_a_new_one(given):
+    (hook,) = hooks.npu_hooks_append(hooks_list=given)
+    (callback,) = keras.npu_callbacks_append(callbacks_list=given)
+    assert isinstance(hook, hooks.NPUBroadcastGlobalVariablesHook)
+    assert isinstance(callback, keras.NPUBroadcastGlobalVariablesCallback)
+
+
+ERRORS = {"INVALID_ARGUMENT": tf.errors.InvalidArgumentError, "INTERNAL": tf.errors.InternalError}
+LIMITED = [option for option in options.parameter_keys().values() if option.accepted or option.minimum is not None]
+
+
+@pytest.mark.parametrize("option", LIMITED, ids=lambda option: option.name)
+def test_a_wrong_value_of_a_key_is_the_error_of_the_first_run_and_of_nothing_before_it(patched, option):
+    config = sessions.config(**{option.name: "no such value" if option.field == "s" else -7})
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [])
+        with tf.Session(config=config) as session:  # filling the proto and opening the session raise nothing
+            with pytest.raises(ERRORS[option.code], match=option.name):
+                session.run(x + 1.0, {x: 1.0})
+        with tf.Session(config=sessions.config(no_such_key="x")) as session:
+            assert session.run(x + 1.0, {x: 1.0}) == 2.0
+
+
+@pytest.mark.parametrize(("field", "value"), [("b", True), ("i", 1), ("f", 1.0)])
+def test_a_value_in_the_wrong_field_reads_as_zero(patched, field, value):
+    config = sessions.config()
+    setattr(config_proto.find_npu_optimizer(config).parameter_map["precision_mode"], field, value)
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        x = tf.placeholder(tf.float32, [])
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"precision_mode: '' is none of"):
+            session.run(x + 1.0, {x: 1.0})

@@ -80,6 +80,39 @@ def test_checkpoints():
         NPURunConfig(save_checkpoints_steps=1, save_checkpoints_secs=1)
 
 
+FORWARDED = {
+    "model_dir": "folder",
+    "tf_random_seed": 7,
+    "save_summary_steps": 3,
+    "save_checkpoints_steps": 11,
+    "keep_checkpoint_max": 2,
+    "keep_checkpoint_every_n_hours": 5,
+    "log_step_count_steps": 13,
+    "session_config": tf.ConfigProto(inter_op_parallelism_threads=3),
+}
+
+
+def test_what_run_config_keeps_is_forwarded():
+    config = NPURunConfig(**FORWARDED)
+    plain = tf.estimator.RunConfig(**FORWARDED)
+    for name in FORWARDED:
+        assert getattr(config, name) == getattr(plain, name) == FORWARDED[name]
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    config = NPURunConfig(train_distribute=strategy, eval_distribute=strategy)
+    assert config.train_distribute is config.eval_distribute is strategy
+    for wrong in ({"save_checkpoints_steps": -1}, {"save_checkpoints_secs": -1}, {"save_summary_steps": -1}):
+        with pytest.raises(ValueError, match="should be >= 0"):
+            NPURunConfig(**wrong)
+
+
+@pytest.mark.parametrize(
+    "name", ["device_fn", "protocol", "session_creation_timeout_secs", "evaluation_master", "experimental_distribute"]
+)
+def test_what_the_vendor_does_not_forward_is_no_argument(name):
+    with pytest.raises(TypeError, match="no argument '%s'" % name):
+        NPURunConfig(**{name: None})
+
+
 def test_misspelt_argument_is_named_with_the_nearest():
     with pytest.raises(TypeError) as caught:
         NPURunConfig(precison_mode="allow_mix_precision", keep_checkpoints_max=1)
@@ -87,8 +120,6 @@ def test_misspelt_argument_is_named_with_the_nearest():
         "npu_shim: NPURunConfig: no argument 'keep_checkpoints_max' (did you mean 'keep_checkpoint_max'?); "
         "no argument 'precison_mode' (did you mean 'precision_mode'?)"
     )
-    with pytest.raises(TypeError, match="no argument 'device_fn'"):
-        NPURunConfig(device_fn=None)
 
 
 def test_precision_options_are_not_checked_here():
