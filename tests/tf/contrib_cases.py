@@ -33,12 +33,14 @@ def run(tf, contrib, name):
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
         for variable in tf.trainable_variables():
             variable.load(values(variable.op.name, *variable.shape.as_list()), session)
+        session.run(tf.variables_initializer([v for v in tf.global_variables() if v not in tf.trainable_variables()]))
         out[name + "/variables"] = np.array(sorted(v.op.name for v in tf.global_variables()))
         train = tf.get_collection("train_of_case")
         for _ in range(3 if train else 0):
             session.run(train)
         for index, value in enumerate(session.run(_flat(fetches))):
-            out["%s/%d" % (name, index)] = value
+            value = np.asarray(value)
+            out["%s/%d" % (name, index)] = value.astype("S") if value.dtype == object else value
     return out
 
 
@@ -350,6 +352,91 @@ def rnn_stacked(tf, contrib):
     )
     b = contrib.rnn.stack_bidirectional_rnn(cells(), cells(), tf.unstack(inputs, axis=1), dtype=tf.float32, scope="s")
     return a, b
+
+
+# tf.contrib.opt
+
+
+def _train(tf, make, sparse=True, dense=True):
+    """Variables and slots after three steps of an optimizer, for reference and resource variables."""
+    out = []
+    for resource in (False, True):
+        with tf.variable_scope("resource" if resource else "reference", use_resource=resource):
+            table, w = tf.get_variable("table", [6, 3]), tf.get_variable("w", [3, 2])
+            loss = 0.0
+            if sparse:
+                loss += tf.reduce_sum(tf.square(tf.nn.embedding_lookup(table, [0, 2, 2, 5]) - 0.3))
+            if dense:
+                loss += tf.reduce_sum(tf.square(tf.matmul(tf.constant(values("x", 4, 3)), w)))
+            optimizer = make([v for v, used in ((table, sparse), (w, dense)) if used])
+            variables = [v for v, used in ((table, sparse), (w, dense)) if used]
+            tf.add_to_collection("train_of_case", optimizer.minimize(loss, var_list=variables))
+            slots = [optimizer.get_slot(v, name) for v in variables for name in sorted(optimizer.get_slot_names())]
+            out.append(variables + slots)
+    return out
+
+
+def _scoped(tf, scope, make, **kwargs):
+    with tf.variable_scope(scope):
+        return _train(tf, make, **kwargs)
+
+
+@case
+def opt_adams(tf, contrib):
+    return [_scoped(tf, "x", lambda v: contrib.opt.AdaMaxOptimizer(0.1)),
+            _scoped(tf, "n", lambda v: contrib.opt.NadamOptimizer(0.1), sparse=False),
+            _scoped(tf, "l", lambda v: contrib.opt.LazyAdamOptimizer(0.1))]  # fmt: skip
+
+
+@case
+def opt_rates(tf, contrib):
+    def clipped(v):
+        return contrib.opt.VariableClippingOptimizer(
+            tf.train.GradientDescentOptimizer(0.1), {v[0]: [0, 1], v[1]: [0]}, 0.5
+        )
+
+    return [_scoped(tf, "a", lambda v: contrib.opt.LARSOptimizer(0.5, weight_decay=0.1, eeta=0.1), sparse=False),
+            _scoped(tf, "n", lambda v: contrib.opt.LARSOptimizer(0.5, use_nesterov=True), sparse=False),
+            _scoped(tf, "s", lambda v: contrib.opt.LARSOptimizer(0.01, skip_list=["w"]), sparse=False),
+            _scoped(tf, "add", lambda v: contrib.opt.AddSignOptimizer(0.1, alpha=0.5), sparse=False),
+            _scoped(tf, "power", lambda v: contrib.opt.PowerSignOptimizer(0.1, base=2.0), sparse=False),
+            _scoped(tf, "clip", clipped)]  # fmt: skip
+
+
+@case
+def opt_average(tf, contrib):
+    optimizer = contrib.opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(0.1), 0.5)
+    w = tf.get_variable("w", [3, 2])
+    tf.add_to_collection("train_of_case", optimizer.minimize(tf.reduce_sum(tf.square(w))))
+    saver = optimizer.swapping_saver().as_saver_def()
+    # what is saved under the variable's name is its average
+    saved = tf.get_default_graph().get_operation_by_name("swapping_saver/SaveV2")
+    return w, optimizer._ema.average(w), saved.inputs[1], list(saved.inputs)[3:], tf.constant(saver.version)
+
+
+@case
+def opt_clip_global(tf, contrib):
+    w, z = tf.get_variable("w", [3, 2]), tf.get_variable("z", [2])
+    pairs = tf.train.GradientDescentOptimizer(0.1).compute_gradients(
+        tf.reduce_sum(tf.square(w)) + 0.0 * tf.reduce_sum(z)
+    )
+    clipped, norm = contrib.opt.clip_gradients_by_global_norm(pairs, 0.7)
+    return [g for g, _ in clipped], norm
+
+
+# tf.contrib.crf
+
+
+@case
+def crf(tf, contrib):
+    inputs, tags = tf.constant(values("unary", 4, 5, 3)), tf.constant(np.arange(20).reshape(4, 5) % 3, tf.int32)
+    lengths, bitmap = tf.constant([5, 1, 3, 0]), tf.constant(values("bitmap", 4, 5, 3) > -0.5)
+    likelihood, transitions = contrib.crf.crf_log_likelihood(inputs, tags, lengths)
+    decoded = contrib.crf.crf_decode(inputs, transitions, lengths)
+    single = contrib.crf.crf_decode(inputs[:, :1], transitions, tf.constant([1, 1, 1, 0]))
+    return [likelihood, tf.gradients(likelihood, transitions), decoded, single,
+            contrib.crf.crf_multitag_sequence_score(inputs, bitmap, lengths, transitions),
+            contrib.crf.crf_log_norm(inputs[:, :1], lengths, transitions)]  # fmt: skip
 
 
 def main(argv):
