@@ -20,6 +20,7 @@ def main(_):
 
     print("tensorflow    %s, numpy %s, protobuf %s" % (tf.__version__, numpy.__version__, protobuf.__version__))
     healthy = _print_hook()
+    _print_estimator()
     devices = tf.config.experimental.list_physical_devices()
     print("devices       %s" % ", ".join(device.name.replace("/physical_device:", "") for device in devices))
     from npu_shim import xla
@@ -37,6 +38,17 @@ def _print_hook():
         print("hook          not built: %s" % reason)
         return False
     return True
+
+
+def _print_estimator():
+    import tensorflow.compat.v1 as tf
+
+    from npu_shim.compat import after_215
+
+    if not hasattr(tf, "estimator"):
+        print("Estimator     not installed: pip install tensorflow-estimator==2.15.0 tf_keras")
+    elif after_215.MOVED:
+        print("Estimator     from tensorflow-estimator; tf.keras is %s" % after_215.MOVED["tensorflow.keras"].split(".")[0])
 
 
 def _self_test():
