@@ -48,7 +48,8 @@ def _print_estimator():
     if not hasattr(tf, "estimator"):
         print("Estimator     not installed: pip install tensorflow-estimator==2.15.0 tf_keras")
     elif after_215.MOVED:
-        print("Estimator     from tensorflow-estimator; tf.keras is %s" % after_215.MOVED["tensorflow.keras"].split(".")[0])
+        keras = after_215.MOVED["tensorflow.keras"].split(".")[0]
+        print("Estimator     from tensorflow-estimator; tf.keras is %s" % keras)
 
 
 def _self_test():
