@@ -10,8 +10,8 @@ from typing import Any
 from . import options as option_table
 from . import precision
 from .rewriter import graph_def as graphs
+from .rewriter import numerics
 from .rewriter.apply import apply, sort_nodes
-from .rewriter.constants import lost_constants
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
 from .rewriter.errors import nearest
@@ -86,7 +86,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         )
         result = graph_def
         if planned.changed:
-            planned = replace(planned, warnings=planned.warnings + lost_constants(planned, flat.graph_def))
+            planned = replace(planned, warnings=planned.warnings + numerics.warnings(planned, flat.graph_def))
             result, touched = apply(planned, flat.graph_def)
             verify(before, graphs.reread(before, result, touched), kernels)
             result = outline(flat, result)

@@ -83,8 +83,8 @@ class GraphView(NamedTuple):
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
-    library functions; `elements` gives the number of elements of the Const at a position; `sums_nothing` says of the Sum
-    at a position whether every element of its result is one element of its input.
+    library functions; `elements` gives the number of elements of the Const at a position; `sums_nothing` says whether
+    each element of the result of the Sum at a position is one element of its input.
     """
 
     nodes: Tuple[Node, ...]

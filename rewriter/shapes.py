@@ -7,129 +7,46 @@ and equal symbols are equal numbers; what is not known is a symbol of its own, o
     x: (batch, 256)     h = Relu(MatMul(x, w)): (batch, 256)     x + h: nothing is broadcast
 """
 
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Tuple, Union
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from .graph_view import Node, Port
+from .inference import Asker, Inference, Rule
+from .inference import Number as Dim
 
-Symbol = Tuple[Any, ...]
-Dim = Union[int, Symbol]
 Shape = Optional[Tuple[Dim, ...]]
 
 
-class Shapes:
-    """The shapes of a graph's tensors and the values of its integer vectors, each worked out when first asked for."""
+class Shapes(Inference):
+    """The shapes of a graph's tensors and the values of its integer vectors."""
 
-    def __init__(self, nodes: List[Node], protos: Any, fed: FrozenSet[Port]) -> None:
-        """Keeps the nodes and their tf.NodeDef messages, in the same order; of what is fed nothing is known."""
-        self._nodes, self._protos = nodes, protos
-        placeholders = ("Placeholder", "PlaceholderWithDefault")
-        given = [port for port in fed if nodes[port.node].op not in placeholders]
-        self._known: Dict[Tuple[str, Port], Shape] = {(w, port): None for w in ("shape", "value") for port in given}
+    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port]) -> None:
+        """As `Inference`."""
+        super().__init__(nodes, protos, fed, TABLES)
 
     def sums_nothing(self, position: int) -> bool:
         """Whether the Sum at a position, with axes from BroadcastGradientArgs, sums over axes of one element only."""
-        axes = self._nodes[position].inputs[1]
-        source = self._nodes[axes.node]
+        axes = self.nodes[position].inputs[1]
+        source = self.nodes[axes.node]
         if source.op != "BroadcastGradientArgs":
             return False
-        own, other = (self.value(source.inputs[number]) for number in (axes.port, 1 - axes.port))
+        own, other = (self.ask("value", source.inputs[number]) for number in (axes.port, 1 - axes.port))
         if own is None or other is None or len(own) < len(other):
             return False
         return all(b in (1, a) for a, b in zip(reversed(own), reversed(other)))
 
     def shape(self, port: Port) -> Shape:
         """The shape of an output."""
-        return self._ask("shape", port)
-
-    def value(self, port: Port) -> Shape:
-        """The value of an integer vector, or of a scalar as a vector of one element."""
-        return self._ask("value", port)
-
-    def _ask(self, what: str, port: Port) -> Shape:
-        """Answers a question by answering those that it depends on first: a stack, since graphs are deep."""
-        stack = [(what, port)]
-        while stack:
-            question = stack[-1]
-            if question in self._known:
-                stack.pop()
-                continue
-            missing: List[Tuple[str, Port]] = []
-            answer = self._answer(question, missing)
-            if missing:
-                self._known.update((q, None) for q in stack if q in missing)  # a loop: not known
-                stack.extend(q for q in missing if q not in self._known)
-            else:
-                self._known[question] = answer
-        return self._known[what, port]
-
-    def _answer(self, question: Tuple[str, Port], missing: List[Tuple[str, Port]]) -> Shape:
-        what, port = question
-        node = self._nodes[port.node]
-        rule = (SHAPES if what == "shape" else VALUES).get(node.op)
-        if rule is None:
-            return None
-        try:
-            return rule(_Asker(self._known, missing, node, self._protos[port.node], port))
-        except (_Unknown, ArithmeticError, LookupError, ValueError):  # or a graph that TensorFlow would refuse
-            return None
+        return self.ask("shape", port)
 
 
-class _Unknown(Exception):
-    pass
-
-
-class _Asker:
-    """What a rule sees: a node, and the shapes and values of its inputs; asking for one that is missing notes it."""
-
-    def __init__(self, known: Dict[Any, Shape], missing: List[Any], node: Node, proto: Any, port: Port) -> None:
-        self._known, self._missing, self._node = known, missing, node
-        self.attr, self.port, self.inputs = proto.attr, port, len(node.inputs)
-
-    def shape(self, number: int) -> Tuple[Dim, ...]:
-        return self._get("shape", number)
-
-    def value(self, number: int) -> Tuple[Dim, ...]:
-        return self._get("value", number)
-
-    def integers(self, number: int) -> List[int]:
-        found = self.value(number)
-        if not all(isinstance(dim, int) for dim in found):
-            raise _Unknown
-        return [dim for dim in found if isinstance(dim, int)]
-
-    def element(self, number: int) -> Dim:
-        """A scalar input; one that is not known is a symbol by its name."""
-        found = self._find("value", number)
-        return found[0] if found is not None and len(found) == 1 else ("element", *self._node.inputs[number])
-
-    def _get(self, what: str, number: int) -> Tuple[Dim, ...]:
-        found = self._find(what, number)
-        if found is None:
-            raise _Unknown
-        return found
-
-    def _find(self, what: str, number: int) -> Shape:
-        question = (what, self._node.inputs[number])
-        if question not in self._known:
-            self._missing.append(question)
-            raise _Unknown
-        return self._known[question]
-
-    def symbol(self, axis: int) -> Dim:
-        return ("dim", self.port.node, self.port.port, axis)
-
-
-Rule = Callable[[_Asker], Shape]
-
-
-def _same(a: _Asker) -> Shape:
+def _same(a: Asker) -> Shape:
     return a.shape(0)
 
 
 def _attribute(name: str) -> Rule:
-    def rule(a: _Asker) -> Shape:
+    def rule(a: Asker) -> Shape:
         shape = a.attr[name].shape
         if not shape.dim:  # a scalar, or in old graphs anything
             return None
@@ -138,11 +55,11 @@ def _attribute(name: str) -> Rule:
     return rule
 
 
-def _constant_shape(a: _Asker) -> Shape:
+def _constant_shape(a: Asker) -> Shape:
     return tuple(dim.size for dim in a.attr["value"].tensor.tensor_shape.dim)
 
 
-def _broadcast(a: _Asker) -> Shape:
+def _broadcast(a: Asker) -> Shape:
     whole = a.shape(0)
     for number in range(1, a.inputs):
         other = a.shape(number)
@@ -152,7 +69,7 @@ def _broadcast(a: _Asker) -> Shape:
     return whole
 
 
-def _broadcast_dim(a: _Asker, axis: int, p: Dim, q: Dim) -> Dim:
+def _broadcast_dim(a: Asker, axis: int, p: Dim, q: Dim) -> Dim:
     if p == q or q == 1:
         return p
     if p == 1:
@@ -161,21 +78,21 @@ def _broadcast_dim(a: _Asker, axis: int, p: Dim, q: Dim) -> Dim:
     return numbers[0] if numbers else a.symbol(axis)
 
 
-def _matmul(a: _Asker) -> Shape:
+def _matmul(a: Asker) -> Shape:
     x, y = a.shape(0), a.shape(1)
     if len(x) != 2 or len(y) != 2:
         return None
     return x[1] if a.attr["transpose_a"].b else x[0], y[0] if a.attr["transpose_b"].b else y[1]
 
 
-def _batch_matmul(a: _Asker) -> Shape:
+def _batch_matmul(a: Asker) -> Shape:
     x, y = a.shape(0), a.shape(1)
     if len(x) != len(y) or x[:-2] != y[:-2] or len(x) < 2:
         return None
     return (*x[:-2], x[-1] if a.attr["adj_x"].b else x[-2], y[-2] if a.attr["adj_y"].b else y[-1])
 
 
-def _reshape(a: _Asker) -> Shape:
+def _reshape(a: Asker) -> Shape:
     to = a.value(1)
     free = [axis for axis, dim in enumerate(to) if dim == -1]
     if not free:
@@ -211,63 +128,63 @@ def _product(numbers: List[int]) -> int:
     return product
 
 
-def _transpose(a: _Asker) -> Shape:
+def _transpose(a: Asker) -> Shape:
     shape, order = a.shape(0), a.integers(1)
     return tuple(shape[axis] for axis in order) if len(order) == len(shape) else None
 
 
-def _expand(a: _Asker) -> Shape:
+def _expand(a: Asker) -> Shape:
     shape, [axis] = a.shape(0), a.integers(1)
     axis += len(shape) + 1 if axis < 0 else 0
     return (*shape[:axis], 1, *shape[axis:])
 
 
-def _squeeze(a: _Asker) -> Shape:
+def _squeeze(a: Asker) -> Shape:
     shape = a.shape(0)
     axes = [axis % len(shape) for axis in a.attr["squeeze_dims"].list.i]
     return tuple(dim for axis, dim in enumerate(shape) if axis not in axes) if axes else None
 
 
-def _reduce(a: _Asker) -> Shape:
+def _reduce(a: Asker) -> Shape:
     shape, axes = a.shape(0), a.integers(1)
     axes = [axis % len(shape) for axis in axes] if shape else []
     kept = a.attr["keep_dims"].b
     return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if kept or axis not in axes)
 
 
-def _gather(a: _Asker) -> Shape:
+def _gather(a: Asker) -> Shape:
     from_first = a.inputs < 3 or (a.integers(2) == [0] and not a.attr["batch_dims"].i)
     return (*a.shape(1), *a.shape(0)[1:]) if from_first else None
 
 
-def _second(a: _Asker) -> Shape:
+def _second(a: Asker) -> Shape:
     return a.shape(1)
 
 
-def _filled(a: _Asker) -> Shape:
+def _filled(a: Asker) -> Shape:
     return a.value(0)
 
 
-def _integers(a: _Asker) -> Shape:
+def _integers(a: Asker) -> Shape:
     tensor = a.attr["value"].tensor
     if len(tensor.tensor_shape.dim) > 1 or tensor.dtype not in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum):
         return None
     return tuple(int(number) for number in tf.make_ndarray(tensor).reshape(-1))
 
 
-def _shape_n(a: _Asker) -> Shape:
+def _shape_n(a: Asker) -> Shape:
     return a.shape(a.port.port)
 
 
-def _pack(a: _Asker) -> Shape:
+def _pack(a: Asker) -> Shape:
     return tuple(a.element(number) for number in range(a.inputs))
 
 
-def _concat(a: _Asker) -> Shape:
+def _concat(a: Asker) -> Shape:
     return tuple(dim for number in range(a.inputs - 1) for dim in a.value(number))
 
 
-def _slice(a: _Asker) -> Shape:
+def _slice(a: Asker) -> Shape:
     """One element of a vector, or a run of them; the masks are those of Python's slices."""
     vector, [begin], [end], [step] = a.value(0), a.integers(1), a.integers(2), a.integers(3)
     if a.attr["new_axis_mask"].i or a.attr["ellipsis_mask"].i:
@@ -278,7 +195,7 @@ def _slice(a: _Asker) -> Shape:
     return vector[None if masks[0] else begin : None if masks[1] else end : step]
 
 
-def _passed(a: _Asker) -> Shape:
+def _passed(a: Asker) -> Shape:
     return a.value(0)
 
 
@@ -320,3 +237,4 @@ VALUES: Dict[str, Rule] = {
     "Identity": _passed,
     "Cast": _passed,
 }
+TABLES = {"shape": SHAPES, "value": VALUES}

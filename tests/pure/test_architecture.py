@@ -15,7 +15,8 @@ LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
     {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "placement", "plan", "verify",
      "report", "grappler", "grappler_graph", "grappler_containers"},
-    {"tf_internals", "graph_def", "apply", "shapes", "constants", "functions", "inlining", "outlining"},
+    {"tf_internals", "graph_def", "apply", "inference", "shapes", "ranges", "numerics", "constants", "functions",
+     "inlining", "outlining"},
 ]
 PURE = [
     *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),

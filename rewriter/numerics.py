@@ -1,0 +1,117 @@
+"""What float16 cannot hold, said before it does harm: a warning for each place, with its name and the way out.
+
+Only what can be told without running: constants (-1e9 becomes infinity, 1e-8 zero), results that reach past 65504
+whatever is fed, squares and exponentials that are rounded, and whole numbers above 2048, which float16 does not have.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from . import folding
+from .casts import INTEGERS
+from .dtypes import FLOAT16, FLOAT32
+from .dtypes import name as dtype_name
+from .graph_view import Port
+from .ranges import Ranges
+
+LARGEST = 65520.0  # from here on float16 rounds to infinity
+SMALLEST = 2.0**-25  # up to here float16 rounds to zero
+WHOLE = 2048.0  # up to here float16 has all whole numbers
+SMALL_INTEGERS = ("bool", "int8", "uint8")
+GROWS = {"Square": "255", "Pow": "255 for a square, 40 for a cube", "Exp": "11", "Expm1": "11"}  # op -> inputs above
+# ops whose result may be much larger than what they read; a sum of a few terms comes close only where they do
+MULTIPLIES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Mul", "RealDiv", "Square")
+WAY_OUT = "a keep_dtype_scope around that, or its op type on the black-list, keeps float32"
+
+
+def warnings(plan, graph_def):
+    """Finds what a plan in float16 changes beyond rounding.
+
+    Args:
+        plan: a Plan made for `graph_def`.
+        graph_def: tf.compat.v1.GraphDef.
+
+    Returns:
+        Tuple of str, one warning a place, by what kind of place it is.
+    """
+    if plan.policy.low != FLOAT16:
+        return ()
+    ranges = Ranges(plan.view.nodes, graph_def.node, plan.view.fed)
+    return (
+        *_lost_constants(plan, graph_def.node),
+        *_overflows(plan, ranges),
+        *_rounded_growth(plan, ranges),
+        *_whole_numbers(plan, ranges),
+    )
+
+
+def _lost_constants(plan, protos):
+    """Constants that are cast to float16 although it changes them beyond rounding."""
+    for cast in _down(plan):
+        if not cast.folded and plan.view.nodes[cast.source.node].op != "Const":
+            continue
+        with np.errstate(all="ignore"):
+            constant = folding.value(plan.view, cast.source, lambda p: tf.make_ndarray(protos[p].attr["value"].tensor))
+            lost = _lost(np.asarray(constant, np.float64))
+        if lost:
+            reader = plan.view.nodes[cast.consumers[0][0]]
+            text = "constant '%s' has %s in float16, and '%s' (op %s) reads it; %s"
+            yield text % (cast.tensor, lost, reader.name, reader.op, WAY_OUT)
+
+
+def _down(plan):
+    """Casts of a graph's own tensors to float16 that somebody reads."""
+    return [c for c in plan.casts if c.dtype == FLOAT16 and c.consumers and isinstance(c.source, Port)]
+
+
+def _lost(values):
+    """What float16 makes of the worst value, in words, or ""."""
+    size = np.abs(values)
+    big = values[np.isfinite(values) & (size >= LARGEST)]
+    if big.size:
+        return "%g, which becomes infinity" % big[np.argmax(np.abs(big))]
+    small = values[(size > 0) & (size <= SMALLEST)]
+    return "%g, which becomes zero" % small[np.argmin(np.abs(small))] if small.size else ""
+
+
+def _overflows(plan, ranges):
+    """Low-precision ops whose result leaves float16 although all they read is in it."""
+    for position, node in enumerate(plan.view.nodes):
+        if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
+            continue
+        reached = _reach(ranges.of(Port(position, 0)))
+        if reached >= LARGEST and all(_reach(ranges.of(port)) < LARGEST for port in node.inputs):
+            text = "'%s' (op %s) is computed in float16 and may reach %g, which becomes infinity; %s"
+            yield text % (node.name, node.op, reached, WAY_OUT)
+
+
+def _reach(found):
+    return 0.0 if found is None else max(abs(end) for end in found)
+
+
+def _rounded_growth(plan, ranges):
+    """Squares, powers and exponentials in float32 whose results are rounded to float16."""
+    for cast in _down(plan):
+        node = plan.view.nodes[cast.source.node]
+        squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
+        if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
+            continue
+        found = ranges.of(cast.source)
+        if found is None or _reach(found) >= LARGEST:
+            reader = plan.view.nodes[cast.consumers[0][0]]
+            text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
+            above = GROWS["Square" if squares else node.op]
+            yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
+
+
+def _whole_numbers(plan, ranges):
+    """Integers, and ranges of whole numbers, that are rounded to float16."""
+    for cast in _down(plan):
+        node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
+        counts = node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS)
+        found = ranges.of(cast.source)
+        if counts and (found is None or _reach(found) > WHOLE):
+            most = "may go" if found is None else "goes to %g," % _reach(found)
+            reader = plan.view.nodes[cast.consumers[0][0]]
+            text = "'%s' (%s) %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
+            yield text % (cast.tensor, dtype, most, reader.name, reader.op, WAY_OUT)
