@@ -17,11 +17,30 @@ GPU = {"architecture": "8.0", "cuda": "11050", "cudnn": "8302"}
 PASSES = {"GPU": "auto_mixed_precision", "CPU": "auto_mixed_precision_cpu"}
 
 
+VERSIONS = {"2.15": "grappler", "1.15": "grappler_1.15"}
+# what the pass calls its lists, now and in 1.15, and what we do
+LIST_NAMES = {"allow": "white", "deny": "black", "infer": "gray", "clear": "clear",
+              "white": "white", "black": "black", "gray": "gray"}  # fmt: skip
+
+
+def profile():
+    """Name of the profile that follows this TensorFlow's pass; skips the test where none does."""
+    version = ".".join(tf.__version__.split(".")[:2])
+    if version not in VERSIONS:
+        pytest.skip("no profile follows the pass of TensorFlow %s" % tf.__version__)
+    return VERSIONS[version]
+
+
+def has_gpu_kernels():
+    """Whether this TensorFlow has kernels for GPUs; those without them lower fewer ops, and the profile likewise."""
+    return any(kernel.device == "GPU" for kernel in graphs.kernel_table().by_op["MatMul"])
+
+
 def available():
-    """Skips the test where TensorFlow is not the version of the profile or has no GPU kernels."""
-    if not tf.__version__.startswith("2.15."):
-        pytest.skip("the profile is held against TensorFlow 2.15's pass, this is %s" % tf.__version__)
-    if not any(kernel.device == "GPU" for kernel in graphs.kernel_table().by_op["MatMul"]):
+    """Skips the test where TensorFlow is not 2.15 with GPU kernels."""
+    if profile() != "grappler":
+        pytest.skip("held against TensorFlow 2.15's pass, this is %s" % tf.__version__)
+    if not has_gpu_kernels():
         pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
 
 
