@@ -77,7 +77,8 @@ class CompiledStep:
         self._programs = {}  # shapes of the feeds -> the compiled function
         self._variables = {each.name: each.variable for each in prepared.state}
         self._others = source.other_values(self._variables)
-        self._keys = step_checkpoint.keys_of(source.graph, [*self._variables, *self._others])
+        self._kept = {name: each for name, each in self._variables.items() if not source.is_local(name)}
+        self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
         self._has_values = source.session is not None or not self._variables
 
     def __call__(self, feeds=None):
@@ -117,7 +118,7 @@ class CompiledStep:
             prefix: path of the checkpoint, str or os.PathLike.
         """
         with tf_internals.eager_mode():
-            return step_checkpoint.save(prefix, {**self._others, **self._variables}, self._keys)
+            return step_checkpoint.save(prefix, {**self._others, **self._kept}, self._keys)
 
     def load(self, prefix):
         """Takes the values of the step's variables from a TensorFlow checkpoint.
@@ -129,7 +130,7 @@ class CompiledStep:
             ConfigError: no checkpoint, or variables that it does not have in this shape and dtype.
         """
         with tf_internals.eager_mode():
-            for name, value in step_checkpoint.load(prefix, self._variables, self._keys).items():
+            for name, value in step_checkpoint.load(prefix, self._kept, self._keys).items():
                 self._variables[name].assign(value)
         self._has_values = True
 

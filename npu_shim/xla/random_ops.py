@@ -1,37 +1,37 @@
 """Random ops of a step as functions of (their seed, the number of the step), so that a compiled step repeats itself.
 
 XLA ignores the seeds of TensorFlow's stateful random ops. Each becomes its stateless form, whose numbers depend on a
-key and on nothing else but the step:
+key and a counter:
 
-    u:RandomUniform(shape) seed=3 seed2=7     becomes  StatelessRandomUniform(shape, [key of (3, 7), step])
-    u:RandomUniform(shape) without seeds      becomes  StatelessRandomUniform(shape, [base + key of "u", step])
+    u:RandomUniform(shape) seed=3 seed2=7     becomes  StatelessRandomUniformV2(shape, key of (3, 7), [0, step])
+    u:RandomUniform(shape) without seeds      becomes  StatelessRandomUniformV2(shape, base + key of "u", [0, step])
 
 `base` and `step` are the two numbers of a state variable, STATE; base is drawn when the state is made. So, as in
-TensorFlow, what has seeds draws the same numbers in every run and what has none does not; the numbers are not those of
-the session's kernels. Ops inside of loops stay as they are, since they draw anew in every iteration: XLA's own
-generator serves them.
+TensorFlow, what has seeds draws the same numbers in every run and what has none does not. The numbers are those of
+XLA's Philox, not those that a session draws. Ops inside of loops stay as they are, since they draw anew in every
+iteration: XLA's own generator serves them, and nothing is promised of their numbers.
 """
 
+import os
 import zlib
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 STATE = "npu_shim/random_state"
-# stateful op -> (stateless op, position of its seed among the inputs)
 STATELESS = {
-    "RandomUniform": ("StatelessRandomUniform", 1),
-    "RandomUniformInt": ("StatelessRandomUniformInt", 1),
-    "RandomStandardNormal": ("StatelessRandomNormal", 1),
-    "TruncatedNormal": ("StatelessTruncatedNormal", 1),
-    "Multinomial": ("StatelessMultinomial", 2),
+    "RandomUniform": "StatelessRandomUniformV2",
+    "RandomUniformInt": "StatelessRandomUniformIntV2",
+    "RandomStandardNormal": "StatelessRandomNormalV2",
+    "TruncatedNormal": "StatelessTruncatedNormalV2",
 }
+PHILOX = 1
 ADVANCE = STATE + "/advance"
 
 
 def initial_state():
     """Returns a new state: int64 [2], a base drawn from the system and step 0."""
-    return np.array([np.random.SeedSequence().generate_state(1)[0], 0], np.int64)
+    return np.array([int.from_bytes(os.urandom(4), "little"), 0], np.int64)
 
 
 def to_stateless(graph_def):
@@ -75,31 +75,34 @@ def _state_nodes():
 
 
 def _seed_nodes(node):
-    """The nodes that compute the seed of one op: int32 [2], named below the op."""
+    """The nodes that compute key (uint64 [1]), counter (uint64 [2]) and algorithm of one op, named below the op."""
     seeds = node.attr["seed"].i, node.attr["seed2"].i
-    key = zlib.crc32(node.name.encode()) if seeds == (0, 0) else zlib.crc32(b"%d %d" % seeds)
-    keeps = [1, 1] if seeds == (0, 0) else [0, 1]
     with tf.Graph().as_default() as graph:
         now = tf.placeholder(tf.int64, [2], STATE + "/now")
-        kept = tf.multiply(now, tf.constant(keeps, tf.int64, name=node.name + "/keeps"), name=node.name + "/kept")
-        seed = tf.add(kept, tf.constant([key, 0], tf.int64, name=node.name + "/key"), name=node.name + "/long_seed")
-        tf.cast(seed, tf.int32, name=node.name + "/seed")  # XLA takes no other
+        with tf.name_scope(_scope(node)):
+            key = zlib.crc32(node.name.encode()) + now[:1] if seeds == (0, 0) else [zlib.crc32(b"%d %d" % seeds)]
+            tf.cast(key, tf.uint64, name="key")
+            tf.cast(now * [0, 1], tf.uint64, name="counter")
+            tf.constant(PHILOX, tf.int32, name="algorithm")
     return [made for made in graph.as_graph_def().node if made.op != "Placeholder"]
 
 
+def _scope(node):
+    return node.name + "/stateless/"
+
+
 def _take_stateless_form(node):
-    op, position = STATELESS[node.op]
     data = [text for text in node.input if text[0] != "^"]
     controls = [text for text in node.input if text[0] == "^"]
-    data.insert(position, node.name + "/seed")
+    data[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
     if node.op == "RandomUniformInt":
         node.attr["dtype"].type = node.attr["Tout"].type
         del node.attr["Tout"]
-    node.op = op
+    node.attr["Tshape"].type = node.attr["T"].type
+    node.op = STATELESS[node.op]
     del node.input[:]
     node.input.extend(data + controls)
-    del node.attr["seed"], node.attr["seed2"]
-    node.attr["Tseed"].type = tf.int32.as_datatype_enum
+    del node.attr["seed"], node.attr["seed2"], node.attr["T"]
 
 
 def _in_loops(graph_def):

@@ -126,8 +126,35 @@ class Source:
         reads = {name: self._read(node) for name, node in handles.items() if node in ours}
         try:
             return self.session.run(reads)
-        except tf.errors.FailedPreconditionError as reason:
-            raise ConfigError("the session's variables have no values yet: %s" % reason.message) from reason
+        except tf.errors.FailedPreconditionError:
+            return self._initialized_values(reads, handles)
+
+    def _initialized_values(self, reads, handles):
+        """The values one by one; only a variable whose readers ask whether it has a value may have none."""
+        values, missing = {}, []
+        for name, tensor in reads.items():
+            try:
+                values[name] = self.session.run(tensor)
+            except tf.errors.FailedPreconditionError:
+                missing.append(name)
+        missing = [name for name in missing if not self.is_local(handles[name])]
+        if missing:
+            raise ConfigError("the session has no values yet of the variables %s: run their initializer" % missing)
+        return values
+
+    def is_local(self, name):
+        """Whether a variable is one of a run, which may have no value yet and is in no checkpoint.
+
+        Where the graph has collections they tell, else whether its readers go on only if it has a value.
+        """
+        if self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
+            return name in {each.op.name for each in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
+        try:
+            readers = self.graph.get_operation_by_name(name).outputs[0].consumers()
+        except KeyError:  # of our own making
+            return False
+        asks = [reader for reader in readers if reader.type in ("VarIsInitializedOp", "IsVariableInitialized")]
+        return any(reader.outputs[0].consumers() for reader in asks)
 
     def other_values(self, known):
         """Returns the values of the graph's initialized global variables that are not among `known`, as `values_of`."""

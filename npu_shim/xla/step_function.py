@@ -19,7 +19,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriting import rewrite_graph
-from npu_shim.xla import control_flow, marking, pruning, random_ops, references, writers
+from npu_shim.xla import control_flow, host_reports, marking, pruning, random_ops, references, writers
 from npu_shim.xla.sources import Argument, Source
 
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
@@ -134,6 +134,7 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [each.partition(":")[0] for each in map(_name, self.fetches)] + random_ops.advances(graph_def)
         graph_def = pruning.without_places(control_flow.to_functional(graph_def, keep))
+        pruning.with_own_functions(graph_def)
         with tf_internals.eager_mode():
             function = _function(graph_def, self.fetches, feeds, self.state)
         return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
@@ -150,7 +151,8 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
-    graph_def = random_ops.to_stateless(references.to_resources(graph_def))
+    graph_def = references.to_resources(host_reports.leave_out(graph_def, nodes))
+    graph_def = random_ops.to_stateless(graph_def)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
     return Prepared(graph_def, wanted, dict(zip(placeholders, fed)), state, plan)
@@ -212,6 +214,7 @@ def _function(graph_def, wanted, feeds, state):
     handles = {node.name: variables[_shared_name(node)] for node in _handles(graph_def)}
     imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
+    read = {text if ":" in text else text + ":0" for node in imported.node for text in node.input}
     targets = [each for each in wanted if isinstance(each, str)]
     targets += random_ops.advances(graph_def)
 
@@ -222,7 +225,8 @@ def _function(graph_def, wanted, feeds, state):
             graph.capture(each.variable.handle)
         captured = {name + ":0": graph.capture(variable.handle) for name, variable in handles.items()}
         before = set(graph.get_operations())
-        tf.import_graph_def(imported, {**given, **captured}, name=SCOPE)
+        replaced = {name: tensor for name, tensor in {**given, **captured}.items() if name in read}
+        tf.import_graph_def(imported, replaced, name=SCOPE)
         everything = [op for op in graph.get_operations() if op not in before]
         named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
         given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))

@@ -1,0 +1,79 @@
+"""Leaves out of a step what only speaks to the host: prints and assertions, with what makes their texts.
+
+XLA ignores assertions and has no strings. A control edge through such an op stays; the op itself becomes a NoOp, or
+(Print) an Identity, and what only it needed goes, in the graph and in the bodies of its functions.
+"""
+
+import logging
+from collections import Counter
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.xla import pruning
+
+LOG = logging.getLogger("npu_shim")
+SILENT = ("Assert", "PrintV2")
+FORWARDING = ("Print",)
+
+
+def leave_out(graph_def, keep):
+    """Returns a GraphDef without prints and assertions; the given one itself where it has none.
+
+    Args:
+        graph_def: tf.GraphDef; it is not changed.
+        keep: names of the nodes that are fetched or run.
+    """
+    bodies = [function.node_def for function in graph_def.library.function]
+    found = Counter(node.op for nodes in [graph_def.node, *bodies] for node in nodes if node.op in SILENT + FORWARDING)
+    if not found:
+        return graph_def
+    prints = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()) if op != "Assert")
+    if prints:
+        LOG.warning("npu_shim: the compiled step does not print: it leaves out %s", prints)
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    for node in made.node:
+        _silence(node)
+    for function in made.library.function:
+        silenced = [_silence(node) for node in function.node_def]
+        if any(silenced):
+            _prune_body(function)
+    return pruning.reachable(made, keep)
+
+
+def _silence(node):
+    """Makes a node that speaks say nothing; returns whether it was one."""
+    if node.op not in SILENT + FORWARDING:
+        return False
+    controls = [text for text in node.input if text[0] == "^"]
+    kept = [node.input[0]] if node.op in FORWARDING else []
+    dtype = node.attr["T"].type if kept else None
+    node.op = "Identity" if kept else "NoOp"
+    del node.input[:]
+    node.input.extend(kept + controls)
+    node.attr.clear()
+    if kept:
+        node.attr["T"].type = dtype
+    return True
+
+
+def _prune_body(function):
+    """Removes from a FunctionDef what neither its results nor an op with effects need."""
+    ops = tf_internals.op_defs()
+    nodes = {node.name: node for node in function.node_def}
+    pending = [_source(text) for text in [*function.ret.values(), *function.control_ret.values()]]
+    pending += [node.name for node in function.node_def if node.op not in ops or ops[node.op].is_stateful]
+    needed = set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in needed:
+            needed.add(name)
+            pending += [_source(text) for text in nodes[name].input]
+    kept = [node for node in function.node_def if node.name in needed]
+    del function.node_def[:]
+    function.node_def.extend(kept)
+
+
+def _source(text):
+    return text.lstrip("^").partition(":")[0]

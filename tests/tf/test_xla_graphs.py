@@ -1,0 +1,143 @@
+"""compile_step on real training graphs: BERT with reference variables, an LSTM in v1 loops, ResNet-50."""
+
+import gzip
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+STEPS = 20
+
+
+class Real:
+    """A graph of the reference material, its fetches and feeds, as seeded and as deterministic as kernels allow."""
+
+    def __init__(self, folder, name):
+        about = json.loads((folder / "graphs.json").read_text())[name]
+        self.graph_def = tf.GraphDef.FromString(gzip.decompress((folder / (name + ".pb.gz")).read_bytes()))
+        self.init, self.fetches = about["init"], [about["loss"], about["train_op"]]
+        spec = importlib.util.spec_from_file_location("run_graph", str(folder / "run_graph.py"))
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.fed = module.feeds(name, about)
+        shapes = {node.name: node for node in self.graph_def.node}
+        for number, node in enumerate(self.graph_def.node):
+            if "seed2" in node.attr:
+                node.attr["seed"].i, node.attr["seed2"].i = 1, number + 1
+            if node.op == "RandomUniform" and "dropout" in node.name:
+                _draw_once(node, shapes[node.input[0]], number)
+
+    def session(self, config=None):
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.import_graph_def(self.graph_def, name="")
+        session = tf.Session(graph=graph, config=config)
+        session.run(self.init)
+        return session
+
+    def losses(self, run, steps=STEPS):
+        return np.array([float(run(self.fed)[0]) for _ in range(steps)])
+
+
+def _draw_once(node, shape, seed):
+    """Makes a dropout's numbers a constant: XLA and the session's kernels draw from different streams."""
+    drawn = np.random.RandomState(seed).uniform(size=tf.make_ndarray(shape.attr["value"].tensor))
+    node.op = "Const"
+    del node.input[:]
+    node.attr.clear()
+    node.attr["dtype"].type = tf.float32.as_datatype_enum
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(drawn.astype(np.float32)))
+
+
+@pytest.fixture(scope="module", params=["bert_tiny_train", "lstm_lm_train"])
+def real(request):
+    shared = request.getfixturevalue("shared")
+    return Real(shared / "graphs", request.param)
+
+
+@pytest.fixture(scope="module")
+def float32(real):
+    """(losses of 20 steps in a session, the session's variables behind them by name, the compiled step)."""
+    with real.session() as session:
+        step = npu_shim.compile_step(session, real.fetches, list(real.fed))
+        losses = real.losses(lambda fed: session.run(real.fetches, fed))
+    return losses, step
+
+
+def test_twenty_steps_are_those_of_the_session(real, float32):
+    expected, step = float32
+    losses = real.losses(step)
+    # sums of some hundred products a layer; Adam makes more of them where gradients are small
+    assert np.allclose(losses, expected, rtol=1000 * 2**-23)
+    assert np.ptp(expected) > 100 * np.max(np.abs(losses - expected))
+
+
+def test_a_loop_on_the_device_is_the_single_steps_bit_by_bit(real):
+    # the lengths of a sequence mask without maxlen are a shape, which XLA must know
+    constants = {name: value for name, value in real.fed.items() if "lengths" in name}
+    fed = {name: value for name, value in real.fed.items() if name not in constants}
+    with real.session() as session:
+        single, looped = (
+            npu_shim.compile_step(session, real.fetches, list(fed), iterations_per_loop=count, constants=constants)
+            for count in (1, 10)
+        )
+    for _ in range(10):
+        last = single(fed)[0]
+    assert looped({name: np.stack([value] * 10) for name, value in fed.items()})[0] == last
+    one, other = single.state(), looped.state()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_twenty_steps_in_mixed_precision_are_as_near_to_float32_as_the_sessions(real, float32, patched):
+    expected, _ = float32
+    with real.session(sessions.config(precision_mode="allow_mix_precision")) as session:
+        step = npu_shim.compile_step(session, real.fetches, list(real.fed))
+        in_session = real.losses(lambda fed: session.run(real.fetches, fed))
+    assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 50
+    losses = real.losses(step)
+    assert not np.array_equal(losses, expected)
+    # XLA on a CPU rounds less often than the kernels do: near to the session's, or nearer to float32 than that
+    roundings = np.maximum(16 * 2**-11 * expected, 2 * np.abs(in_session - expected))
+    assert np.all(np.abs(losses - expected) <= roundings)
+    assert np.all(np.abs(losses - in_session) <= 2 * roundings)
+
+
+def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
+    _, step = float32
+    prefix = step.save(tmp_path / "model")
+    with real.session() as session:
+        variables = {op.name: op for op in session.graph.get_operations() if op.type in ("VariableV2", "VarHandleOp")}
+        names = [node.name for node in real.graph_def.node if node.op == "SaveV2"]
+        other = npu_shim.compile_step(session, real.fetches, list(real.fed))
+    other.load(prefix)
+    one, two = step.state(), other.state()
+    assert set(one) <= set(variables)
+    assert names == [] or set(tf.train.load_checkpoint(prefix).get_variable_to_shape_map()) >= set(one)
+    assert all(np.array_equal(one[name], two[name]) for name in one)
+    assert other(real.fed)[0] == step(real.fed)[0]
+
+
+@pytest.mark.slow
+def test_resnet_trains_as_in_the_session(shared):
+    real = Real(shared / "graphs", "resnet50_train")
+    with real.session() as session:
+        step = npu_shim.compile_step(session, real.fetches, list(real.fed))
+        expected = real.losses(lambda fed: session.run(real.fetches, fed), 2)
+    losses = real.losses(step, 2)
+    assert np.isclose(losses[0], expected[0], rtol=100 * 2**-23)
+    # fifty batch norms behind a ReLU: where an activation is 0 but for a rounding, its gradient is there or it is not
+    assert abs(losses[1] - expected[1]) < 0.01 * abs(expected[0] - expected[1])
+
+
+def test_an_op_without_xla_kernel_is_named(shared):
+    real = Real(shared / "graphs", "crnn_ctc_train")
+    with real.session() as session:
+        step = npu_shim.compile_step(session, real.fetches, list(real.fed))
+    with pytest.raises(npu_shim.PlanError, match=r"node '\S+' \(\w+\) cannot be compiled by XLA: .*in the session"):
+        step(real.fed)

@@ -1,0 +1,250 @@
+"""compile_step: a training step as one XLA program does what the session does, on small graphs built here."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
+from npu_shim.xla import random_ops, step_function
+
+DIGITS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data" / "digits.npz"
+STEPS = 20
+EPS = {"float32": 2.0**-23, "float16": 2.0**-10}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = np.load(str(DIGITS))
+    images, labels = data["images"].reshape(-1, 64).astype(np.float32) / 16, data["labels"].astype(np.int32)
+    return [{"x:0": images[k : k + 64], "y:0": labels[k : k + 64]} for k in range(0, 64 * STEPS, 64)]
+
+
+def network(use_resource=True):
+    """A hidden layer, Adam, a loss scale that grows every 5 steps, and a step counter."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x, y = tf.placeholder(tf.float32, [None, 64], "x"), tf.placeholder(tf.int32, [None], "y")
+        start = tf.truncated_normal_initializer(stddev=0.1, seed=1)
+        with tf.variable_scope("net", use_resource=use_resource, initializer=start):
+            h = tf.nn.relu(tf.matmul(x, tf.get_variable("w1", [64, 32])) + tf.get_variable("b1", [32]))
+            logits = tf.matmul(h, tf.get_variable("w2", [32, 10]))
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+        count = tf.train.get_or_create_global_step()
+        manager = ExponentialUpdateLossScaleManager(2.0**15, 5, 1, decr_ratio=0.5)
+        NPULossScaleOptimizer(tf.train.AdamOptimizer(3e-3), manager).minimize(loss, count, name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+FETCHES = ["loss:0", "train"]
+FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
+
+
+def in_session(graph, batches, config=None):
+    with tf.Session(graph=graph, config=config) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, FETCHES, ["x", "y"])
+        losses = [session.run(FETCHES, feeds)[0] for feeds in batches]
+        variables = graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+        return step, losses, session.run({variable.op.name: variable for variable in variables})
+
+
+@pytest.fixture
+def v1_control_flow():
+    before = tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()
+    yield
+    (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_digits_train_as_in_the_session(digits, use_resource, v1_control_flow):
+    step, expected, state = in_session(network(use_resource), digits)
+    losses = [step(feeds)[0] for feeds in digits]
+    # sums of 64 products, and Adam divides by small second moments: roundings grow with the steps
+    assert np.allclose(losses, expected, rtol=64 * STEPS * EPS["float32"])
+    found = step.state()
+    assert losses[-1] < 0.9 * losses[0]
+    assert found["global_step"] == state["global_step"] == STEPS
+    assert found["loss_scale"] == state["loss_scale"] == 2.0**15 * 2 ** (STEPS // 5)
+    assert all(np.allclose(found[name], state[name], rtol=1e-3, atol=1e-4) for name in state)
+
+
+def test_mixed_precision_trains_as_in_the_session(digits, patched):
+    step, expected, _ = in_session(network(), digits, sessions.config(precision_mode="allow_mix_precision"))
+    assert any(decision.becomes != decision.was for decision in step.plan.decisions())
+    losses = [step(feeds)[0] for feeds in digits]
+    assert np.allclose(losses, expected, rtol=STEPS * EPS["float16"])
+
+
+def test_an_overflow_skips_the_step_on_the_device(digits):
+    step = npu_shim.compile_step(network(), [*FETCHES, "loss_scale:0"], ["x", "y"], initializer="init", **FLOAT32)
+    before = step.state()
+    bad = {**digits[0], "x:0": np.full([64, 64], 1e38, np.float32)}
+    assert step(bad)[2] == 2.0**14
+    after = step.state()
+    assert after["global_step"] == 0
+    assert np.array_equal(before["net/w1"], after["net/w1"])
+    step(digits[0])
+    assert step.state()["global_step"] == 1
+    assert not np.array_equal(before["net/w1"], step.state()["net/w1"])
+
+
+def test_ten_steps_on_the_device_are_ten_steps(digits):
+    graph = network()
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        single = npu_shim.compile_step(session, FETCHES, ["x", "y"])
+        looped = npu_shim.compile_step(session, FETCHES, ["x", "y"], iterations_per_loop=10)
+    losses = [single(feeds)[0] for feeds in digits[:10]]
+    stacked = {name: np.stack([feeds[name] for feeds in digits[:10]]) for name in digits[0]}
+    assert looped(stacked)[0] == losses[-1]
+    one, other = single.state(), looped.state()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert one["global_step"] == 10
+
+
+def test_state_goes_through_tensorflows_checkpoints(digits, tmp_path):
+    graph = network()
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, FETCHES, ["x", "y"])
+        for feeds in digits[:3]:
+            step(feeds)
+        prefix = step.save(tmp_path / "model.ckpt-3")
+        with graph.as_default():
+            saver = tf.train.Saver()
+        saver.restore(session, tf.train.latest_checkpoint(str(tmp_path)))
+        assert session.run(tf.train.get_global_step(graph)) == 3
+        saver.save(session, str(tmp_path / "again"))
+    other = npu_shim.compile_step(graph, FETCHES, ["x", "y"], precision_mode="force_fp32")
+    with pytest.raises(npu_shim.ConfigError, match="have no values: give compile_step a Session"):
+        other(digits[3])
+    other = npu_shim.compile_step(graph, FETCHES, ["x", "y"], **FLOAT32)
+    other.load(str(tmp_path / "again"))
+    assert other(digits[3])[0] == step(digits[3])[0]
+    one, two = step.state(), other.state()
+    assert [name for name in one if not np.array_equal(one[name], two[name])] == ["loss_scale_steps"]  # of a run
+    assert prefix == str(tmp_path / "model.ckpt-3")
+
+
+def test_a_checkpoint_that_does_not_fit_is_one_error(tmp_path):
+    step = npu_shim.compile_step(network(), FETCHES, ["x", "y"], **FLOAT32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("net/w", [64, 32])
+        tf.get_variable("net/w2", [32, 11])
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(tmp_path / "other"))
+    with pytest.raises(npu_shim.ConfigError) as error:
+        step.load(tmp_path / "other")
+    assert "no variable 'net/w1' (did you mean 'net/w" in str(error.value)
+    assert "no variable 'global_step'" in str(error.value)
+    assert "'net/w2' has shape [32, 11], the step has [32, 10]" in str(error.value)
+    with pytest.raises(npu_shim.ConfigError, match="is no checkpoint of TensorFlow"):
+        step.load(tmp_path / "nothing")
+
+
+BAD_CALLS = [
+    ({"x:0": np.ones([2, 63])}, r"'x:0' has shape \(2, 63\), the graph expects \(None, 64\)"),
+    ({"x:0": np.array([["a"] * 64] * 2)}, "'x:0' is <U1, the graph expects float32"),
+    ({"y:0": np.ones([2], np.float32)}, "'y:0' is float32, the graph expects int32"),
+    ({"x:0": None}, "feed 'x:0' is missing"),
+    ({"z:0": np.ones(3)}, "feed 'z:0' is not in the graph"),
+    ({"loss:0": np.ones([])}, "feed 'loss:0' is none of the step's"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_CALLS)
+def test_feeds_that_do_not_fit_are_named(change, message):
+    step = npu_shim.compile_step(network(), FETCHES, ["x", "y"], initializer="init", **FLOAT32)
+    feeds = {"x:0": np.ones([2, 64]), "y:0": np.ones([2], np.int64), **change}
+    feeds = {name: value for name, value in feeds.items() if value is not None}
+    with pytest.raises(npu_shim.ConfigError, match=message):
+        step(feeds)
+
+
+def test_what_is_not_in_the_graph_is_named_with_the_nearest():
+    with pytest.raises(npu_shim.ConfigError, match=r"fetch 'los' is not in the graph \(did you mean 'loss'\?\)"):
+        npu_shim.compile_step(network(), ["los"], ["x", "y"])
+    with pytest.raises(npu_shim.ConfigError, match="feed 'xx:0' is not in the graph"):
+        npu_shim.compile_step(network(), FETCHES, ["xx:0"])
+    with pytest.raises(npu_shim.ConfigError, match="unknown option 'precision'"):
+        npu_shim.compile_step(network(), FETCHES, ["x"], precision="fp16")
+    with pytest.raises(npu_shim.ConfigError, match="iterations_per_loop must be an int above 0, got 0"):
+        npu_shim.compile_step(network(), FETCHES, ["x", "y"], iterations_per_loop=0)
+
+
+def test_an_op_that_xla_cannot_compile_is_named_with_the_way_out():
+    with tf.Graph().as_default() as graph:
+        words = tf.strings.length(tf.as_string(tf.placeholder(tf.float32, [3], "x")), name="words")
+        tf.reduce_sum(words, name="letters")
+    step = npu_shim.compile_step(graph, "letters:0", ["x"], **FLOAT32)
+    with pytest.raises(npu_shim.PlanError, match=r"node '(words|AsString)' \(\w+\) cannot.*the step in the session"):
+        step({"x": np.ones(3)})
+
+
+def test_fetches_keep_their_form_and_a_variable_gives_its_value_after_the_step(digits):
+    fetches = {"loss": "loss:0", "train": "train", "step": "global_step:0"}
+    step = npu_shim.compile_step(network(), fetches, ["x", "y"], initializer="init", **FLOAT32)
+    results = step(digits[0])
+    assert list(results) == ["loss", "train", "step"]
+    assert results["train"] is None
+    assert results["step"] == 1
+    alone = npu_shim.compile_step(network(), "loss:0", ["x", "y"], initializer="init", **FLOAT32)
+    assert np.isclose(alone(digits[0]), results["loss"])
+
+
+def dropped(seed):
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(7) if seed else None
+        keep = tf.identity(tf.random_uniform([1000], seed=seed), name="keep")
+        count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)
+        tf.group(count.assign_add(tf.reduce_sum(keep)), name="train")
+        tf.variables_initializer([count], name="init")
+    return graph
+
+
+def test_seeded_random_ops_repeat_themselves_and_move_on_with_the_step():
+    make = lambda seed, **more: npu_shim.compile_step(  # noqa: E731
+        dropped(seed), ["keep:0", "train"], initializer="init", **FLOAT32, **more
+    )
+    one, other = make(3), make(3)
+    first, second = one()[0], one()[0]
+    assert np.array_equal(first, other()[0])
+    assert np.array_equal(second, other()[0])
+    assert not np.intersect1d(first, second).size > 10
+    assert abs(np.mean(first) - 0.5) < 5 / np.sqrt(12 * 1000)
+    assert not np.array_equal(make(4)()[0], first)
+    assert not np.array_equal(make(None)()[0], make(None)()[0])
+    third = one()[0]
+    assert np.array_equal(make(3, iterations_per_loop=3)()[0], third)
+
+
+def test_the_state_of_random_ops_is_saved(tmp_path):
+    step = npu_shim.compile_step(dropped(None), ["keep:0", "train"], initializer="init", **FLOAT32)
+    step()
+    step.save(tmp_path / "model")
+    expected = step()[0]
+    other = npu_shim.compile_step(dropped(None), ["keep:0", "train"], **FLOAT32)
+    other.load(tmp_path / "model")
+    assert np.array_equal(other()[0], expected)
+    assert random_ops.STATE in other.state()
+
+
+def test_the_program_takes_feeds_then_state_and_gives_fetches_then_new_state():
+    step = step_function.build(network(), FETCHES, {"x": [8, 64], "y": [8]}, **FLOAT32)
+    text = step.hlo()
+    layout = text.split("entry_computation_layout={(")[1].splitlines()[0]
+    arguments, results = layout.split(")->(")
+    kinds = {"float32": "f32", "int32": "s32", "int64": "s64"}
+    expected = [(feed.dtype.name, feed.shape) for feed in step.feeds]
+    expected += [(each.variable.dtype.name, each.variable.shape) for each in step.state]
+    shown = ["%s[%s]" % (kinds[dtype], ",".join(map(str, shape.as_list()))) for dtype, shape in expected]
+    assert [part.split("{")[0].strip(", /*=0123456789") for part in shown] == [s.strip("0123456789") for s in shown]
+    assert all(part in arguments for part in shown)
+    assert results.count("[") == 1 + sum(each.updated for each in step.state)
+    assert {each.name for each in step.state if not each.updated} == set()
