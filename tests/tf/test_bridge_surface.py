@@ -87,6 +87,7 @@ MODULES = [
     "npu_bridge",
     "npu_bridge.npu_init",
     "npu_bridge.hccl_init",
+    "npu_bridge.convert_tf2npu.main",
     "npu_bridge.helper.helper",
     "npu_bridge.tf_adapter",
     "npu_bridge.estimator",
@@ -259,7 +260,6 @@ SIGNATURES = {
         "keras_model=None keras_model_path=None custom_objects=None model_dir=None checkpoint_format='saver' "
         "config=None job_start_file=''"
     ),
-    "npu_plugin.set_device_sat_mode": "mode",
     "npu_plugin.npu_resource_init": (
         "graph_run_mode=1 op_debug_level=0 enable_profiling=False profiling_options=None precision_mode=None "
         "enable_scope_fusion_passes=None enable_exception_dump=2 aoe_mode=None work_path=None "

@@ -1,5 +1,7 @@
 """The vendor's small pieces: gradient shards, values of the job, the overflow flag, inputs, deformable convolution."""
 
+import sys
+
 import numpy as np
 import pytest
 import sessions
@@ -54,6 +56,17 @@ def test_what_has_nothing_to_do_off_the_npu_does_nothing():
         with tf.train.MonitoredTrainingSession(hooks=[npu_hook.NPUShutDownHook()]) as session:
             with ScopedGraphManager():
                 assert session.run(tf.train.get_global_step()) == 0
+
+
+def test_the_migration_tool_is_a_module_of_the_bridge(tmp_path, monkeypatch):
+    if sys.version_info < (3, 9):
+        pytest.skip("it needs to know where arguments stand")
+    from npu_bridge.convert_tf2npu.main import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("x = 1\n")
+    assert main(["--input", "a.py", "--output", "out", "--main", "a.py", "--distributed_mode", "horovod"]) == 0
+    assert (tmp_path / "out" / "a.py").read_text() == "from npu_bridge.npu_init import *\nx = 1\n"
 
 
 def test_ranks_under_their_experimental_names(monkeypatch):

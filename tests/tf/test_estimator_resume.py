@@ -30,16 +30,24 @@ def model_fn(features, labels, mode):
 
 
 class Slow(tf.train.SessionRunHook):
-    def after_run(self, *_):
+    def begin(self):
+        self.loss = tf.losses.get_losses()[0]
+
+    def before_run(self, _):
+        return tf.train.SessionRunArgs(self.loss)
+
+    def after_run(self, _, values):
+        self.last = values.results
         time.sleep(float(sys.argv[2]))
 
 
 config = NPURunConfig(precision_mode="allow_mix_precision", save_checkpoints_steps=10, tf_random_seed=1)
 estimator = NPUEstimator(model_fn=model_fn, config=config, model_dir=sys.argv[1])
 data = lambda: tf.data.Dataset.from_tensors((x, y)).repeat()
-estimator.train(data, max_steps=int(sys.argv[3]), hooks=[Slow()])
+slow = Slow()
+estimator.train(data, max_steps=int(sys.argv[3]), hooks=[slow])
 names = ["global_step", "w", "loss_scale", "good_steps", "bad_steps"]
-print("end", [np.asarray(estimator.get_variable_value(name)).tobytes().hex() for name in names])
+print("end", slow.last.tobytes().hex(), [np.asarray(estimator.get_variable_value(name)).tobytes().hex() for name in names])
 """
 
 
