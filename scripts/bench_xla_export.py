@@ -1,0 +1,119 @@
+"""The half of scripts/bench_xla that needs TensorFlow: exports programs, compares sess.run with compile_step."""
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import time
+
+import bench_models
+import bench_xla_report
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import export as exporting
+from npu_shim.cost import counts, hlo
+
+SMALL = {
+    "resnet50": [{"batch": 8, "image": 64, "width": 16, "blocks": [1, 1, 1, 1], "classes": 100}],
+    "bert": [{"batch": 8, "sequence": 64, "hidden": 128, "layers": 2, "heads": 4, "vocabulary": 2000}],
+    "lstm": [{"batch": 16, "time": 16, "vocabulary": 2000, "hidden": 256}],
+}
+FULL = {
+    "resnet50": [{"batch": 128}, {"batch": 256}],
+    "bert": [{"batch": 16}, {"batch": 32}, {"batch": 64}],
+    "lstm": [{"batch": 64, "time": 64, "hidden": 1024}],
+}
+SIZES = {"small": SMALL, "full": FULL}
+AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
+# form -> (with loss scaling, precision of float32 products, options)
+FORMS = {
+    "float32": (False, "highest", AS_WRITTEN),
+    "tf32": (False, "default", AS_WRITTEN),
+    "float16": (True, "default", {"precision_mode": "allow_mix_precision"}),
+    "bfloat16": (False, "default", {"precision_mode": "allow_mix_precision_bf16"}),
+}
+
+
+def export(args):
+    """Writes DIR/MODEL-NUMBER/FORM for every model, size and form, and DIR/bench.json that describes them."""
+    tf.disable_v2_behavior()
+    described = {"size": args.size, "tensorflow": tf.__version__, "npu_shim": npu_shim.__version__, "programs": []}
+    os.makedirs(args.folder)
+    for model in args.models.split(","):
+        for number, sizes in enumerate(SIZES[args.size][model]):
+            row = {"model": model, "sizes": sizes, "folder": "%s-%d" % (model, number), "rules": {}, "forms": []}
+            for form, (scaled, products, options) in FORMS.items():
+                begin = time.perf_counter()
+                built = bench_models.build(model, sizes, scaled)
+                out = os.path.join(args.folder, row["folder"], form)
+                exporting.export(
+                    built.graph, built.fetches, _shapes(built), out, float32_products=products, jax=args.jax,
+                    device="GPU", **options,
+                )  # fmt: skip
+                row.update(feeds=built.feeds, rules=dict(row["rules"], **built.rules), own=built.own)
+                row["forms"].append(form)
+                print("%s %s: %.0f s" % (row["folder"], form, time.perf_counter() - begin), flush=True)
+            row["products"] = _products(model, sizes)
+            described["programs"].append(row)
+            with open(os.path.join(args.folder, "bench.json"), "w", encoding="utf-8") as f:
+                json.dump(described, f, indent=1, sort_keys=True)
+
+
+def _products(model, sizes):
+    """Floating-point operations of the products of one step as written."""
+    from npu_shim.xla import step_function
+
+    built = bench_models.build(model, sizes)
+    step = step_function.build(built.graph, built.fetches, _shapes(built), device="GPU", **AS_WRITTEN)
+    return sum(counts.count(hlo.parse(step.hlo("hlo"))).products.values())
+
+
+def _shapes(built):
+    return {name: shape for name, (_, shape, _) in built.feeds.items()}
+
+
+def session(args):
+    """Compares, on the device that TensorFlow sees: sess.run, sess.run with clusters by XLA, and compile_step."""
+    tf.disable_v2_behavior()
+    npu_shim.patch()
+    rows = []
+    for model in args.models.split(","):
+        for sizes in SIZES[args.size][model]:
+            for name, form in (("float32", "tf32"), ("float16", "float16")):
+                with contextlib.ExitStack() as stack:
+                    calls = _calls(stack, model, sizes, FORMS[form])
+                    seconds = bench_xla_report.alternate(calls, args.rounds, args.steps)
+                rows.append({"model": model, "sizes": sizes, "form": name, "seconds": seconds})
+                print(bench_xla_report.session_row(rows[-1]), flush=True)
+    seen = tf.config.experimental.list_physical_devices("GPU")
+    header = {"device": seen[0].name if seen else platform.machine() + " CPU", "tensorflow": tf.__version__}
+    bench_xla_report.write(args.write, header, rows, bench_xla_report.session_table)
+
+
+def _calls(stack, model, sizes, form):
+    """The ways to make a step, by name: callables that run one and wait for its loss."""
+    scaled, _, options = form
+    calls = {}
+    for name, switch in (("session", "off"), ("clusters", "on")):
+        built = bench_models.build(model, sizes, scaled)
+        made = stack.enter_context(tf.Session(graph=built.graph, config=_config(options, switch)))
+        made.run("init")
+        values = bench_xla_report.feeds(built.feeds)
+        calls[name] = functools.partial(made.run, built.fetches, values)
+        if name == "session":
+            step = npu_shim.compile_step(made, built.fetches, _shapes(built))
+            calls["compile_step"] = functools.partial(step, values)
+    return calls
+
+
+def _config(options, switch):
+    config = tf.ConfigProto()
+    entry = config.graph_options.rewrite_options.custom_optimizers.add()
+    entry.name = "NpuOptimizer"
+    entry.parameter_map["precision_mode"].s = options["precision_mode"].encode()
+    entry.parameter_map["npu_shim_xla"].s = switch.encode()
+    if "profile" in options:
+        entry.parameter_map["npu_shim_profile"].s = options["profile"].encode()
+    return config

@@ -1,0 +1,165 @@
+"""What both halves of scripts/bench_xla share: feeds, taking turns, and the tables. Standard library and numpy."""
+
+import datetime
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+
+import numpy as np
+
+
+def feeds(described, seed=1, count=None):
+    """Returns values for feeds, dict of name to (dtype, shape, bound); with `count`, so many in front of each."""
+    random = np.random.RandomState(seed)
+    front = [] if count is None else [count]
+    return {
+        name: random.randint(0, bound, front + shape).astype(dtype) if bound
+        else random.standard_normal(front + shape).astype(dtype)
+        for name, (dtype, shape, bound) in sorted(described.items())
+    }  # fmt: skip
+
+
+def values(tensors, rules, seed=0):
+    """Returns variable name -> array for state: by the rules of `bench_models.build`; what has none is zero.
+
+    Args:
+        tensors: name -> (shape, numpy dtype).
+        rules: name -> ["normal", mean, deviation] or ["values", list].
+        seed: of the normal values; the same name and seed give the same values.
+    """
+    made = {}
+    for name, (shape, dtype) in tensors.items():
+        kind, *what = rules.get(name, ("normal", 0.0, 0.0))
+        if kind == "values":
+            made[name] = np.asarray(what[0], dtype).reshape(shape)
+        elif what[1]:
+            random = np.random.default_rng([seed, *name.encode()])
+            made[name] = (random.standard_normal(shape, np.float32) * what[1] + what[0]).astype(dtype)
+        else:
+            made[name] = np.full(shape, what[0], dtype)
+    return made
+
+
+def alternate(calls, rounds, steps):
+    """Returns name -> median seconds a step; the calls take turns, `steps` each, in changing order.
+
+    Args:
+        calls: name -> callable that makes one step and waits for it.
+        rounds: blocks of each, after a first one that is not counted.
+        steps: calls a block.
+    """
+    taken = {name: [] for name in calls}
+    names = list(calls)
+    for at in range(rounds + 1):
+        for name in names[at % len(names) :] + names[: at % len(names)]:
+            begin = time.perf_counter()
+            for _ in range(steps):
+                calls[name]()
+            if at:
+                taken[name].append((time.perf_counter() - begin) / steps)
+    return {name: statistics.median(each) for name, each in taken.items()}
+
+
+def write(stem, header, rows, table):
+    """Prints the table; with a stem writes it to STEM.md and the figures to STEM.json."""
+    header = dict(
+        header, date=str(datetime.date.today()), python=platform.python_version(), cores=os.cpu_count(),
+        command="scripts/bench_xla " + " ".join(_plain(word) for word in sys.argv[1:]),
+    )  # fmt: skip
+    text = "\n".join([*_head(header), *table(rows)]) + "\n"
+    print(text)
+    if stem:
+        with open(stem + ".md", "w", encoding="utf-8") as f:
+            f.write(text)
+        with open(stem + ".json", "w", encoding="utf-8") as f:
+            json.dump(dict(header, rows=rows), f, indent=1, sort_keys=True)
+            f.write("\n")
+
+
+def _plain(word):
+    """A folder of this machine says nothing elsewhere."""
+    return os.path.basename(word.rstrip("/")) if os.path.isabs(word) else word
+
+
+def _head(header):
+    facts = ", ".join("%s %s" % (key, header[key]) for key in sorted(header) if key not in ("command", "device"))
+    return ["# XLA: training steps on %s" % header["device"], "", facts, "", "    " + header["command"], ""]
+
+
+def run_table(rows):
+    """The tables of `run`: ratios first, then what each form takes."""
+    lines = ["## Ratios of step time (above 1: the second is faster)", ""]
+    lines += ["| model | %s |" % " | ".join("%s : %s" % pair for pair in PAIRS), "|---" * (len(PAIRS) + 1) + "|"]
+    for row in rows:
+        cells = [_ratio(row["forms"], *pair) for pair in PAIRS]
+        lines.append("| %s | %s |" % (title(row), " | ".join(cells)))
+    lines += ["", "Memory of float16 and bfloat16 as a share of float32's:", ""]
+    for row in rows:
+        found = {name: each["memory"] for name, each in row["forms"].items()}
+        shares = ["%s %.2f" % (name, found[name] / found["float32"]) for name in LOW if {name, "float32"} <= set(found)]
+        lines.append("- %s: %s" % (title(row), ", ".join(shares)))
+    lines += ["", "## Forms", "", COLUMNS, "|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        for name, each in row["forms"].items():
+            lines.append("| %s | %s | %s |" % (title(row), name, " | ".join(_cells(row, each))))
+    return [*lines, "", *NOTES]
+
+
+LOW = ("float16", "bfloat16", "jax-float16", "jax-bfloat16")
+PAIRS = (
+    ("float32", "float16"), ("float32", "bfloat16"), ("tf32", "float16"), ("tf32", "bfloat16"),
+    ("jax-float16", "float16"), ("jax-bfloat16", "bfloat16"),
+)  # fmt: skip
+COLUMNS = "| model | form | step, ms | in a loop, ms | samples/s | memory, MB | TFLOP/s | of limit |"
+NOTES = (
+    "float32: products in full float32. tf32: products in what the device takes for float32. float16, bfloat16:",
+    "rewritten by allow_mix_precision and allow_mix_precision_bf16, float16 with dynamic loss scaling. jax-*: the same",
+    "model written by hand in JAX. In a loop: milliseconds a step in one XLA loop on the device. Memory: arguments,",
+    "results and temporaries of the compiled step, by XLA. TFLOP/s: operations of the products as written over the",
+    "step's time; the limit is the chip's for the form's dtype.",
+)
+
+
+def title(row):
+    """Returns what a row is of: "bert batch 32"."""
+    return "%s batch %d" % (row["model"], row["sizes"]["batch"])
+
+
+def _ratio(forms, slow, fast):
+    if slow not in forms or fast not in forms:
+        return "-"
+    return "%.2f" % (forms[slow]["seconds"] / forms[fast]["seconds"])
+
+
+def _cells(row, each):
+    speed = row["products"] / each["seconds"]
+    return (
+        "%.2f" % (each["seconds"] * 1e3),
+        "%.2f" % (each["loop_seconds"] * 1e3) if each.get("loop_seconds") else "-",
+        "%.1f" % (row["sizes"]["batch"] / each["seconds"]),
+        "%.0f" % (each["memory"] / 1e6),
+        "%.3f" % (speed / 1e12),
+        "%.1f %%" % (100 * speed / each["limit"]) if each.get("limit") else "-",
+    )
+
+
+def session_row(row):
+    """One line of the table of `session`."""
+    seconds = row["seconds"]
+    cells = ["%.2f" % (seconds[name] * 1e3) for name in ("session", "clusters", "compile_step")]
+    ratios = ["%.2f" % (seconds["session"] / seconds[name]) for name in ("clusters", "compile_step")]
+    return "| %s | %s | %s |" % (title(row), row["form"], " | ".join(ratios + cells))
+
+
+def session_table(rows):
+    """The table of `session`."""
+    return [
+        "Ratios of sess.run's step time to that of the other two, then milliseconds a step.",
+        "",
+        "| model | form | clusters by XLA | compile_step | sess.run, ms | clusters, ms | compile_step, ms |",
+        "|---|---|---|---|---|---|---|",
+        *[session_row(row) for row in rows],
+    ]
