@@ -15,7 +15,7 @@ from .rewriter.apply import apply, sort_nodes
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
 from .rewriter.errors import nearest
-from .rewriter.inlining import Inlined, inline
+from .rewriter.inlining import inline
 from .rewriter.outlining import outline
 from .rewriter.overrides import NO_OVERRIDES, Override, Overrides
 from .rewriter.plan import plan
@@ -74,10 +74,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
     start = time.perf_counter()
     with _without_collector():
         kernels = graphs.kernel_table(device)
-        if chosen.table.rule == "producers":
-            flat = inline(graph_def, feeds, preserved)
-        else:  # TensorFlow's own pass looks at the graph alone
-            flat = Inlined(graph_def, graph_def)
+        flat = inline(graph_def, feeds, preserved)
         before = graphs.read(flat.graph_def, feeds, preserved)
         unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes)) + _unknown_nodes(chosen, before)
         warnings = chosen.warnings + flat.warnings

@@ -55,6 +55,7 @@ class Reason(enum.Enum):
     ELSEWHERE = "not on the device that is rewritten for"
     LIST_LOW = "in a TensorList with a low-precision op"
     LIST_FLOAT32 = "in a TensorList that holds black-listed values or leaves the graph"
+    BORDER = "goes into or out of a function, which this profile rewrites by itself"
     MERGE = "a loop's next value and its Merge have one dtype"
     CAST_LOW = "a Cast that only low-precision ops read"
 

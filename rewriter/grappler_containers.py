@@ -14,7 +14,7 @@ from typing import Dict, List, Mapping, NamedTuple, Tuple
 
 from .dtypes import FLOAT32, NUMBERS
 from .graph_view import GraphView, Node
-from .grappler_graph import Mark, count_slots, first_slots
+from .grappler_graph import Mark, count_slots, first_slots, is_border
 from .ties import MEMBERS, find_ties
 
 VARIANT = NUMBERS["variant"]
@@ -27,7 +27,7 @@ WRITERS = frozenset({
     "TensorListScatterIntoExistingList", "TensorListSetItem", "TensorListSplit",
 })  # fmt: skip
 ARRAY_READERS = ("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2")
-# where a handle comes from or goes to a place that is not seen; so does a call of any library function
+# where a handle comes from or goes to a place that is not seen, as at the border of a function
 BORDERS = frozenset({
     "_Arg", "_Retval", "OptionalFromValue", "OptionalGetValue", "PartitionedCall", "StatefulPartitionedCall",
     "Placeholder",
@@ -140,5 +140,5 @@ def _cluster(view: GraphView, marks: List[Mark], members: Dict[int, int], positi
 
 
 def _is_border(view: GraphView, position: int) -> bool:
-    op = view.nodes[position].op
-    return op in BORDERS or op in view.functions
+    node = view.nodes[position]
+    return node.op in BORDERS or node.op in view.functions or is_border(node)

@@ -31,6 +31,9 @@ class Mark:
     customized: bool = False
 
 
+BORDER = Mark(UNLISTED, Reason.BORDER)
+
+
 @dataclass(frozen=True)
 class SlotGraph:
     """Float32 slots as vertices. A slot's vertex is its number in the plan; vertices from `slots` on are no slots.
@@ -171,6 +174,9 @@ def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides:
     marks: List[Mark] = []
     references: List[int] = []
     for position, node in enumerate(view.nodes):
+        if is_border(node):
+            marks.append(BORDER)
+            continue
         kept = _kept(view, position, node, kernels, fed)
         if kept is None:
             # once nothing else speaks against it, an old form counts as the newer form that it would take
@@ -186,6 +192,11 @@ def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides:
             references.append(position)
     _keep_entered_references(view, marks, references)
     return marks
+
+
+def is_border(node: Node) -> bool:
+    """Whether a node stands for a value that goes into or out of a function, as inlining.py names it: call[in0]."""
+    return node.name.endswith("]")
 
 
 def _listed(entry: Optional[Entry]) -> str:

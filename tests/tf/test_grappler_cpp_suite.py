@@ -272,6 +272,7 @@ def test_a_tensor_list_that_leaves_the_graph_stays(graph):
     case = Case(graph, [tf.identity(tf.matmul(read, inside, name="allow3"))])
     case.low("allow1", "allow2", "allow3", "low", "low/read")
     case.high("high", "high/read")
+    case.agrees_with_the_pass()
 
 
 @pytest.mark.parametrize("profile", PROFILES)

@@ -180,3 +180,46 @@ def test_random_graphs_are_not_all_alike():
     _, plan = rewritten(*drawn(steps, [""], []))
     found = {decision.reason.name for decision in plan.decisions()}
     assert {"WHITE", "BLACK", "DENIED", "BETWEEN", "BESIDE", "UNLISTED"} <= found
+
+
+def bodies(graph_def):
+    """The functions that the graph's calls name: {call: [{node: its type attributes}]}."""
+    library = {function.signature.name: function for function in graph_def.library.function}
+
+    def described(name):
+        return {n.name: sorted((k, n.attr[k].type) for k in n.attr if n.attr[k].type) for n in library[name].node_def}
+
+    called = {}
+    for node in graph_def.node:
+        attrs = [node.attr[key] for key in ("f", "cond", "body", "then_branch", "else_branch") if key in node.attr]
+        if attrs:
+            called[node.name] = [described(attr.func.name) for attr in attrs]
+    return called
+
+
+def test_functions_are_rewritten_by_themselves():
+    """A call, a branch and a loop of version 2: float32 goes in and out, and what lies between is as in the pass."""
+    if oracle.profile() != "grappler":
+        pytest.skip("TensorFlow 1.15 has no such functions")
+
+    @tf.function
+    def called(a, b):
+        return tf.exp(tf.matmul(tf.nn.relu(tf.matmul(a, b)), b)), tf.nn.relu(a)
+
+    with tf.Graph().as_default() as graph:
+        tf.enable_control_flow_v2()
+        x = tf.placeholder(tf.float32, [4, 4])
+        y = tf.matmul(*called(tf.matmul(x, x), x))
+        y = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.matmul(y, y), lambda: tf.tanh(y))
+        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.nn.relu(tf.matmul(y, x))), [tf.constant(0), y])[1]
+        fetches = [tf.identity(tf.matmul(y, y)).name]
+    graph_def = graph.as_graph_def()
+    ours, plan = rewritten(graph_def, fetches)
+    theirs = oracle.optimized(graph_def, fetches)
+    assert oracle.difference(graph_def, ours, theirs) == []
+    written, our_bodies, their_bodies = bodies(graph_def), bodies(ours), bodies(theirs)
+    assert len(written) == 3
+    for call in written:
+        for original, our_body, their_body in zip(written[call], our_bodies[call], their_bodies[call]):
+            assert {name: our_body[name] for name in original} == {name: their_body[name] for name in original}
+    assert {d.reason.name for d in plan.decisions()} >= {"BORDER", "WHITE", "BETWEEN"}
