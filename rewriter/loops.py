@@ -9,7 +9,7 @@ A tie that could be low but that nothing low flows into (a loop of gray ops on a
 and both questions are asked again with that known. Each answer is final, so this ends.
 """
 
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from .decisions import Reason
 from .dtypes import FLOAT32, LOW
@@ -44,18 +44,17 @@ def settle_ties(state: State, rounds: Rounds) -> None:
 
 def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
     """Makes ties float32 that cannot be low, until there is none; returns those that are left."""
-    changed = True
-    while changed:
-        obstacles = {number: _obstacle(state, state.ties[number]) for number in open_ties}
+    left, asked = set(open_ties), set(open_ties)
+    fed_by = _fed_by(state)
+    while asked:
+        obstacles = {number: _obstacle(state, state.ties[number]) for number in sorted(asked)}
         raised = {number: found for number, found in obstacles.items() if found is not None}
-        open_ties = [number for number in open_ties if number not in raised]
-        changed = bool(raised)
-        if changed:
-            for number, obstacle in raised.items():
-                state.outcome[number] = obstacle
-            state.round += 1
-            rounds.after(raised)
-    return open_ties
+        for number, obstacle in raised.items():
+            state.outcome[number] = obstacle
+        left.difference_update(raised)
+        state.round += 1
+        asked = left.intersection(n for p in rounds.after(raised) for n in fed_by.get(p, ())) if raised else set()
+    return sorted(left)
 
 
 def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
@@ -76,22 +75,30 @@ def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int
         state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
     state.forget(LOWERED)
     rounds.all()
-    waiting, grounded = open_ties, []  # type: Tuple[List[int], List[int]]
-    while True:
+    left, asked = set(open_ties), set(open_ties)
+    fed_by = _fed_by(state)
+    while asked:
         found = {}
-        for number in waiting:
+        for number in sorted(asked):
             low = [slot for slot, meaning in _feeding(state, state.ties[number]) if meaning == LOWERED]
             if low:
                 reason = Reason.LOOP_LOW if _is_loop(state, state.ties[number]) else Reason.CONTAINER_LOW
                 found[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
         state.round += 1
-        if not found:
-            return sorted(grounded)
         for number, outcome in found.items():
             state.outcome[number] = outcome
-        waiting = [number for number in waiting if number not in found]
-        grounded += found
-        rounds.after(found)
+        left.difference_update(found)
+        asked = left.intersection(n for p in rounds.after(found) for n in fed_by.get(p, ())) if found else set()
+    return sorted(set(open_ties) - left)
+
+
+def _fed_by(state: State) -> Dict[int, List[int]]:
+    """Numbers of the ties that a node's outputs flow into, by the position of the node."""
+    found: Dict[int, List[int]] = {}
+    for tie_number, tie in enumerate(state.ties):
+        for position, number in tie.feeders:
+            found.setdefault(state.view.nodes[position].inputs[number].node, []).append(tie_number)
+    return found
 
 
 def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:

@@ -31,26 +31,22 @@ def move_casts(state: State, order: Sequence[int]) -> None:
     if not candidates:
         return
     readers = _readers(state, candidates)
-    ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
     nodes = state.view.nodes  # one without slots has no first slot of its own
     backwards = [
         p for p in reversed(order) if nodes[p].dtypes and state.first[p] in candidates and (p, 0) not in state.tie_of
     ]
     unread = _unread(state, backwards, readers)
-    moved = True
-    while moved:  # a second time only where a container's reader comes before its writer in the order
-        moved = False
-        for position in backwards:
-            slot = state.first[position]
-            if slot in candidates and _all_low(state, readers.get(slot, ()), unread):
-                candidates.discard(slot)
-                moved = _lower(state, [position]) or moved
-        for tie in list(ties):
-            inside = {position for position, _ in tie.members}
-            outside = [r for p in inside for r in readers.get(state.first[p], ()) if r[0] not in inside]
-            if _all_low(state, outside, unread):
-                ties.remove(tie)
-                moved = _lower(state, [position for position, _ in tie.members]) or moved
+    ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
+    together = [[p for p, _ in tie.members] for tie in ties] + [[p] for p in reversed(backwards)]
+    unit = {p: positions for positions in together for p in positions}
+    waiting = together  # from the end on, so that readers come first; who is read by what was lowered is asked again
+    while waiting:
+        positions = waiting.pop()
+        inside = set(positions)
+        outside = [r for p in positions for r in readers.get(state.first[p], ()) if r[0] not in inside]
+        is_low = state.becomes[state.first[positions[0]]] != FLOAT32
+        if not is_low and _all_low(state, outside, unread) and _lower(state, positions):
+            waiting += [unit[port.node] for p in positions for port in nodes[p].inputs if port.node in unit]
     _follow(state, [position for position in reversed(backwards) if position in unread])
 
 

@@ -30,12 +30,12 @@ class Rounds:
         for position in self._order:
             self._decide(position)
 
-    def after(self, ties: Iterable[int]) -> None:
-        """Decides again the members of ties, by their numbers, and whatever changes because of them."""
+    def after(self, ties: Iterable[int]) -> Set[int]:
+        """Decides again the members of ties, by their numbers, and whatever changes; returns what has changed."""
         self._late.update(self._rank[position] for number in ties for position, _ in self._state.ties[number].members)
         waiting = sorted(self._late)
         self._late = set()
-        done = -1
+        done, changed = -1, set()
         while waiting:
             rank = heapq.heappop(waiting)
             if rank == done:
@@ -44,11 +44,13 @@ class Rounds:
             was = self._decided(position)
             self._decide(position)
             if self._decided(position) != was:
+                changed.add(position)
                 for consumer in self._readers().get(position, ()):
                     if consumer > rank:
                         heapq.heappush(waiting, consumer)
                     else:
                         self._late.add(consumer)
+        return changed
 
     def _decided(self, position: int) -> Tuple[List[int], List[int]]:
         state = self._state
