@@ -3,8 +3,8 @@
     Graph, Session or GraphDef -> cut out (pruning.py) -> rewritten (rewriting.py) -> reference variables to resources
     (references.py) -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> StepFunction
 
-`compiled_step` runs it; export asks it for HLO. Nothing here orders what the graph leaves unordered: the step has the
-graph's own control edges and no automatic ones.
+`compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
+for one rule: a read that waits for no write comes before the writes (ordering.py).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriting import rewrite_graph
-from npu_shim.xla import control_flow, host_reports, marking, pruning, random_ops, references, writers
+from npu_shim.xla import control_flow, host_reports, marking, ordering, pruning, random_ops, references, writers
 from npu_shim.xla.sources import Argument, Source
 
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
@@ -133,7 +133,8 @@ class Prepared:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [each.partition(":")[0] for each in map(_name, self.fetches)] + random_ops.advances(graph_def)
-        graph_def = pruning.without_places(control_flow.to_functional(graph_def, keep))
+        graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
+        graph_def = pruning.without_places(graph_def)
         pruning.with_own_functions(graph_def)
         with tf_internals.eager_mode():
             function = _function(graph_def, self.fetches, feeds, self.state)

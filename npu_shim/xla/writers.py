@@ -12,11 +12,17 @@ def written_handles(graph_def):
     """
     bodies = {function.signature.name: function for function in graph_def.library.function}
     handles = {node.name: {node.name} for node in graph_def.node if node.op == "VarHandleOp"}
-    return _written(graph_def.node, handles, bodies)
+    return written_by(graph_def.node, handles, bodies)
 
 
-def _written(nodes, origins, bodies):
-    """The handles that nodes write to; `origins` is name of a tensor's node (or argument) -> set of handles."""
+def written_by(nodes, origins, bodies):
+    """Returns the handles that nodes write to.
+
+    Args:
+        nodes: NodeDefs, in any order.
+        origins: name of a tensor's node (or of an argument) -> set of the handles that it may be.
+        bodies: name -> FunctionDef of the graph's library.
+    """
     origins = dict(origins)
     written = set()
     changed = True
@@ -31,11 +37,11 @@ def _written(nodes, origins, bodies):
                 origins[node.name] = found
                 changed = True
             if node.op not in PASSES_ON:
-                written |= _written_by(node, inputs, origins, bodies)
+                written |= _call_writes(node, inputs, origins, bodies)
     return written
 
 
-def _written_by(node, inputs, origins, bodies):
+def _call_writes(node, inputs, origins, bodies):
     called = _called(node, bodies)
     if not called:
         return set().union(*(origins.get(name, ()) for name in inputs))
@@ -44,7 +50,7 @@ def _written_by(node, inputs, origins, bodies):
     written = set()
     for body in called:
         arguments = {arg.name: origins[name] for arg, name in zip(body.signature.input_arg, inputs) if name in origins}
-        written |= _written(body.node_def, arguments, bodies)
+        written |= written_by(body.node_def, arguments, bodies)
     return written
 
 

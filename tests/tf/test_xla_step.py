@@ -198,6 +198,18 @@ def test_fetches_keep_their_form_and_a_variable_gives_its_value_after_the_step(d
     assert np.isclose(alone(digits[0]), results["loss"])
 
 
+def test_a_read_that_waits_for_no_write_comes_first():
+    with tf.Graph().as_default() as graph:
+        count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)
+        with tf.control_dependencies([count.assign_add(1.0)]):
+            after = tf.identity(count.read_value(), name="after")
+        before = tf.identity(count, name="before")
+        tf.variables_initializer([count], name="init")
+        tf.group(before, after, name="train")
+    step = npu_shim.compile_step(graph, ["before:0", "after:0", "train"], initializer="init", **FLOAT32)
+    assert [step()[:2] for _ in range(3)] == [[0, 1], [1, 2], [2, 3]]
+
+
 def dropped(seed):
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(7) if seed else None
