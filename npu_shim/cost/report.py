@@ -1,5 +1,6 @@
 """The cost of a step as a value, as text in columns, and as JSON."""
 
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Dict, Optional, Tuple
@@ -73,13 +74,14 @@ def of_folder(folder, device=None, compiled=True):
     code = manifest.program(folder, described)
     code = jax_door.stablehlo(code) if described.kind == "hlo" else code
     text = jax_door.hlo_text(code)
+    name = os.path.basename(os.path.abspath(folder))
     if not compiled:
-        return of_text(folder, text, described)
+        return of_text(name, text, described)
     where = jax_door.device(jax, device)
     done = Program(jax, described, code, where).compile()
     analysis = done.cost_analysis() or {}
     return of_text(
-        folder, text, described, done.memory_analysis().temp_size_in_bytes, int(analysis.get("bytes accessed", 0)),
+        name, text, described, done.memory_analysis().temp_size_in_bytes, int(analysis.get("bytes accessed", 0)),
         "%s, JAX %s" % (where.device_kind, jax.__version__),
     )  # fmt: skip
 
