@@ -7,17 +7,14 @@ them away. To add one is to add a row: module, name, what it means, and the vers
 import collections
 import functools
 import importlib
-import importlib.abc
-import importlib.machinery
 import inspect
 import logging
 import os
 import sys
-import warnings
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 
-from . import callers
+from . import callers, missing
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = "NPU_SHIM_ALIASES"
@@ -83,64 +80,23 @@ def install():
     switch = os.environ.get(SWITCH, "on")
     if switch not in ("on", "off", ""):
         raise ConfigError("%s is '%s', expected on or off%s" % (SWITCH, switch, nearest(switch, ["on", "off"])))
-    if switch == "off" or any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    if switch == "off" or installed():
         return
-    sys.meta_path.append(_Finder())
+    sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _say))
     for name, rows in NAMES.items():
-        module = importlib.import_module(name)
-        module.__getattr__ = _answering(module, rows, module.__dict__.get("__getattr__"))
+        missing.answer(importlib.import_module(name), {name: target for name, (target, _) in rows.items()}, _say)
 
 
-def _answering(module, rows, before):
-    """A module's `__getattr__`: what the module itself had, then the rows."""
-
-    def own(name):
-        if before is None:
-            raise AttributeError("module '%s' has no attribute '%s'" % (module.__name__, name))
-        return before(name)
-
-    def __getattr__(name):
-        if name not in rows:
-            return own(name)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # NumPy 1.24 says that np.bool will come again
-                return own(name)
-        except AttributeError:
-            pass
-        target, version = rows[name]
-        value = _load(target)
-        setattr(module, name, value)  # this was the first use
-        _say(module.__name__ + "." + name, target, version)
-        return value
-
-    return __getattr__
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules of MODULES, after every other finder has failed."""
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname not in MODULES:
-            return None
-        _say(fullname, *MODULES[fullname])
-        return importlib.machinery.ModuleSpec(fullname, self)
-
-    def exec_module(self, module):
-        # the import system hands out what stands in sys.modules after this call
-        name = module.__spec__.name
-        sys.modules[name] = importlib.import_module(MODULES[name][0])
-
-
-def _load(target):
-    """The module or object of a dotted name."""
-    module, _, name = target.rpartition(".")
-    return getattr(importlib.import_module(module), name) if module else importlib.import_module(name)
+def installed():
+    """Whether the names answer in this process."""
+    return any(getattr(finder, "used", None) is _say for finder in sys.meta_path)
 
 
 @functools.lru_cache(maxsize=None)
-def _say(name, target, version):
+def _say(name):
     if os.environ.get("NPU_SHIM_LOG") != "off":
+        module, _, last = name.rpartition(".")
+        target, version = MODULES.get(name) or NAMES[module][last]
         target = target.replace("builtins.", "").replace(__package__ + ".", "npu_shim's ")
         LOG.warning("%s", callers.message("%s, which %s removed, is %s here" % (name, version, target)))
 

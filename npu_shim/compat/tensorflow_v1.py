@@ -11,7 +11,7 @@ import os
 import sys
 import types
 
-from . import after_215, callers, contrib, names
+from . import after_215, callers, contrib, moved, names
 
 V1 = "tensorflow.compat.v1"
 
@@ -32,6 +32,7 @@ def install():
     v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
+    moved.install()
 
 
 def import_tensorflow():
@@ -67,7 +68,8 @@ class Facade(types.ModuleType):
     def __getattr__(self, name):
         if name == "contrib":
             return importlib.import_module(names.CONTRIB)
-        for module in (self._v1, self._real):
+        # v1's own `compat.v1` is a poorer copy of itself
+        for module in (self._real,) if name == "compat" else (self._v1, self._real):
             try:
                 return getattr(module, name)
             except AttributeError:

@@ -1,4 +1,4 @@
-"""Optimizers of tf.contrib.opt; an update is written once for all kinds of variables (equations of TensorFlow 1.15.5)."""
+"""Optimizers of tf.contrib.opt; an update is written once for all kinds of variables (equations of 1.15.5)."""
 
 import math
 

@@ -1,0 +1,78 @@
+"""Names of tf.contrib.data that tf.data has under no name of its own."""
+
+import tensorflow.compat.v1 as tf
+
+
+def batch_and_drop_remainder(batch_size):
+    """A transformation: Dataset.batch without the last, smaller batch."""
+    return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
+
+
+def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
+    """A transformation: Dataset.padded_batch without the last, smaller batch."""
+    return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
+
+
+def dense_to_sparse_batch(batch_size, row_shape):
+    """A transformation: batches of elements of different sizes as SparseTensors."""
+    return tf.data.experimental.dense_to_sparse_batch(batch_size, row_shape)
+
+
+def sloppy_interleave(map_func, cycle_length, block_length=1):
+    """A transformation: tf.data.experimental.parallel_interleave that need not keep the order."""
+    return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, sloppy=True)
+
+
+def sliding_window_batch(window_size, stride=None, window_shift=None, window_stride=1):
+    """A transformation: windows over the dataset as batches.
+
+    Args:
+        window_size: int, elements in a window.
+        stride: int, an older name of `window_shift`.
+        window_shift: int, from one window to the next; 1 by default.
+        window_stride: int, from one element of a window to the next.
+    """
+    shift = window_shift if window_shift is not None else (stride if stride is not None else 1)
+
+    def windows(dataset):
+        # by hand, so that elements may be structures
+        def as_batch(*window):
+            parts = window[0] if len(window) == 1 else window
+            return (
+                tf.data.Dataset.zip(parts).batch(window_size) if tf.nest.is_nested(parts) else parts.batch(window_size)
+            )
+
+        return dataset.window(window_size, shift, window_stride, drop_remainder=True).flat_map(as_batch)
+
+    return windows
+
+
+def assert_element_shape(expected_shapes):
+    """A transformation: checks (nested) shapes of the elements, and makes them known."""
+
+    def checked(dataset):
+        def check(*elements):
+            element = elements[0] if len(elements) == 1 else elements
+            return tf.nest.map_structure(tf.ensure_shape, element, expected_shapes)
+
+        return dataset.map(check)
+
+    return checked
+
+
+def reduce_dataset(dataset, reducer):
+    """What a tf.data.experimental.Reducer makes of a whole dataset."""
+    state = dataset.reduce(reducer.init_func(tf.constant(0, tf.int64)), reducer.reduce_func)
+    return reducer.finalize_func(state)
+
+
+def read_batch_features(
+    file_pattern, batch_size, features, reader=tf.data.TFRecordDataset, reader_args=None, randomize_input=True,
+    num_epochs=None, capacity=10000,
+):  # fmt: skip
+    """Batches of parsed tf.train.Examples, a dict of tensors; see tf.data.experimental.make_batched_features_dataset."""
+    dataset = tf.data.experimental.make_batched_features_dataset(
+        file_pattern, batch_size, features, reader=reader, reader_args=reader_args, num_epochs=num_epochs,
+        shuffle=randomize_input, shuffle_buffer_size=capacity,
+    )  # fmt: skip
+    return tf.data.make_one_shot_iterator(dataset).get_next()

@@ -1,0 +1,50 @@
+"""Strategies of tf.contrib.distribute: tf.distribute's, with contrib's arguments."""
+
+import tensorflow.compat.v1 as tf
+
+
+def _gpus(count):
+    return ["/device:GPU:%d" % index for index in range(count)]
+
+
+class MirroredStrategy(tf.distribute.MirroredStrategy):
+    """tf.distribute.MirroredStrategy.
+
+    Args:
+        devices: list of str, or None.
+        num_gpus: int, instead of `devices`.
+        num_gpus_per_worker: int, the same.
+        cross_device_ops: optional tf.distribute.CrossDeviceOps.
+        auto_shard_dataset: unused; input is sharded by tf.data's own option.
+        cross_tower_ops: an older name of `cross_device_ops`.
+
+    Raises:
+        ValueError: both `devices` and a number of GPUs are given.
+    """
+
+    def __init__(
+        self, devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None, auto_shard_dataset=False,
+        cross_tower_ops=None,
+    ):  # fmt: skip
+        count = num_gpus or num_gpus_per_worker
+        if devices is not None and count is not None:
+            raise ValueError("Must only specify one of `devices` and `num_gpus`.")
+        super().__init__(_gpus(count) if count else devices, cross_device_ops or cross_tower_ops)
+
+
+class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):
+    """tf.distribute.OneDeviceStrategy."""
+
+
+class CollectiveAllReduceStrategy(tf.distribute.experimental.MultiWorkerMirroredStrategy):
+    """tf.distribute.experimental.MultiWorkerMirroredStrategy; it uses the GPUs that it finds."""
+
+    def __init__(self, num_gpus_per_worker=0, communication=None):
+        super().__init__()
+
+
+class ParameterServerStrategy(tf.distribute.experimental.ParameterServerStrategy):
+    """tf.distribute.experimental.ParameterServerStrategy; it uses the GPUs that it finds."""
+
+    def __init__(self, num_gpus_per_worker=0):
+        super().__init__()

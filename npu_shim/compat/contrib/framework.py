@@ -1,0 +1,104 @@
+"""Functions of tf.contrib.framework that tf-slim has not taken over (behaviour of TensorFlow 1.15.5)."""
+
+import tensorflow.compat.v1 as tf
+
+
+def assert_scalar_int(tensor, name=None):
+    """Returns the tensor; TypeError when it is no integer, ValueError when it is no scalar."""
+    with tf.name_scope(name, "assert_scalar_int", [tensor]):
+        tensor = tf.convert_to_tensor(tensor)
+        if tensor.dtype.base_dtype not in (tf.int32, tf.int64):
+            raise ValueError("Expected int32 or int64 type for tensor %s, got %s." % (tensor.name, tensor.dtype))
+        return tf.debugging.assert_scalar(tensor)
+
+
+def reduce_sum_n(tensors, name=None):
+    """The sum of all elements of several tensors, a scalar."""
+    if not tensors:
+        raise ValueError("No tensors provided.")
+    with tf.name_scope(name, "reduce_sum_n", tensors):
+        return tf.add_n([tf.reduce_sum(t) for t in tensors])
+
+
+def with_shape(expected_shape, tensor):
+    """The tensor, with a check of its shape."""
+    tensor = tf.convert_to_tensor(tensor)
+    if not isinstance(expected_shape, tf.Tensor):
+        return tf.ensure_shape(tensor, expected_shape)
+    static = tf.get_static_value(expected_shape)
+    if static is not None:
+        return tf.ensure_shape(tensor, static)
+    check = tf.assert_equal(tf.shape(tensor), expected_shape, message="Wrong shape for %s" % tensor.name)
+    with tf.control_dependencies([check]):
+        return tf.identity(tensor)
+
+
+def with_same_shape(expected_tensor, tensor):
+    """The tensor, with a check that its shape is that of another."""
+    expected = expected_tensor.shape
+    return with_shape(expected if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
+
+
+def get_graph_from_inputs(op_input_list, graph=None):
+    """The graph of the first tensor or operation in a list, the default graph without any.
+
+    Raises:
+        ValueError: they are not all of one graph.
+    """
+    graphs = [x.graph for x in tf.nest.flatten(op_input_list) if hasattr(x, "graph")]
+    for other in graphs:
+        graph = graph or other
+        if other is not graph:
+            raise ValueError("Inputs must be from the same graph.")
+    return graph or tf.get_default_graph()
+
+
+def get_placeholders(graph):
+    """The outputs of all Placeholder ops of a graph."""
+    return [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
+
+
+def zero_initializer(ref, use_locking=True, name="zero_initializer"):
+    """Sets a variable to zeros; returns it."""
+    return tf.assign(
+        ref, tf.zeros_like(ref.initialized_value() if hasattr(ref, "initialized_value") else ref), name=name
+    )
+
+
+def py_func(func, args=(), kwargs=None, output_types=None, output_shapes=None, stateful=True, name=None):
+    """tf.py_func with keyword arguments, nested results, and static shapes.
+
+    Args:
+        func: a function of numpy arrays.
+        args: tuple of its tensors.
+        kwargs: dict of its tensors.
+        output_types: (nested) dtypes of what it returns.
+        output_shapes: (nested) shapes.
+        stateful: bool.
+        name: of the op.
+
+    Returns:
+        (Nested) tensors.
+    """
+    types = tf.nest.flatten(output_types)
+    given = (tuple(args), kwargs or {})
+
+    def run(*flat):
+        positional, named = tf.nest.pack_sequence_as(given, flat)
+        return tf.nest.flatten(func(*positional, **named))
+
+    outputs = tf.py_func(run, tf.nest.flatten(given), types, stateful, name)
+    outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if output_shapes is not None:
+        for output, shape in zip(outputs, _shapes(output_types, output_shapes)):
+            output.set_shape(shape)
+    return tf.nest.pack_sequence_as(output_types, outputs)
+
+
+def _shapes(types, shapes):
+    """Shapes in the order of the types; a shape itself may be a list."""
+    if isinstance(types, dict):
+        return [s for key in sorted(types) for s in _shapes(types[key], shapes[key])]
+    if isinstance(types, (list, tuple)):
+        return [s for t, shape in zip(types, shapes) for s in _shapes(t, shape)]
+    return [shapes]

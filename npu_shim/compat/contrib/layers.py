@@ -1,0 +1,78 @@
+"""Functions of tf.contrib.layers that tf-slim has not taken over (behaviour of TensorFlow 1.15.5)."""
+
+import tensorflow.compat.v1 as tf
+
+
+def embed_sequence(
+    ids, vocab_size=None, embed_dim=None, unique=False, initializer=None, regularizer=None, trainable=True, scope=None,
+    reuse=None,
+):  # fmt: skip
+    """Embeds ids [batch, time] by the variable "embeddings": [batch, time, embed_dim].
+
+    Args:
+        ids: int [batch, time].
+        vocab_size: int; with `reuse` it may be None.
+        embed_dim: int; with `reuse` it may be None.
+        unique: whether equal ids are looked up once.
+        initializer: of the table.
+        regularizer: of the table.
+        trainable: bool.
+        scope: variable scope, "EmbedSequence" by default.
+        reuse: whether the table exists.
+
+    Raises:
+        ValueError: a size is missing, and the table is not reused.
+    """
+    if not (reuse or (vocab_size and embed_dim)):
+        raise ValueError(
+            "Must specify vocab size and embedding dimension when not reusing. Got %s, %s" % (vocab_size, embed_dim)
+        )
+    with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
+        shape = [vocab_size, embed_dim]
+        if reuse and (vocab_size is None or embed_dim is None):
+            shape = None
+        table = tf.get_variable(
+            "embeddings", shape, initializer=initializer, regularizer=regularizer, trainable=trainable
+        )
+        return embedding_lookup_unique(table, ids) if unique else tf.nn.embedding_lookup(table, ids)
+
+
+def bow_encoder(
+    ids, vocab_size, embed_dim, sparse_lookup=True, initializer=None, regularizer=None, trainable=True, scope=None,
+    reuse=None,
+):  # fmt: skip
+    """The mean of the embeddings of ids [batch, time]: [batch, embed_dim].
+
+    Args:
+        ids: int Tensor or SparseTensor [batch, time].
+        vocab_size: int.
+        embed_dim: int.
+        sparse_lookup: whether a dense `ids` is looked up without its zeros.
+        initializer: of the variable "embeddings".
+        regularizer: of it.
+        trainable: bool.
+        scope: variable scope, "bow_encoder" by default.
+        reuse: whether the table exists.
+    """
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
+        table = tf.get_variable(
+            "embeddings", [vocab_size, embed_dim], initializer=initializer, regularizer=regularizer, trainable=trainable
+        )
+        if sparse_lookup:
+            sparse = ids if isinstance(ids, tf.SparseTensor) else tf.sparse.from_dense(ids)
+            return tf.nn.embedding_lookup_sparse(table, sparse, sp_weights=None, combiner="mean")
+        if isinstance(ids, tf.SparseTensor):
+            raise TypeError("ids are expected to be dense Tensor, got: %s" % ids)
+        return tf.reduce_mean(tf.nn.embedding_lookup(table, ids), axis=1)
+
+
+def embedding_lookup_unique(params, ids, partition_strategy="mod", name=None):
+    """tf.nn.embedding_lookup that looks equal ids up once."""
+    with tf.name_scope(name, "EmbeddingLookupUnique", [params, ids]):
+        ids = tf.convert_to_tensor(ids)
+        unique, where = tf.unique(tf.reshape(ids, [-1]))
+        found = tf.gather(tf.nn.embedding_lookup(params, unique, partition_strategy), where)
+        found = tf.reshape(found, tf.concat([tf.shape(ids), tf.shape(found)[1:]], 0))
+        depth = (params[0] if isinstance(params, list) else params).shape[1:]
+        found.set_shape(ids.shape.concatenate(depth))
+        return found

@@ -1,0 +1,116 @@
+"""tf.contrib.predictor: a session behind a function of numpy arrays."""
+
+import tensorflow.compat.v1 as tf
+
+DEFAULT = "serving_default"
+
+
+class Predictor:
+    """Called with a dict of arrays it returns a dict of arrays.
+
+    Attributes:
+        graph: the tf.Graph.
+        session: the tf.Session.
+        feed_tensors: dict name -> tensor.
+        fetch_tensors: dict name -> tensor.
+    """
+
+    def __init__(self, graph, session, feed_tensors, fetch_tensors):
+        self.graph = graph
+        self.session = session
+        self.feed_tensors = feed_tensors
+        self.fetch_tensors = fetch_tensors
+
+    def __call__(self, input_dict):
+        """Runs the graph.
+
+        Raises:
+            ValueError: a name is not among the inputs.
+        """
+        unknown = sorted(set(input_dict) - set(self.feed_tensors))
+        if unknown:
+            raise ValueError(
+                "Got unexpected keys in input_dict: %s; expected: %s"
+                % (", ".join(unknown), ", ".join(sorted(self.feed_tensors)))
+            )
+        return self.session.run(self.fetch_tensors, {self.feed_tensors[k]: v for k, v in input_dict.items()})
+
+    def __repr__(self):
+        return "Predictor with feed tensors %s and fetch_tensors %s" % (self.feed_tensors, self.fetch_tensors)
+
+
+def from_saved_model(
+    export_dir, signature_def_key=None, signature_def=None, input_names=None, output_names=None, tags=None, graph=None,
+    config=None,
+):  # fmt: skip
+    """A Predictor of a SavedModel.
+
+    Args:
+        export_dir: str.
+        signature_def_key: str, "serving_default" by default.
+        signature_def: optional SignatureDef instead of a key.
+        input_names: optional dict name -> tensor name, together with `output_names`, instead of a signature.
+        output_names: optional dict name -> tensor name.
+        tags: list of str, or str with commas; "serve" by default.
+        graph: optional tf.Graph to load into.
+        config: optional ConfigProto of the session.
+
+    Raises:
+        ValueError: more than one way to name inputs and outputs, or an unknown key.
+    """
+    ways = [signature_def_key is not None, signature_def is not None, input_names is not None]
+    if sum(ways) > 1 or (input_names is None) != (output_names is None):
+        raise ValueError("give one of signature_def_key, signature_def, or input_names with output_names")
+    tags = tags.split(",") if isinstance(tags, str) else list(tags or ["serve"])
+    graph = graph or tf.Graph()
+    with graph.as_default():
+        session = tf.Session(config=config)
+        loaded = tf.saved_model.loader.load(session, tags, export_dir)
+    if input_names is None:
+        key = signature_def_key or DEFAULT
+        if signature_def is None and key not in loaded.signature_def:
+            raise ValueError("Got signature_def_key %r, available: %s" % (key, sorted(loaded.signature_def)))
+        signature = signature_def or loaded.signature_def[key]
+        input_names = {k: v.name for k, v in signature.inputs.items()}
+        output_names = {k: v.name for k, v in signature.outputs.items()}
+    return _predictor(graph, session, input_names, output_names)
+
+
+def _predictor(graph, session, inputs, outputs):
+    tensor = graph.get_tensor_by_name
+    return Predictor(
+        graph, session, {k: tensor(v) for k, v in inputs.items()}, {k: tensor(v) for k, v in outputs.items()}
+    )
+
+
+def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=None, config=None):
+    """A Predictor of an Estimator's newest checkpoint.
+
+    Args:
+        estimator: a tf.estimator.Estimator.
+        serving_input_receiver_fn: () -> ServingInputReceiver.
+        output_key: str, one of the export outputs; the default one otherwise.
+        graph: optional tf.Graph.
+        config: optional ConfigProto of the session.
+
+    Raises:
+        ValueError: there is no checkpoint, or no such output.
+    """
+    checkpoint = estimator.latest_checkpoint()
+    if checkpoint is None:
+        raise ValueError("Couldn't find a trained model at %s" % estimator.model_dir)
+    graph = graph or tf.Graph()
+    with graph.as_default():
+        tf.train.create_global_step(graph)
+        receiver = serving_input_receiver_fn()
+        spec = estimator.model_fn(receiver.features, None, tf.estimator.ModeKeys.PREDICT, estimator.config)
+        outputs = spec.export_outputs or {DEFAULT: tf.estimator.export.PredictOutput(spec.predictions)}
+        key = output_key or DEFAULT
+        if key not in outputs:
+            raise ValueError("output_key must be one of %s; got %s" % (sorted(outputs), key))
+        session = tf.train.MonitoredSession(
+            tf.train.ChiefSessionCreator(checkpoint_filename_with_path=checkpoint, config=config)
+        )
+        signature = outputs[key].as_signature_def(receiver.receiver_tensors)
+    inputs = {k: v.name for k, v in signature.inputs.items()}
+    return _predictor(graph, session, inputs, {k: v.name for k, v in signature.outputs.items()})

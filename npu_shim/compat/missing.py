@@ -1,0 +1,75 @@
+"""Lets modules answer for names that they have lost, and lost modules be found: the machinery of `aliases` and `moved`."""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import warnings
+
+
+def answer(module, targets, used=None):
+    """Makes a module answer for names that it does not have; what it has, or answers itself, goes before.
+
+    Args:
+        module: the module.
+        targets: dict of name -> dotted name of the module or object that it means.
+        used: function that is called with the full name at its first use, or None.
+    """
+    before = module.__dict__.get("__getattr__")
+
+    def own(name):
+        if before is None:
+            raise AttributeError("module '%s' has no attribute '%s'" % (module.__name__, name))
+        return before(name)
+
+    def __getattr__(name):
+        if name not in targets:
+            return own(name)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # NumPy 1.24 says that np.bool will come again
+                return own(name)
+        except (AttributeError, ImportError):
+            pass
+        value = load(targets[name])
+        setattr(module, name, value)  # this was the first use
+        if used:
+            used(module.__name__ + "." + name)
+        return value
+
+    module.__getattr__ = __getattr__
+
+
+def load(target):
+    """The module or object of a dotted name."""
+    module, _, name = target.rpartition(".")
+    if not module:
+        return importlib.import_module(target)
+    owner = importlib.import_module(module)
+    return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(target)
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds lost modules, after every other finder has failed.
+
+    Args:
+        targets: dict of module -> the module that stands for it.
+        used: function that is called with the name of a module that is imported so, or None.
+    """
+
+    def __init__(self, targets, used=None):
+        self.targets = targets
+        self.used = used
+
+    def find_spec(self, fullname, path=None, target=None):
+        """The spec of a lost module, or None."""
+        if fullname not in self.targets:
+            return None
+        if self.used:
+            self.used(fullname)
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def exec_module(self, module):
+        """Puts what stands for the module where the import system looks for it after this call."""
+        name = module.__spec__.name
+        sys.modules[name] = importlib.import_module(self.targets[name])
