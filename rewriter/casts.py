@@ -122,12 +122,12 @@ def _boundaries(view: GraphView, given: Given, names: Set[str]) -> Tuple[Boundar
         changed = [given(Port(position, number)) != node.output_dtype(number) for number in outputs]
         if any(changed):
             low = next(dtype_name(given(Port(position, n))) for n in outputs if changed[n])
-            renamed = _unused(node.name + "-in-" + low, names)
+            renamed = unused(node.name + "-in-" + low, names)
             if len(changed) == 1:
                 restored: Tuple[Optional[str], ...] = (node.name,)
             else:
                 restored = tuple(
-                    _unused(_cast_name(node, n, node.output_dtype(n)), names) if changed[n] else None for n in outputs
+                    unused(cast_name(node, n, node.output_dtype(n)), names) if changed[n] else None for n in outputs
                 )
             found.append(Boundary(position, renamed, restored))
     return tuple(found)
@@ -150,13 +150,13 @@ def _casts(
         consumers = tuple(sorted(needs[port, want, low], key=lambda c: (view.nodes[c[0]].name, c[1])))
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         if low:  # float32 -> low -> float32: the values that a low-precision input would have had
-            down = named.get((port, low)) or _unused(_cast_name(node, port.port, low), names)
+            down = named.get((port, low)) or unused(cast_name(node, port.port, low), names)
             named[port, low] = down  # a plain cast to `low`, if there is one, comes later and takes its place
             casts.setdefault(down, CastEdit(down, tensor, port, given(port), low, node.device, ()))
-            name = _unused(_cast_name(node, port.port, low) + "-rounded", names)
+            name = unused(cast_name(node, port.port, low) + "-rounded", names)
             casts[name] = CastEdit(name, tensor, down, low, FLOAT32, node.device, consumers)
             continue
-        name = named.get((port, want)) or _unused(_cast_name(node, port.port, want), names)
+        name = named.get((port, want)) or unused(cast_name(node, port.port, want), names)
         named[port, want] = name
         folded = want in LOW and known(view, port)
         casts[name] = CastEdit(name, tensor, port, given(port), want, node.device, consumers, folded)
@@ -171,11 +171,12 @@ def _integer_behind(view: GraphView, port: Port, want: int, given: Given) -> Por
     return port
 
 
-def _cast_name(node: Node, port: int, dtype: int) -> str:
+def cast_name(node: Node, port: int, dtype: int) -> str:
+    """The name of a Cast of a node's output."""
     return "%s-%d-to-%s" % (node.name, port, dtype_name(dtype))
 
 
-def _unused(name: str, names: Set[str]) -> str:
+def unused(name: str, names: Set[str]) -> str:
     """`name`, or with the first free number behind it; taken from now on."""
     free, number = name, 1
     while free in names:

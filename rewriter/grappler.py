@@ -14,7 +14,7 @@ Unlike our own rule it looks downstream as well, so that what is fetched changes
 
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from .casts import CastEdit, Consumer, Edits, _cast_name, _unused
+from .casts import CastEdit, Consumer, Edits, cast_name, unused
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
@@ -281,6 +281,6 @@ def _shared_casts(view: GraphView, first: List[int], becomes: List[int]) -> Edit
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         have = dtype_of(port.node, node.layout.outputs[port.port])
         consumers = tuple(sorted(needs[port, want], key=lambda c: (nodes[c[0]].name, c[1])))
-        name = _unused(_cast_name(node, port.port, want), names)
+        name = unused(cast_name(node, port.port, want), names)
         made.append(CastEdit(name, tensor, port, have, want, node.device, consumers))
     return Edits(tuple(sorted(made, key=lambda cast: cast.name)))
