@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.native import functionalize
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla import function_names, static_shapes
+from npu_shim.xla import static_shapes
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")  # their values are known when XLA compiles
@@ -35,7 +35,7 @@ def to_functional(graph_def, keep):
     if any(node.op == "StackV2" for node in graph_def.node):
         graph_def = bound_stacks(static_shapes.fold(graph_def, keep))
     try:
-        return function_names.unique(functionalize.functionalize(graph_def))
+        return functionalize.functionalize(graph_def)
     except functionalize.FunctionalizeError as reason:
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, IN_SESSION)) from reason
 

@@ -2,18 +2,18 @@
 
 import hashlib
 
-PREFIX = "_functionalize_"  # of what FunctionalizeControlFlow makes, which counts from 0 for every graph
-
 
 def unique(graph_def):
-    """Renames the bodies that FunctionalizeControlFlow made, by what the graph is, in a GraphDef that is changed."""
+    """Renames the functions of a GraphDef, which is changed, by what the graph is; returns it."""
+    library = graph_def.library
     digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
-    functions = graph_def.library.function
-    names = {f.signature.name: "%s_%s" % (f.signature.name, digest) for f in functions}
-    names = {name: new for name, new in names.items() if name.startswith(PREFIX)}
-    for function in functions:
-        function.signature.name = names.get(function.signature.name, function.signature.name)
-    for nodes in [graph_def.node, *(function.node_def for function in functions)]:
+    names = {f.signature.name: "%s_%s" % (f.signature.name, digest) for f in library.function}
+    for function in library.function:
+        function.signature.name = names[function.signature.name]
+    for gradient in library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+    for nodes in [graph_def.node, *(function.node_def for function in library.function)]:
         for node in nodes:
             node.op = names.get(node.op, node.op)
             for value in node.attr.values():

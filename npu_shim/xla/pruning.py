@@ -1,7 +1,5 @@
 """Cuts a step out of a GraphDef: what the fetches need, with feeds in place of what they replace."""
 
-import hashlib
-
 import tensorflow.compat.v1 as tf
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
@@ -65,27 +63,6 @@ def without_places(graph_def):
             if "_class" in node.attr:
                 del node.attr["_class"]
     return made
-
-
-def with_own_functions(graph_def):
-    """Gives the functions of a GraphDef (changed in place) names that no other library's functions have.
-
-    In eager mode a name stands for one body in the whole process. Names end in a digest of the library.
-    """
-    library = graph_def.library
-    digest = hashlib.sha256(library.SerializeToString(deterministic=True)).hexdigest()[:12]
-    renamed = {f.signature.name: "%s_%s" % (f.signature.name, digest) for f in library.function}
-    for nodes in [graph_def.node, *(function.node_def for function in library.function)]:
-        for node in nodes:
-            node.op = renamed.get(node.op, node.op)
-            for attr in node.attr.values():
-                for func in [attr.func] if attr.HasField("func") else attr.list.func:
-                    func.name = renamed.get(func.name, func.name)
-    for function in library.function:
-        function.signature.name = renamed[function.signature.name]
-    for gradient in library.gradient:
-        gradient.function_name = renamed.get(gradient.function_name, gradient.function_name)
-        gradient.gradient_func = renamed.get(gradient.gradient_func, gradient.gradient_func)
 
 
 def _placeholder(name, feed):

@@ -19,7 +19,17 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriting import rewrite_graph
-from npu_shim.xla import control_flow, host_reports, marking, ordering, pruning, random_ops, references, writers
+from npu_shim.xla import (
+    control_flow,
+    function_names,
+    host_reports,
+    marking,
+    ordering,
+    pruning,
+    random_ops,
+    references,
+    writers,
+)
 from npu_shim.xla.sources import Argument, Source
 
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
@@ -134,8 +144,7 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [each.partition(":")[0] for each in map(_name, self.fetches)] + random_ops.advances(graph_def)
         graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
-        graph_def = pruning.without_places(graph_def)
-        pruning.with_own_functions(graph_def)
+        graph_def = function_names.unique(pruning.without_places(graph_def))
         with tf_internals.eager_mode():
             function = _function(graph_def, self.fetches, feeds, self.state)
         return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
