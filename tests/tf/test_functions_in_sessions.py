@@ -93,6 +93,8 @@ def test_branches_and_functions():
 
 @pytest.mark.parametrize("attribute", ["_noinline", "_XlaMustCompile"])
 def test_functions_that_are_not_inlined_get_low_signatures(attribute):
+    if attribute == "_XlaMustCompile" and tf.__version__.startswith("1."):
+        pytest.skip("TensorFlow 1.15 does not know _XlaMustCompile")
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 4], "x")
         body = tf.function(lambda a: tf.nn.relu(tf.matmul(a, a)), autograph=False)
