@@ -1,4 +1,4 @@
-"""Lets modules answer for names that they have lost, and lost modules be found: the machinery of `aliases` and `moved`."""
+"""Lets modules answer for names that they have lost, and lost modules be found: what `aliases` and `moved` share."""
 
 import importlib
 import importlib.abc
@@ -7,13 +7,20 @@ import sys
 import warnings
 
 
-def answer(module, targets, used=None):
+def load(target):
+    """The module or object of a dotted name."""
+    module, _, name = target.rpartition(".")
+    return getattr(importlib.import_module(module), name) if module else importlib.import_module(target)
+
+
+def answer(module, targets, used=None, load=load):
     """Makes a module answer for names that it does not have; what it has, or answers itself, goes before.
 
     Args:
         module: the module.
-        targets: dict of name -> dotted name of the module or object that it means.
+        targets: dict of name -> the dotted name that it means.
         used: function that is called with the full name at its first use, or None.
+        load: function that gives what a dotted name means.
     """
     before = module.__dict__.get("__getattr__")
 
@@ -38,15 +45,6 @@ def answer(module, targets, used=None):
         return value
 
     module.__getattr__ = __getattr__
-
-
-def load(target):
-    """The module or object of a dotted name."""
-    module, _, name = target.rpartition(".")
-    if not module:
-        return importlib.import_module(target)
-    owner = importlib.import_module(module)
-    return getattr(owner, name) if hasattr(owner, name) else importlib.import_module(target)
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

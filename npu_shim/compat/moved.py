@@ -1,12 +1,13 @@
-"""Names that TensorFlow has moved out of its own modules since 1.15, for scripts, and tf-slim, that look for them there.
+"""Names that TensorFlow has moved out of its own modules since 1.15, for scripts and tf-slim, which look there.
 
-They are all public: 1.15's modules under tensorflow/python were compared, name by name, with those of 2.15.1 and 2.21.0.
+All of them are public: the modules below tensorflow.python were compared, name by name, between 1.15.5, 2.15.1 and
+2.21.0.
 """
 
 import importlib
 import sys
 
-from . import missing
+from . import missing, names
 
 _CONTROL_FLOW = {name: "tf." + name for name in ("Assert", "case", "cond", "switch_case", "while_loop")}
 _STACKS = {"stack": "tf.stack", "unstack": "tf.unstack"}
@@ -55,5 +56,4 @@ def install():
     """Makes TensorFlow 2's modules answer for these names as well; TensorFlow has been imported."""
     sys.meta_path.append(missing.Finder({_INNER + module: target for module, target in MODULES.items()}))
     for module, rows in NAMES.items():
-        targets = {name: "tensorflow.compat.v1" + target[2:] for name, target in rows.items()}
-        missing.answer(importlib.import_module(_INNER + module), targets)
+        missing.answer(importlib.import_module(_INNER + module), rows, load=names.load)
