@@ -262,5 +262,6 @@ def _accelerate_problems(values: Mapping[str, Any]) -> Iterator[str]:
         if not within:
             yield "'%s': %s must end between %g and %g" % (values[ACCELERATE], kind, low, high)
     for name, slow in SLOW_MODES.items():
-        if name in values and values[name] not in slow:
+        # an unknown mode is one mistake
+        if name in values and values[name] in (options()[name].accepted or ()) and values[name] not in slow:
             yield "needs %s to be one of %s or unset, got '%s'" % (name, ", ".join(slow), values[name])
