@@ -19,8 +19,9 @@ from npu_shim import __version__
 from npu_shim.pjrt import convert, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import report, tf_internals
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.xla import step_function
+from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
@@ -71,7 +72,10 @@ def hlo_of(step, float32_products, stage):
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
     try:
-        return step.hlo(stage)
+        with xla_errors(step.graph_def):
+            return step.hlo(stage)
+    except ValueError as reason:  # some refusals come as text only
+        raise PlanError("the step cannot be compiled by XLA: %s" % str(reason).splitlines()[0]) from reason
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 

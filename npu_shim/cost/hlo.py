@@ -74,7 +74,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation: instructions by name, operands before what uses them, and the name of the root."""
+    """A computation: the instructions that its result needs, operands before what uses them, and the root's name."""
 
     name: str
     instructions: Dict[str, Instruction]
@@ -113,8 +113,19 @@ def _computation(name, lines):
         found = NAMED.match(line)
         if found:
             instructions[found.group(2)] = _instruction(found.group(2), found.group(3))
-            root = found.group(2) if found.group(1) else root or ""
-    return Computation(name, instructions, root)
+            root = found.group(2) if found.group(1) else root
+    return Computation(name, _used(instructions, root), root)
+
+
+def _used(instructions, root):
+    """The instructions that the root needs, in their order: the others are not compiled."""
+    used, open_ = {root}, [root]
+    while open_:
+        for operand in instructions[open_.pop()].operands:
+            if operand not in used:
+                used.add(operand)
+                open_.append(operand)
+    return {name: each for name, each in instructions.items() if name in used}
 
 
 def _instruction(name, text):

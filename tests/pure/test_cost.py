@@ -146,6 +146,11 @@ ENTRY main {
     assert live.peak(hlo.parse(chain.replace("KEPT", "a")), feeds=1) == 64 * 3
 
 
+def test_what_nothing_uses_is_not_counted():
+    unused = "  dead = f16[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n  wide ="
+    assert counts.count(hlo.parse(NEW.replace("  wide =", unused))).products == {"float16": 2 * 8 * 10 * 64}
+
+
 def test_text_without_an_entry():
     with pytest.raises(ValueError, match="no entry computation"):
         hlo.parse("HloModule m")

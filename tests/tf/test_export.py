@@ -1,0 +1,307 @@
+"""npu-shim export: a step as a folder, and the same losses from it under JAX, where no TensorFlow is."""
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import cli
+from npu_shim.export import export, state_roles
+from npu_shim.pjrt import manifest
+from npu_shim.rewriter.errors import ConfigError, PlanError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MIX = {"precision_mode": "allow_mix_precision"}
+STEPS = 4
+# the program's sums are in another order than the session's kernels'; a step's loss is about 1
+CLOSE = functools.partial(np.testing.assert_allclose, rtol=1e-6)
+
+if tf.__version__.startswith("1."):
+    pytest.skip("TensorFlow 1 has no HLO to export", allow_module_level=True)
+
+
+def digits():
+    """A graph that trains on the digits with momentum, and a counter: (graph, feeds)."""
+    with np.load(str(ROOT / "scripts" / "data" / "digits.npz")) as data:
+        names = sorted(data.files, key=lambda name: data[name].size)
+        images = data[names[-1]][:64].reshape(64, -1).astype(np.float32) / 16
+    labels = np.arange(64, dtype=np.int32) % 10
+    with tf.Graph().as_default() as graph:
+        tf.set_random_seed(3)
+        x = tf.placeholder(tf.float32, [None, images.shape[1]], "x")
+        y = tf.placeholder(tf.int32, [None], "y")
+        hidden = tf.nn.relu(_dense(x, 32, "hidden"))
+        logits = _dense(hidden, 10, "logits")
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+        step = tf.Variable(0, trainable=False, name="global_step", dtype=tf.int64, use_resource=True)
+        tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step, name="train")
+        tf.global_variables_initializer()
+        tf.train.Saver(name="save")
+    return graph, {"x:0": images, "y:0": labels}
+
+
+def _dense(x, units, name):
+    with tf.variable_scope(name):
+        made = tf.random_normal_initializer(0.0, 0.1)
+        w = tf.get_variable("kernel", [x.shape[-1], units], initializer=made, use_resource=True)
+        b = tf.get_variable("bias", [units], initializer=tf.zeros_initializer(), use_resource=True)
+        return tf.matmul(x, w) + b
+
+
+@pytest.fixture
+def session():
+    graph, feeds = digits()
+    with tf.Session(graph=graph) as made:
+        made.run("init")
+        yield made, feeds
+
+
+def shapes(feeds):
+    return {name: value.shape for name, value in feeds.items()}
+
+
+FETCHES = ["loss:0", "train"]
+
+
+def test_the_manifest_says_what_goes_in_and_out(session, tmp_path):
+    made, feeds = session
+    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), **MIX)
+    assert [(t.name, t.shape, t.dtype) for t in written.feeds] == [
+        ("x:0", feeds["x:0"].shape, "float32"), ("y:0", (64,), "int32")
+    ]  # fmt: skip
+    roles = {t.name: (t.dtype, t.role) for t in written.state}
+    assert roles["hidden/kernel"] == ("float32", "parameter")
+    assert roles["hidden/kernel/Momentum"] == ("float32", "optimizer")
+    assert roles["global_step"] == ("int64", "other")
+    assert [t.name for t in written.results if t.kind == "fetch"] == ["loss:0"]
+    assert written.donated == set(roles) - {"npu_shim/random_step"} or written.donated <= set(roles)
+    assert written.options == MIX
+    assert written.plan["lowered"] > 0
+    assert sum(written.plan["reasons"].values()) == written.plan["slots"] or written.plan["reasons"]
+    assert written.versions["tensorflow"] == tf.__version__
+    assert manifest.read(str(tmp_path / "step")) == written
+
+
+def test_values_are_the_sessions(session, tmp_path):
+    made, feeds = session
+    made.run(FETCHES, feeds)
+    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    found = manifest.state(str(tmp_path / "step"), written)
+    assert found["global_step"] == 1
+    with made.graph.as_default():
+        np.testing.assert_array_equal(found["hidden/kernel"], made.run("hidden/kernel/Read/ReadVariableOp:0"))
+
+
+def test_the_program_names_no_sources(session, tmp_path):
+    made, feeds = session
+    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    program = manifest.program(str(tmp_path / "step"), written)
+    assert b"site-packages" not in program
+    assert os.path.basename(__file__).encode() not in program
+
+
+def test_float32_products_of_highest_precision(session, tmp_path):
+    made, feeds = session
+    programs = []
+    for products in ("default", "highest"):
+        folder = str(tmp_path / products)
+        programs.append(manifest.program(
+            folder, export(made, FETCHES, shapes(feeds), folder, float32_products=products)
+        ))  # fmt: skip
+    assert programs[0] != programs[1]
+    assert tf.config.experimental.tensor_float_32_execution_enabled()
+    with pytest.raises(ConfigError, match="float32_products is 'high', expected one of default, highest"):
+        export(made, FETCHES, shapes(feeds), str(tmp_path / "c"), float32_products="high")
+
+
+def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
+    made, feeds = session
+    with pytest.raises(ConfigError, match=r"feed 'x:0'"):
+        export(made, FETCHES, ["x:0", "y:0"], str(tmp_path / "step"))
+    with pytest.raises(ConfigError, match="'los:0' is not in the graph"):
+        export(made, ["los:0"], shapes(feeds), str(tmp_path / "step"))
+    with made.graph.as_default():
+        text = tf.strings.as_string(made.graph.get_tensor_by_name("loss:0"), name="text")
+        tf.strings.to_number(text, name="number")
+    with pytest.raises(PlanError, match="cannot be compiled by XLA"):
+        export(made, ["number:0"], shapes(feeds), str(tmp_path / "step"))
+    with pytest.raises(ConfigError, match=r"made no StableHLO|cannot be run"):
+        export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), jax="/bin/false")
+    assert not list(tmp_path.iterdir())
+
+
+def test_roles_by_name_and_shape():
+    given = {"w": (3, 4), "w/Adam": (3, 4), "training/w/m": (3, 4), "w/mean": (4,), "step": (), "beta1_power": (1,)}
+    assert state_roles(given) == {
+        "w": "parameter", "w/Adam": "optimizer", "training/w/m": "optimizer", "w/mean": "parameter",
+        "step": "other", "beta1_power": "other",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph_file(tmp_path_factory):
+    """The digits' graph as a file, with a checkpoint of another initialization: (graph, checkpoint, feeds)."""
+    graph, feeds = digits()
+    folder = tmp_path_factory.mktemp("graph")
+    (folder / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        session.run(FETCHES, feeds)
+        tf.train.Saver(saver_def=None, var_list=graph.get_collection("variables")).save(session, str(folder / "model"))
+    return str(folder / "graph.pb"), str(folder / "model"), feeds
+
+
+COMMAND = ["--fetches", "loss:0,train", "--feeds", "x:0,y:0"]
+
+
+def test_the_command_takes_a_checkpoint(graph_file, tmp_path, capsys):
+    graph, checkpoint, _ = graph_file
+    argv = ["export", graph, *COMMAND, "--batch", "8", "--checkpoint", checkpoint, "--out", str(tmp_path / "step")]
+    assert cli.main([*argv, "--precision-mode", "allow_mix_precision"]) == 0
+    assert "2 feeds" in capsys.readouterr().out
+    written = manifest.read(str(tmp_path / "step"))
+    assert [t.shape for t in written.feeds] == [(8, 64), (8,)]
+    found = manifest.state(str(tmp_path / "step"), written)
+    reader = tf.train.load_checkpoint(checkpoint)
+    for name in reader.get_variable_to_shape_map():
+        np.testing.assert_array_equal(found[name], reader.get_tensor(name))
+
+
+def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
+    argv = ["export", graph_file[0], *COMMAND, "--shape", "x=4,64", "--shape", "y:0=4", "--out", str(tmp_path / "step")]
+    assert cli.main(argv) == 0
+    assert "values of variables are not exported" in capsys.readouterr().out
+    assert manifest.STATE not in manifest.read(str(tmp_path / "step")).sha256
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "feed 'x:0' has shape (?, 64): give --shape x:0=2,3 or --batch"),
+        (["--batch", "4", "--shape", "z=1"], "--shape is given for 'z:0', which is not fed"),
+        (["--batch", "4", "--shape", "x"], "--shape is 'x', expected a tensor and its sizes, as x:0=32,64"),
+        (["--batch", "4", "--constant", "y"], "--constant is 'y', expected a tensor and its value, as x:0=[1,2]"),
+        (["--batch", "4", "--init", "init", "--checkpoint", "c"], "--checkpoint and --init both say"),
+    ],
+)
+def test_the_command_explains(graph_file, tmp_path, capsys, more, message):
+    assert cli.main(["export", graph_file[0], *COMMAND, "--out", str(tmp_path / "step"), *more]) == 2
+    assert message in capsys.readouterr().err.replace("(None, 64)", "(?, 64)")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_cost_of_a_graph(graph_file, capsys):
+    argv = ["cost", graph_file[0], *COMMAND, "--batch", "8", "--precision-mode", "allow_mix_precision", "--json", "-"]
+    assert cli.main(argv) == 0
+    plain, mixed = json.loads(capsys.readouterr().out)
+    assert plain["name"] == "as written"
+    forward = 2 * 8 * (64 * 32 + 32 * 10)
+    weights, hidden = forward, 2 * 8 * 32 * 10  # backward: both kernels, but of what goes in only the hidden layer
+    assert plain["products"] == {"float32": forward + weights + hidden}
+    assert mixed["products"] == {"float16": plain["products"]["float32"]}
+    assert plain["state"] == mixed["state"]
+    assert plain["state"]["parameter"] == plain["state"]["optimizer"] == 4 * (64 * 32 + 32 + 32 * 10 + 10)
+    assert plain["temporary"] > 0
+    assert plain["moved"] > 0
+
+
+RUN = """
+import json, sys
+sys.modules["tensorflow"] = None  # an import of it fails
+import numpy, npu_shim.pjrt
+for folder in sys.argv[1:]:
+    program = npu_shim.pjrt.load(folder, device="cpu")
+    feeds = {name: value for name, value in numpy.load(folder + ".npz").items()}
+    losses = [float(program.run(feeds)["loss:0"]) for _ in range(%d)]
+    again = npu_shim.pjrt.load(folder, device="cpu")
+    stacked = {name: numpy.stack([value] * len(losses)) for name, value in feeds.items()}
+    loop = again.run(stacked, iterations=len(losses))["loss:0"].tolist()
+    print(json.dumps([losses, loop]))
+"""
+
+
+def package(folder):
+    """This tree's npu_shim as another interpreter imports it."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(str(ROOT / "npu_shim"), str(folder / "npu_shim"), ignore=ignored)
+    for name in ("rewriter", "configs"):
+        shutil.copytree(str(ROOT / name), str(folder / "npu_shim" / name), ignore=ignored)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, request):
+    """Losses of the exported steps under JAX beside the session's: name -> (session's, JAX's, JAX's in one loop)."""
+    interpreter = os.environ.get("NPU_SHIM_JAX")
+    if not interpreter:
+        pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
+    folder = tmp_path_factory.mktemp("exported")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        import bench_models
+    finally:
+        sys.path.remove(str(ROOT / "scripts"))
+    expected = {}
+    for name, made in _models(bench_models).items():
+        graph, feeds = made
+        for mode, options in (("float32", {}), ("mixed", MIX)):
+            out = str(folder / (name + "-" + mode))
+            expected[name, mode] = _session_losses(graph, feeds, out, interpreter, options)
+    folders = [str(folder / "-".join(key)) for key in expected]
+    environment = dict(os.environ, PYTHONPATH=package(tmp_path_factory.mktemp("site")))
+    command = [interpreter, "-c", RUN % STEPS, *folders]
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
+    found = [json.loads(line) for line in done.stdout.decode().strip().splitlines()]
+    return {key: (losses, *pair) for (key, losses), pair in zip(expected.items(), found)}
+
+
+def _models(bench_models):
+    """name -> (graph, feeds): the digits, and the benchmark's models at sizes of seconds."""
+    sizes = {
+        "resnet50": {"batch": 4, "image": 32, "width": 8, "blocks": (1, 1, 1, 1), "classes": 10},
+        "bert": {"batch": 2, "sequence": 16, "hidden": 32, "layers": 2, "heads": 2, "vocabulary": 100},
+        "lstm": {"batch": 4, "time": 6, "vocabulary": 50, "hidden": 16},
+    }
+    made = {"digits": digits()}
+    random = np.random.RandomState(0)
+    for name, size in sizes.items():
+        built = bench_models.build(name, size)
+        made[name] = built.graph, {
+            key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
+            for key, (dtype, shape, bound) in sorted(built.feeds.items())
+        }
+    return made
+
+
+def _session_losses(graph, feeds, folder, interpreter, options):
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        export(session, FETCHES, shapes(feeds), folder, jax=interpreter, **options)
+        np.savez(folder + ".npz", **feeds)
+        if not options:
+            return [float(session.run(FETCHES, feeds)[0]) for _ in range(STEPS)]
+        step = npu_shim.compile_step(session, FETCHES, shapes(feeds), **options)
+        return [float(step(feeds)[0]) for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
+def test_losses_under_jax_are_the_sessions(exported, name):
+    session, single, loop = exported[name, "float32"]
+    CLOSE(single, session)
+    assert single[-1] < single[0]
+    assert loop == single
+
+
+@pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
+def test_losses_in_mixed_precision_are_the_compiled_steps(exported, name):
+    compiled, single, _ = exported[name, "mixed"]
+    # the compilers of two releases round intermediate float16 values at different places
+    np.testing.assert_allclose(single, compiled, rtol=16 * np.finfo(np.float16).eps)
