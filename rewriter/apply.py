@@ -67,6 +67,13 @@ def _set_dtypes(proto, node, becomes):
             proto.attr[slot.attr].list.type[slot.index] = dtype
         elif dtype != was or slot.attr not in proto.attr:
             proto.attr[slot.attr].type = dtype
+    forget_full_type(proto, "experimental_type")
+
+
+def forget_full_type(message, field):
+    """Clears what TensorFlow has noted of the dtypes in a list, which it finds again; TensorFlow 1.15 notes nothing."""
+    if field in message.DESCRIPTOR.fields_by_name:
+        message.ClearField(field)
 
 
 def _rename(boundaries, view, names, protos):

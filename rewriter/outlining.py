@@ -10,6 +10,7 @@ from typing import Dict, List, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from .apply import forget_full_type
 from .errors import VerifyError
 from .functions import BRANCH, CALL, LOOP, Outputs
 from .inlining import split, tensor
@@ -52,6 +53,8 @@ class _Writer:
         self._outputs = Outputs({function.signature.name: function for function in inlined.source.library.function})
         self._position = {node.name: position for position, node in enumerate(self._before)}
         self._now = {node.name: position for position, node in enumerate(self._after)}
+        self._prefixes = {scope.prefix: number for number, scope in enumerate(self._scopes)}
+        self._caller = {number: call for call in inlined.calls for number in call.scopes}
         self._ports: Dict[Tuple[int, int], Tuple[int, str]] = {}  # a call's value -> (scope, its name there)
         self._home: List[Tuple[int, str]] = []  # scope of each node of the flat graph, and its name there
         for number, (scope, start) in enumerate(zip(self._scopes, inlined.starts)):
@@ -119,8 +122,7 @@ class _Writer:
         found = ADDED.match(node.name)
         if found:
             return self._ports[self._position[found["marker"]], int(found["port"])][0]
-        inside = [number for number, scope in enumerate(self._scopes) if node.name.startswith(scope.prefix)]
-        return max(inside, key=lambda number: len(self._scopes[number].prefix))
+        return self._prefixes[node.name[: node.name.rfind("]/") + 2] if "]/" in node.name else ""]
 
     def _local_name(self, number, name):
         """The name of an added node in its scope; it does not depend on where the scope is."""
@@ -216,7 +218,7 @@ class _Writer:
     def _write_function(self, number):
         """Writes the function of a scope, and notes its name: its own where nothing in it has changed."""
         original = self._scopes[number].function
-        call = next(call for call in self._inlined.calls if number in call.scopes)
+        call = self._caller[number]
         made = type(original)()
         made.CopyFrom(original)
         del made.node_def[:]
@@ -240,7 +242,7 @@ class _Writer:
             if attr in made.attr:
                 del made.attr[attr]
         for arg in [*made.signature.input_arg, *made.signature.output_arg]:
-            _forget_full_type(arg, "experimental_full_type")
+            forget_full_type(arg, "experimental_full_type")
         nodes = sorted(made.node_def, key=lambda node: node.name)
         del made.node_def[:]
         made.node_def.extend(nodes)
@@ -273,9 +275,3 @@ def _unused(name, taken):
         free, number = "%s-%d" % (name, number), number + 1
     taken.add(free)
     return free
-
-
-def _forget_full_type(arg, field):
-    """Clears what TensorFlow has inferred of an argument, which holds its old dtype; TensorFlow 1.15 has no such."""
-    if field in arg.DESCRIPTOR.fields_by_name:
-        arg.ClearField(field)

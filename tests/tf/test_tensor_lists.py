@@ -210,6 +210,14 @@ def test_a_list_that_only_products_read_is_written_low():
     assert sum(cast.dtype == FLOAT16 for cast in plan.casts) == 1
 
 
+def test_full_types_do_not_keep_the_old_dtype():
+    """TensorFlow 2 notes the element type of a list beside its attribute."""
+    _, done, _, _ = rewritten(push_pop)
+    changed = [n for n in done.node if n.op in LISTS and n.attr["element_dtype"].type == FLOAT16]
+    assert changed
+    assert not [n.name for n in changed if "TFT_FLOAT\n" in str(n)]
+
+
 def test_in_a_list_of_integers_nothing_changes():
     def build(x):
         handle = push(empty(tf.int32, ()), 3)
