@@ -6,6 +6,7 @@ Source: CANN's TensorFlow 1.15 migration manual and Ascend adapter of 2023-12 (r
 """
 
 import ast
+import io
 import re
 import sys
 import typing
@@ -113,11 +114,10 @@ class _Editor:
     """Collects edits of a text, and makes them: insertions before, after and instead of nodes."""
 
     def __init__(self, source):
-        self._lines = [line.encode() for line in source.splitlines(keepends=True)] or [b""]
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
-        self.bytes = b"".join(self._lines)
+        # Python's lines end where StringIO's do; str.splitlines would also split at a form feed
+        self.bytes, self._starts = source.encode(), [0]
+        for line in io.StringIO(source, newline=""):
+            self._starts.append(self._starts[-1] + len(line.encode()))
         self._edits = []
 
     def span(self, node):

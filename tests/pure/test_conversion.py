@@ -152,6 +152,11 @@ def test_a_script_without_imports_or_a_last_newline():
     assert conversion.convert("import os").text == "import os\n" + ADDED
 
 
+def test_lines_are_pythons():
+    body = "\x0c\nx = 'a\u2028b'; s = tf.Session()\r\ns = tf.Session()\n"
+    assert converted(body) == body.replace("tf.Session()", "tf.Session(config=npu_config_proto())")
+
+
 def test_bad_input_is_named():
     with pytest.raises(ConfigError, match=r"line 1 is not Python"):
         conversion.convert("print 3")
