@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter import report
+from npu_shim.rewriter.decisions import Reason
 from npu_shim.rewriter.dtypes import FLOAT16, FLOATS
 
 HEAVY = {
@@ -134,3 +135,60 @@ def test_resnet_trains_through_a_session_with_xla(real):
     # 53 convolutions, each with batch norm behind it: their roundings add up to below one per cent of a loss of about
     # 10
     assert np.allclose(plain, mixed, rtol=2e-2)
+
+
+def decided(plan, without):
+    """What a plan decides, but for casts that only moved, which depends on who reads, and for the nodes `without`."""
+    moved = Reason.MOVED
+    return {
+        (d.node, d.slot): (d.becomes, d.reason)
+        for d in plan.decisions()
+        if d.node not in without and d.reason is not moved
+    }
+
+
+def test_what_is_fetched_changes_nothing_else(real):
+    _, plan = real.rewritten(**MIX)
+    names = sorted(d.node for d in plan.decisions() if d.op not in ("VarHandleOp", "VariableV2"))
+    for seed in range(2 if len(names) > 10000 else 5):
+        extra = random.Random(seed).sample(names, 20)
+        _, other = npu_shim.rewrite(real.graph_def, real.fetches + extra, real.feeds, **MIX)
+        alone, together = decided(plan, extra), decided(other, extra)
+        both = set(alone) & set(together)  # a cast that moves in one plan only is at another place, and changes no bit
+        assert {key: alone[key] for key in both} == {key: together[key] for key in both}
+        assert len(both) > 0.95 * len(alone)
+
+
+def inside_loops(graph_def):
+    """Names of the nodes that run once an iteration, which TensorFlow cannot fetch."""
+    readers = {}
+    for node in graph_def.node:
+        for text in node.input:
+            readers.setdefault(text.lstrip("^").split(":")[0], []).append(node)
+    inside, waiting = set(), [node for node in graph_def.node if node.op in ("Enter", "RefEnter")]
+    while waiting:
+        node = waiting.pop()
+        if node.name not in inside and node.op != "Exit":
+            inside.add(node.name)
+            waiting += readers.get(node.name, ())
+    return inside
+
+
+@pytest.mark.parametrize("real", ["lstm_lm_train", "bert_tiny_train"], indirect=True)
+def test_what_is_fetched_changes_no_bit_of_the_loss(real):
+    real.seeded()
+    plain, plan = real.rewritten(precision_mode="allow_mix_precision")
+    inside = inside_loops(real.graph_def)
+    low = sorted(d.node for d in plan.decisions() if d.becomes == FLOAT16 and d.node not in inside)
+    extra = random.Random(1).sample(low, 10)
+    fetching, _ = npu_shim.rewrite(
+        real.graph_def, real.fetches + extra, real.feeds, precision_mode="allow_mix_precision"
+    )
+    losses = []
+    for graph_def, more in ((plain, []), (fetching, [name + ":0" for name in extra])):
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.import_graph_def(graph_def, name="")
+            session.run(real.about["init"])
+            losses.append([session.run(real.fetches + more, real.fed)[0] for _ in range(2)])
+            assert all(session.graph.get_tensor_by_name(name).dtype != tf.float16 for name in more)
+    np.testing.assert_array_equal(*losses)
