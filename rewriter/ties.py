@@ -24,6 +24,7 @@ ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
 PUSH, POP = "StackPushV2", "StackPopV2"
+MEASURES = frozenset({"TensorArraySizeV3", "TensorArrayCloseV3", "StackCloseV2"})  # whatever is in the container
 RESOURCE = NUMBERS["resource"]
 # ops that make a container
 MAKERS = frozenset({"TensorArrayV3", "StackV2"})
@@ -123,8 +124,22 @@ def _containers(view: GraphView) -> Iterable[Tie]:
         written = MEMBERS[node.op]
         if written is not None and not gradient:
             feeders.setdefault(maker, []).append((position, written))
+    out_of_sight = set(_handed_out(view, pushed)) if members else ()
     for maker in members:
+        if maker in out_of_sight:
+            continue
         yield Tie(tuple(sorted(members[maker])), tuple(feeders.get(maker, ())))
+
+
+def _handed_out(view: GraphView, pushed: Mapping[int, int]) -> Iterable[Optional[int]]:
+    """Makers of containers whose handle an op takes that is not known here, such as a call that is left as written."""
+    for node in view.nodes:
+        if node.op in MEMBERS or node.op in CARRIERS or node.op in MEASURES or node.op == GRADIENT:
+            continue
+        for number, port in enumerate(node.inputs):
+            source = view.nodes[port.node].op
+            if node.input_dtype(number) == RESOURCE and (source in CARRIERS or source in MEMBERS or source == GRADIENT):
+                yield _maker(view, port.node, pushed)[0]
 
 
 def _maker(view: GraphView, member: int, pushed: Mapping[int, int]) -> Tuple[Optional[int], bool]:

@@ -62,7 +62,7 @@ def build(program):
             x = tf.constant(np.random.RandomState(1).uniform(-1, 1, [SIZE, SIZE]).astype(np.float32))
             x = tf.placeholder_with_default(x, [SIZE, SIZE], "x")
             weight = _weight(program.variable)
-            builder = _Builder(weight, program.version)
+            builder = _Builder(weight)
             y = builder.run(x, program.steps)
             fetches = [y]
             if program.gradient:
@@ -81,8 +81,8 @@ def _weight(variable):
 
 
 class _Builder:
-    def __init__(self, weight, version):
-        self.weight, self.version = weight, version
+    def __init__(self, weight):
+        self.weight = weight
 
     def run(self, h, body):
         for step in body:
@@ -145,8 +145,6 @@ class _Builder:
         return self._same(tf.switch_case(tf.placeholder_with_default(which, []), [*branches]))
 
     def _call(self, h, times, body):
-        if self.version == 1:  # a function's gradient is in the style of version 2
-            return self._same(self.run(h, body * times))
         called = tf.function(lambda g: self.run(g, body), autograph=False)
         for _ in range(times):
             h = self._same(called(h))

@@ -243,6 +243,35 @@ def test_a_call_in_a_scope_that_keeps_dtypes_is_left():
     assert done.rewritten.library == done.graph_def.library
 
 
+def array_read_by(called):
+    """A TensorArray of version 1 that a product is written to, and that `called` reads."""
+
+    def build(x):
+        array = tf.raw_ops.TensorArrayV3(size=1, dtype=tf.float32)
+        flow = tf.raw_ops.TensorArrayWriteV3(handle=array.handle, index=0, value=tf.matmul(x, x), flow_in=array.flow)
+        return [tf.matmul(called(array.handle, flow), x)]
+
+    return build
+
+
+@function_of
+def read_array(handle, flow):
+    value = tf.raw_ops.TensorArrayReadV3(handle=handle, index=0, flow_in=flow, dtype=tf.float32)
+    return tf.ensure_shape(value, [4, 4])
+
+
+def read_array_as_written(handle, flow):
+    with tf.get_default_graph()._attr_scope({"_keep_dtype": tf.AttrValue(i=1)}):
+        return read_array(handle, flow)
+
+
+@pytest.mark.parametrize(("called", "dtype"), [(read_array, HALF), (read_array_as_written, FLOAT)])
+def test_an_array_that_a_function_reads_has_one_dtype_in_both(called, dtype):
+    done = Case(array_read_by(called)).agrees(8)
+    assert [node.attr["dtype"].type for node in done.rewritten.node if node.op == "TensorArrayV3"] == [dtype]
+    assert done.dtypes("MatMul") == {HALF}
+
+
 def test_functions_of_data_sets_are_never_touched():
     body = function_of(lambda a: tf.matmul(a, a))
 
