@@ -24,6 +24,7 @@ from .rewriting import rewrite_graph
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
+_SHAPES = "_npu_shim_shapes"  # attribute of a session: xla.marking.Shapes, or None
 _originals = {}  # (class, name of a method) -> its own method, while patched
 
 
@@ -76,6 +77,9 @@ def _replace_run(base):
 
     @functools.wraps(original)
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        shapes = vars(self).get(_SHAPES)
+        if shapes is not None:
+            shapes.see(feed_dict)
         return original(self, values_for_handles(self.graph, fetches), feed_dict, options, run_metadata)
 
     base.run = run
@@ -89,7 +93,8 @@ def _user_init(self, original, target, graph, config):
 
 def _base_init(self, original, target, graph, config):
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
-        loader.connect(_optimize, xla.log_clusters)
+        loader.connect(_optimize, xla.log_clusters, xla.MINIMUM_OPS)
+        setattr(self, _SHAPES, xla.prepare(config_proto.read(config)))
         config = config_proto.for_session(config)
         # InteractiveSession asks for this; it would keep Grappler, and with it the rewriter, away from the graph
         config.graph_options.place_pruned_graph = False

@@ -4,11 +4,13 @@
 //                  callback (Python, set through npu_shim_set_callbacks) and takes a graph or an error back.
 //   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
 //                  node attribute and is returned here, where it becomes the session's error.
+//   DissolveIslands  a graph pass behind XLA's clustering: clusters of a few ops are none.
 //   CountClusters  a last graph pass: tells how many XLA clusters the session will compile.
 //
 // Built against TensorFlow 1.15.5 (C++11), 2.15.1 and 2.21.0 (C++17); see build.py for the flags.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -56,6 +58,7 @@ typedef void (*Rewrite)(Answer* answer, const char* graph, size_t graph_size, co
 typedef void (*Clusters)(int count);
 Rewrite rewrite = nullptr;
 Clusters clusters = nullptr;
+int minimum = 0;
 
 void MarkError(int code, const std::string& message, tensorflow::GraphDef* graph) {
   for (auto& node : *graph->mutable_node()) {
@@ -119,6 +122,27 @@ class ReportError : public tensorflow::GraphOptimizationPass {
   }
 };
 
+// Takes clusters of fewer ops than `minimum` apart again: their launch costs more than they save, and TensorFlow's own
+// minimum does not hold for nodes that are marked.
+class DissolveIslands : public tensorflow::GraphOptimizationPass {
+ public:
+  Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
+    if (options.graph == nullptr) return Ok();
+    std::map<std::string, int> sizes;
+    for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
+      const auto* cluster = node->attrs().Find("_XlaCluster");
+      if (cluster == nullptr) continue;
+      const std::string& op = node->type_string();
+      sizes[cluster->s()] += op != "Const" && op != "Identity" && op != "NoOp" && op != "Shape";
+    }
+    for (tensorflow::Node* node : (*options.graph)->op_nodes()) {
+      const auto* cluster = node->attrs().Find("_XlaCluster");
+      if (cluster != nullptr && sizes[cluster->s()] < minimum) node->ClearAttr("_XlaCluster");
+    }
+    return Ok();
+  }
+};
+
 class CountClusters : public tensorflow::GraphOptimizationPass {
  public:
   Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
@@ -135,15 +159,18 @@ class CountClusters : public tensorflow::GraphOptimizationPass {
 REGISTER_GRAPH_OPTIMIZER_AS(NpuOptimizer, "NpuOptimizer");
 // before XLA's own passes of this group (phase 5 and up), which must not see a graph that has to fail
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 0, ReportError);
+// between XLA's passes that form clusters (up to phase 40) and those that make functions of them (from 50)
+REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 45, DissolveIslands);
 // behind XLA's last pass of this group
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, 1000, CountClusters);
 
 }  // namespace npu_shim
 
 extern "C" {
-void npu_shim_set_callbacks(npu_shim::Rewrite rewrite, npu_shim::Clusters clusters) {
+void npu_shim_set_callbacks(npu_shim::Rewrite rewrite, npu_shim::Clusters clusters, int minimum) {
   npu_shim::rewrite = rewrite;
   npu_shim::clusters = clusters;
+  npu_shim::minimum = minimum;
 }
 void npu_shim_return(npu_shim::Answer* answer, const char* graph, size_t size) {
   answer->has_graph = true;

@@ -19,7 +19,7 @@ _lock = threading.Lock()
 _connected = []  # the library and the callbacks, which must outlive every session
 
 
-def connect(rewrite, clusters):
+def connect(rewrite, clusters, minimum=0):
     """Builds (if need be), loads and connects the hook; a second call does nothing.
 
     Args:
@@ -27,6 +27,7 @@ def connect(rewrite, clusters):
             returns the bytes of a GraphDef, or None to leave the graph as it is; or raises an error with attributes
             `code` (an int of tf.errors) and `message`. It must raise nothing else.
         clusters: function of the number of XLA clusters in a graph that a session is about to run.
+        minimum: number of ops below which an XLA cluster is taken apart.
 
     Raises:
         build.BuildError: the hook cannot be built.
@@ -53,7 +54,7 @@ def connect(rewrite, clusters):
                     library.npu_shim_return(answer, rewritten, len(rewritten))
 
         callbacks = _REWRITE(on_rewrite), _CLUSTERS(clusters)
-        library.npu_shim_set_callbacks(*callbacks)
+        library.npu_shim_set_callbacks(*callbacks, minimum)
         _connected.extend((library, callbacks))
 
 

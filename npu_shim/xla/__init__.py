@@ -1,5 +1,5 @@
 """XLA: clusters inside the session (`marking`), a training step as one program (`step_function`)."""
 
-from npu_shim.xla.marking import MARK, OPT_OUT, SWITCH, accelerator, log_clusters, mark, wanted
+from npu_shim.xla.marking import MARK, MINIMUM_OPS, OPT_OUT, SWITCH, accelerator, log_clusters, mark, prepare, wanted
 
-__all__ = ["MARK", "OPT_OUT", "SWITCH", "accelerator", "log_clusters", "mark", "wanted"]
+__all__ = ["MARK", "MINIMUM_OPS", "OPT_OUT", "SWITCH", "accelerator", "log_clusters", "mark", "prepare", "wanted"]

@@ -1,8 +1,12 @@
 """XLA in the session: marks nodes so that TensorFlow's own clustering compiles them.
 
 `_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags (TensorFlow
-2.15.1); TensorFlow leaves out by itself what XLA cannot compile. Switched by NPU_SHIM_XLA or the parameter_map key
-`npu_shim_xla`.
+2.15.1). What makes shapes out of data stays out (traps.py); what XLA cannot compile TensorFlow leaves out by itself;
+the hook takes clusters of less than MINIMUM_OPS ops apart again, since TensorFlow's own minimum does not hold for
+marked nodes. Switched by NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
+
+A cluster is compiled for the shapes that come in. TensorFlow compiles one for new shapes when it has met them twice,
+and runs a cluster op by op that was compiled more than 10 times in less than 50 runs each: `Shapes` says so.
 """
 
 import functools
@@ -13,11 +17,16 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.kernel_table import device_type
+from npu_shim.xla import traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
 MARK = "_XlaCompile"
 OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope
+CACHE_FLAG = "--tf_xla_persistent_cache_directory"
+CACHE_ON_GPU = "--tf_xla_persistent_cache_device_types=GPU"
+MINIMUM_OPS = 8  # a launch of a cluster costs as much as a few ops
+MANY_SHAPES = 10  # TensorFlow's own limit of programs for a cluster that is seldom run
 
 
 def wanted(values):
@@ -36,6 +45,28 @@ def wanted(values):
     return switch == "on" or (switch == "auto" and accelerator() == "GPU")
 
 
+def prepare(values):
+    """Gets a new session ready: sets TensorFlow's flags for a cache of compiled programs where a folder is given.
+
+    TensorFlow reads its flags once a process, at the first cluster. Its CPU compiler cannot store programs (2.15.1), so
+    the cache is for GPUs.
+
+    Args:
+        values: option values; `npu_shim_xla_cache` wins over the environment's NPU_SHIM_XLA_CACHE.
+
+    Returns:
+        Shapes of the session, or None where its clusters are not compiled.
+    """
+    folder = values.get("npu_shim_xla_cache") or os.environ.get("NPU_SHIM_XLA_CACHE")
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    if folder and CACHE_FLAG not in flags:
+        os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
+    try:
+        return Shapes() if wanted(values) else None
+    except ConfigError:  # the first run says it
+        return None
+
+
 @functools.lru_cache(maxsize=None)
 def accelerator():
     """Device type that training runs on: "GPU" where TensorFlow sees one, else "CPU"."""
@@ -43,12 +74,14 @@ def accelerator():
 
 
 def mark(graph_def):
-    """Returns a copy of a GraphDef with every node on the accelerator marked, but for those that opted out."""
-    target = accelerator()
+    """Returns a copy of a GraphDef with the nodes on the accelerator marked, but for those that opted out and traps."""
+    target, out = accelerator(), traps.left_out(graph_def)
     marked = tf.GraphDef()
     marked.CopyFrom(graph_def)
     for node in marked.node:
-        if MARK not in node.attr and OPT_OUT not in node.attr and (device_type(node.device) or target) == target:
+        if OPT_OUT in node.attr:
+            node.attr[MARK].b = False
+        elif MARK not in node.attr and node.name not in out and (device_type(node.device) or target) == target:
             node.attr[MARK].b = True
     return marked
 
@@ -56,3 +89,23 @@ def mark(graph_def):
 def log_clusters(count):
     """Logs how many XLA clusters (at least one) a session is about to compile."""
     LOG.info("npu_shim: XLA compiles %d cluster%s", count, "" if count == 1 else "s")
+
+
+class Shapes:
+    """The shapes that a session has been fed, counted to say when XLA compiles too often."""
+
+    def __init__(self):
+        self._seen = set()
+
+    def see(self, feed_dict):
+        """Notes the shapes of a run's feeds; warns once when they are more than MANY_SHAPES."""
+        if not feed_dict or len(self._seen) > MANY_SHAPES:
+            return
+        fed = ((key, value) for key, value in feed_dict.items() if hasattr(value, "shape"))
+        self._seen.add(frozenset((str(key), value.shape) for key, value in fed))
+        if len(self._seen) > MANY_SHAPES:
+            LOG.warning(
+                "npu_shim: a session with XLA was fed %d sets of shapes: clusters whose shapes change so often run op "
+                "by op from now on; pad to fewer shapes, or set NPU_SHIM_XLA=off",
+                len(self._seen),
+            )

@@ -1,0 +1,152 @@
+"""XLA in the session: what is in its clusters, what stays out, and what happens when shapes change."""
+
+import logging
+import os
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_bridge.npu_init import npu_scope
+from npu_shim import session as npu_session
+from npu_shim.xla import MARK, mark, marking, traps
+
+ON = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_xla": "on"}
+CLUSTER = "_XlaCompile"
+
+
+def out_of(build):
+    """Names of the nodes that stay out of clusters, of a graph that `build` makes."""
+    with tf.Graph().as_default() as graph:
+        build(tf.placeholder(tf.float32, [None, 8], "x"), tf.placeholder(tf.int32, [None], "n"))
+    return traps.left_out(graph.as_graph_def())
+
+
+def test_a_network_and_its_gradient_have_no_traps():
+    def build(x, n):
+        w = tf.get_variable("w", [8, 4], use_resource=True)
+        y = tf.reshape(tf.nn.relu(tf.matmul(x, w)), [tf.shape(x)[0] * 4])
+        tf.gradients(tf.reduce_mean(y) + tf.reduce_sum(tf.zeros(tf.shape(x))), [w])
+
+    assert out_of(build) == set()
+
+
+def test_rows_picked_by_value_are_out_until_they_are_summed_up():
+    def build(x, n):
+        rows = tf.boolean_mask(x, n > 0, name="rows")
+        total = tf.reduce_sum(tf.square(rows, name="squares"), name="total")
+        tf.multiply(total, x, name="scaled")
+
+    out = out_of(build)
+    assert {"squares", "total"} <= out
+    assert any(name.endswith("Where") for name in out)
+    assert not {"x", "scaled"} & out
+
+
+def test_a_size_out_of_data_is_out_but_not_what_it_only_masks():
+    def build(x, n):
+        mask = tf.cast(tf.sequence_mask(n, name="mask"), tf.float32, name="kept")
+        tf.multiply(x, mask, name="masked")
+        tf.fill([tf.reduce_max(n)], 1.0, name="long")
+        tf.nn.relu(tf.exp(x, name="e") * mask, name="after")
+
+    out = out_of(build)
+    assert {"kept", "masked", "long", "mask/Range"} <= out
+    assert not {"e", "after"} & out
+
+
+def test_the_embeddings_sparse_update_is_out_and_the_embedding_in():
+    def build(x, n):
+        table = tf.get_variable("table", [50, 8], use_resource=True)
+        found = tf.gather(table, n, name="found")
+        loss = tf.reduce_sum(tf.square(found, name="squares"))
+        tf.train.AdamOptimizer(0.1).minimize(loss)
+
+    out = out_of(build)
+    assert any("Unique" in name for name in out)
+    assert not {"found", "squares"} & out
+
+
+def test_strings_are_out():
+    assert {"words"} <= out_of(lambda x, n: tf.strings.length(tf.as_string(x, name="words")))
+
+
+def test_a_scope_opts_out(monkeypatch):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [8, 8], "x")
+        with npu_scope.without_npu_compile_scope():
+            tf.exp(x, name="host")
+        tf.exp(x, name="device")
+    marks = {node.name: node.attr[MARK].b for node in mark(graph.as_graph_def()).node if MARK in node.attr}
+    assert marks["device"] is True
+    assert marks["host"] is False
+
+
+@pytest.fixture
+def log(caplog):
+    npu_session.LOG.propagate = True
+    caplog.set_level(logging.INFO, logger="npu_shim")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def dense(layers):
+    x = tf.placeholder(tf.float32, [None, 16], "x")
+    h = x
+    for _ in range(layers):
+        h = tf.nn.relu(tf.layers.dense(h, 16))
+    loss = tf.reduce_mean(tf.square(h), name="loss")
+    tf.train.AdamOptimizer(1e-3).minimize(loss, name="train")
+
+
+def test_a_step_is_one_cluster_and_variables_are_in_it(patched, log):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**ON)) as session:
+        tf.get_variable_scope().set_use_resource(True)
+        dense(3)
+        session.run(tf.global_variables_initializer())
+        ran = sessions.Ran(session, ["loss:0", "train"], {"x:0": np.ones([4, 16], np.float32)})
+    ops = [node.op for node in ran.nodes]
+    assert ops.count(CLUSTER) == 1
+    assert not {"MatMul", "_FusedMatMul", "Relu", "ResourceApplyAdam"} & set(ops)
+    assert log()[-1] == "npu_shim: XLA compiles 1 cluster"
+
+
+def test_a_few_ops_are_no_cluster(patched, log):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**ON)) as session:
+        x = tf.placeholder(tf.float32, [4])
+        assert session.run(tf.exp(x) * 2, {x: np.zeros(4)}).tolist() == [2.0] * 4
+    assert not [line for line in log() if "XLA" in line]
+
+
+def test_many_shapes_are_said_once_and_still_right(patched, log):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**ON)) as session:
+        dense(3)
+        session.run(tf.global_variables_initializer())
+        for rows in range(1, marking.MANY_SHAPES + 4):
+            fed = np.random.RandomState(rows).rand(rows, 16).astype(np.float32)
+            assert np.isfinite(session.run("loss:0", {"x:0": fed}))
+            session.run("loss:0", {"x:0": fed})
+    said = [line for line in log() if "sets of shapes" in line]
+    assert len(said) == 1
+    assert "was fed %d sets" % (marking.MANY_SHAPES + 1) in said[0]
+
+
+def test_few_shapes_are_not_said(patched, log):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(**ON)) as session:
+        x = tf.placeholder(tf.float32, [None])
+        y = tf.exp(x)
+        for _ in range(20):
+            session.run(y, {x: np.zeros(4)})
+    assert not [line for line in log() if "sets of shapes" in line]
+
+
+def test_the_cache_is_tensorflows_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
+    marking.prepare({"npu_shim_xla": "on"})
+    assert os.environ["TF_XLA_FLAGS"] == "--tf_xla_max_cluster_size=9"
+    marking.prepare({"npu_shim_xla": "on", "npu_shim_xla_cache": str(tmp_path)})
+    flags = os.environ["TF_XLA_FLAGS"]
+    assert "--tf_xla_max_cluster_size=9" in flags
+    assert "--tf_xla_persistent_cache_directory=%s" % tmp_path in flags
+    marking.prepare({"npu_shim_xla": "on", "npu_shim_xla_cache": "/another"})
+    assert os.environ["TF_XLA_FLAGS"] == flags
