@@ -47,7 +47,8 @@ data = lambda: tf.data.Dataset.from_tensors((x, y)).repeat()
 slow = Slow()
 estimator.train(data, max_steps=int(sys.argv[3]), hooks=[slow])
 names = ["global_step", "w", "loss_scale", "good_steps", "bad_steps"]
-print("end", slow.last.tobytes().hex(), [np.asarray(estimator.get_variable_value(name)).tobytes().hex() for name in names])
+values = [slow.last, *map(estimator.get_variable_value, names)]
+print("end", [np.asarray(value).tobytes().hex() for value in values])
 """
 
 
