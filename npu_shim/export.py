@@ -16,11 +16,11 @@ import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim import __version__
-from npu_shim.pjrt import convert, manifest
+from npu_shim.pjrt import arrays, convert, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import report, tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.xla import step_function
+from npu_shim.xla import step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -65,6 +65,21 @@ def export(
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
     with tf_internals.eager_mode():
         return manifest.write(out, program, described, state)
+
+
+def checkpoint(state, prefix):
+    """Writes what `npu_shim.pjrt.Program.save` wrote as a TensorFlow checkpoint, under the variables' names.
+
+    Args:
+        state: path of the .npz file.
+        prefix: of the checkpoint.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    values = arrays.read(state)
+    with tf_internals.eager_mode():
+        step_checkpoint.save(prefix, values, {name: (name, "") for name in values})
 
 
 def hlo_of(step, float32_products, stage):

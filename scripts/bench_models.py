@@ -50,7 +50,7 @@ def resnet50(weights, batch=128, image=224, width=64, blocks=(3, 4, 6, 3), class
 def _bottleneck(weights, name, net, width, stride):
     out = 4 * width
     short = net
-    if stride != 1 or net.shape[-1] != out:
+    if stride != 1 or int(net.shape[-1]) != out:
         short = _normed(weights, name + "/short", _conv(weights, name + "/short", net, 1, out, stride))
     for layer, (size, channels, step) in enumerate(((1, width, 1), (3, width, stride), (1, out, 1))):
         part = "%s/conv%d" % (name, layer)
@@ -60,13 +60,13 @@ def _bottleneck(weights, name, net, width, stride):
 
 
 def _conv(weights, name, net, size, channels, stride):
-    fan_in = size * size * net.shape[-1].value
-    kernel = weights(name + "/kernel", [size, size, net.shape[-1].value, channels], (2.0 / fan_in) ** 0.5)
+    fan_in = size * size * int(net.shape[-1])
+    kernel = weights(name + "/kernel", [size, size, int(net.shape[-1]), channels], (2.0 / fan_in) ** 0.5)
     return tf.nn.conv2d(net, kernel, stride, "SAME")
 
 
 def _normed(weights, name, net):
-    channels = [net.shape[-1].value]
+    channels = [int(net.shape[-1])]
     scale, offset = weights(name + "/gamma", channels, 0.0, 1.0), weights(name + "/beta", channels, 0.0)
     means = weights(name + "/moving_mean", channels, 0.0, trainable=False)
     variances = weights(name + "/moving_variance", channels, 0.0, 1.0, trainable=False)
@@ -116,14 +116,14 @@ def _gelu(net):
 
 
 def _layer_normed(weights, name, net):
-    size = [net.shape[-1].value]
+    size = [int(net.shape[-1])]
     mean, variance = tf.nn.moments(net, [-1], keep_dims=True)
     gamma, beta = weights(name + "/gamma", size, 0.0, 1.0), weights(name + "/beta", size, 0.0)
     return tf.nn.batch_normalization(net, mean, variance, beta, gamma, 1e-12)
 
 
 def _dense(weights, name, net, units, deviation=0.02):
-    kernel = weights(name + "/kernel", [net.shape[-1].value, units], deviation)
+    kernel = weights(name + "/kernel", [int(net.shape[-1]), units], deviation)
     return tf.nn.bias_add(tf.matmul(net, kernel), weights(name + "/bias", [units], 0.0))
 
 

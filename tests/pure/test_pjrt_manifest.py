@@ -1,6 +1,8 @@
 """The folder of an exported step: whole or absent, the same bytes for the same step, clear errors."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -79,3 +81,9 @@ def test_arrays_that_are_cut_off(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ConfigError, match="holds no arrays that can be read"):
         arrays.read(str(path))
+
+
+def test_nothing_here_imports_tensorflow_or_jax():
+    code = "import sys, npu_shim.pjrt, npu_shim.cost; print([n for n in ('tensorflow', 'jax') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().strip() == "[]"

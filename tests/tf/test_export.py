@@ -14,13 +14,14 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import cli
-from npu_shim.export import export, state_roles
+from npu_shim.export import checkpoint, export, state_roles
 from npu_shim.pjrt import manifest
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MIX = {"precision_mode": "allow_mix_precision"}
-STEPS = 4
+MIXED = ("digits", "lstm")  # the models that are also tried in mixed precision
+STEPS = 3
 # the program's sums are in another order than the session's kernels'; a step's loss is about 1
 CLOSE = functools.partial(np.testing.assert_allclose, rtol=1e-6)
 
@@ -98,6 +99,17 @@ def test_values_are_the_sessions(session, tmp_path):
     assert found["global_step"] == 1
     with made.graph.as_default():
         np.testing.assert_array_equal(found["hidden/kernel"], made.run("hidden/kernel/Read/ReadVariableOp:0"))
+
+
+def test_saved_state_becomes_a_checkpoint(session, tmp_path):
+    made, feeds = session
+    export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    loss = made.run("loss:0", feeds)
+    checkpoint(str(tmp_path / "step" / manifest.STATE), str(tmp_path / "model"))
+    made.run("init")
+    with made.graph.as_default():
+        tf.train.Saver().restore(made, str(tmp_path / "model"))
+    assert made.run("loss:0", feeds) == loss
 
 
 def test_the_program_names_no_sources(session, tmp_path):
@@ -220,11 +232,7 @@ import numpy, npu_shim.pjrt
 for folder in sys.argv[1:]:
     program = npu_shim.pjrt.load(folder, device="cpu")
     feeds = {name: value for name, value in numpy.load(folder + ".npz").items()}
-    losses = [float(program.run(feeds)["loss:0"]) for _ in range(%d)]
-    again = npu_shim.pjrt.load(folder, device="cpu")
-    stacked = {name: numpy.stack([value] * len(losses)) for name, value in feeds.items()}
-    loop = again.run(stacked, iterations=len(losses))["loss:0"].tolist()
-    print(json.dumps([losses, loop]))
+    print(json.dumps([float(program.run(feeds)["loss:0"]) for _ in range(%d)]))
 """
 
 
@@ -239,7 +247,7 @@ def package(folder):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory, request):
-    """Losses of the exported steps under JAX beside the session's: name -> (session's, JAX's, JAX's in one loop)."""
+    """Losses under JAX beside TensorFlow's: (model, "float32" or "mixed") -> (TensorFlow's, JAX's)."""
     interpreter = os.environ.get("NPU_SHIM_JAX")
     if not interpreter:
         pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
@@ -249,10 +257,14 @@ def exported(tmp_path_factory, request):
         import bench_models
     finally:
         sys.path.remove(str(ROOT / "scripts"))
-    expected = {}
-    for name, made in _models(bench_models).items():
+    expected, functional = {}, tf.control_flow_v2_enabled()
+    tf.disable_control_flow_v2()  # the loop is one of TensorFlow 1
+    models = _models(bench_models)
+    if functional:
+        tf.enable_control_flow_v2()
+    for name, made in models.items():
         graph, feeds = made
-        for mode, options in (("float32", {}), ("mixed", MIX)):
+        for mode, options in (("float32", {}), ("mixed", MIX)) if name in MIXED else [("float32", {})]:
             out = str(folder / (name + "-" + mode))
             expected[name, mode] = _session_losses(graph, feeds, out, interpreter, options)
     folders = [str(folder / "-".join(key)) for key in expected]
@@ -260,13 +272,13 @@ def exported(tmp_path_factory, request):
     command = [interpreter, "-c", RUN % STEPS, *folders]
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
     found = [json.loads(line) for line in done.stdout.decode().strip().splitlines()]
-    return {key: (losses, *pair) for (key, losses), pair in zip(expected.items(), found)}
+    return {key: (losses, mine) for (key, losses), mine in zip(expected.items(), found)}
 
 
 def _models(bench_models):
     """name -> (graph, feeds): the digits, and the benchmark's models at sizes of seconds."""
     sizes = {
-        "resnet50": {"batch": 4, "image": 32, "width": 8, "blocks": (1, 1, 1, 1), "classes": 10},
+        "resnet50": {"batch": 8, "image": 64, "width": 8, "blocks": (1, 1, 1, 1), "classes": 10},
         "bert": {"batch": 2, "sequence": 16, "hidden": 32, "layers": 2, "heads": 2, "vocabulary": 100},
         "lstm": {"batch": 4, "time": 6, "vocabulary": 50, "hidden": 16},
     }
@@ -294,14 +306,15 @@ def _session_losses(graph, feeds, folder, interpreter, options):
 
 @pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
 def test_losses_under_jax_are_the_sessions(exported, name):
-    session, single, loop = exported[name, "float32"]
-    CLOSE(single, session)
-    assert single[-1] < single[0]
-    assert loop == single
+    session, under_jax = exported[name, "float32"]
+    CLOSE(under_jax[0], session[0])
+    # batch normalization over few values makes more of a last bit, step after step
+    np.testing.assert_allclose(under_jax, session, rtol=1e-5 if name == "resnet50" else 1e-6)
+    assert under_jax[-1] < under_jax[0]
 
 
-@pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
+@pytest.mark.parametrize("name", MIXED)
 def test_losses_in_mixed_precision_are_the_compiled_steps(exported, name):
-    compiled, single, _ = exported[name, "mixed"]
+    compiled, under_jax = exported[name, "mixed"]
     # the compilers of two releases round intermediate float16 values at different places
-    np.testing.assert_allclose(single, compiled, rtol=16 * np.finfo(np.float16).eps)
+    np.testing.assert_allclose(under_jax, compiled, rtol=16 * np.finfo(np.float16).eps)
