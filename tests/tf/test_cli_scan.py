@@ -1,11 +1,13 @@
 """npu-shim scan against the installed TensorFlow: one process runs every scan, since it changes `import tensorflow`."""
 
 import json
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
+IDIOMS = pathlib.Path(__file__).resolve().parents[1] / "idioms"
 PLANTED = """\
 import tensorflow as tf
 from tensorflow.contrib import slim, no_such_part
@@ -63,11 +65,19 @@ def folder(tmp_path_factory):
 def scans(folder):
     """{name: (status, lines of output, standard error)} of every scan that the tests look at."""
     argv = {path.name: [str(path)] for path in folder.iterdir()}
-    argv.update(nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
+    argv.update(idioms=[str(IDIOMS)], nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
     argv["unresolved"] = ["--unresolved", str(folder / "planted")]
     out = folder / "results.json"
     subprocess.run([sys.executable, "-c", RUN, json.dumps(argv), str(out)], check=True)
     return {name: (code, text.splitlines(), err) for name, (code, text, err) in json.loads(out.read_text()).items()}
+
+
+def test_every_name_of_the_idioms_resolves(scans):
+    status, lines, _ = scans["idioms"]
+    assert [line for line in lines if not line.startswith("ok ")] == lines[-1:]
+    assert "(100 %); 10 files" in lines[-1]
+    assert status == 0
+    assert any("tf.contrib.seq2seq.AttentionWrapper " in line and "seq2seq_attention.py:" in line for line in lines)
 
 
 def test_planted_names_are_found_with_their_lines(folder, scans):
