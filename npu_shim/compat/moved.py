@@ -1,59 +1,69 @@
 """Names that TensorFlow has moved out of its own modules since 1.15, for scripts and tf-slim, which look there.
 
-All of them are public: the modules below tensorflow.python were compared, name by name, between 1.15.5, 2.15.1 and
-2.21.0.
+The rows are in names.json under "moved"; the modules below tensorflow.python were compared, name by name, between
+1.15.5, 2.15.1 and 2.21.0. A row means something only where the name is missing.
 """
 
-import importlib
+import importlib.abc
+import importlib.machinery
 import sys
 
-from . import missing, names
-
-_CONTROL_FLOW = {name: "tf." + name for name in ("Assert", "case", "cond", "switch_case", "while_loop")}
-_STACKS = {"stack": "tf.stack", "unstack": "tf.unstack"}
-_BATCH_NORM = {
-    **dict.fromkeys(("BatchNorm", "BatchNormalization"), "tf.layers.BatchNormalization"),
-    **dict.fromkeys(("batch_norm", "batch_normalization"), "tf.layers.batch_normalization"),
-}
-# module below tensorflow.python -> name -> where it is
-NAMES = {
-    "framework.graph_util": {"convert_variables_to_constants": "tf.graph_util.convert_variables_to_constants"},
-    "framework.ops": {
-        "IndexedSlices": "tf.IndexedSlices",
-        "Tensor": "tf.Tensor",
-        "convert_to_tensor_or_indexed_slices": "tf.convert_to_tensor_or_indexed_slices",
-        "register_tensor_conversion_function": "tf.register_tensor_conversion_function",
-    },
-    "layers.layers": {**_BATCH_NORM, "InputSpec": "tf.layers.InputSpec"},
-    "layers.normalization": _BATCH_NORM,
-    "ops.array_ops": _STACKS,
-    "ops.control_flow_ops": _CONTROL_FLOW,
-    "ops.math_ops": {"bessel_i0e": "tf.math.bessel_i0e", "bessel_i1e": "tf.math.bessel_i1e"},
-    "ops.nn": {
-        name: "tf.nn." + name
-        for name in ("bidirectional_dynamic_rnn", "dynamic_rnn", "raw_rnn", "static_rnn", "static_state_saving_rnn")
-    },
-    "ops.random_ops": {"random_crop": "tf.random_crop"},
-    "ops.standard_ops": {
-        **_STACKS,
-        "VariableV1": "tf.Variable",
-        "is_variable_initialized": "tf.is_variable_initialized",
-        "random_crop": "tf.random_crop",
-    },
-    "ops.variable_scope": {
-        "variable": "tf.Variable",
-        "disable_resource_variables": "tf.disable_resource_variables",
-        "enable_resource_variables": "tf.enable_resource_variables",
-        "resource_variables_enabled": "tf.resource_variables_enabled",
-    },
-    "ops.variables": {"VariableV1": "tf.Variable", "is_variable_initialized": "tf.is_variable_initialized"},
-}
-MODULES = {"training.training_ops": "tensorflow.python.ops.gen_training_ops"}
-_INNER = "tensorflow.python."
+from . import exports, missing, names
 
 
 def install():
-    """Makes TensorFlow 2's modules answer for these names as well; TensorFlow has been imported."""
-    sys.meta_path.append(missing.Finder({_INNER + module: target for module, target in MODULES.items()}))
-    for module, rows in NAMES.items():
-        missing.answer(importlib.import_module(_INNER + module), rows, load=names.load)
+    """Makes TensorFlow 2's modules answer for these names as well; a second call does nothing."""
+    if names.tensorflow_1() or any(isinstance(finder, _Mender) for finder in sys.meta_path):
+        return
+    mender = _Mender(_answers())
+    sys.meta_path.insert(0, mender)
+    sys.meta_path.append(missing.Finder(_modules()))
+    for module in sorted(set(mender.rows) & set(sys.modules)):
+        mender.mend(sys.modules[module])
+
+
+def _modules():
+    """{module that is gone: the one that stands for it}."""
+    targets = {name: names.full_target(target) for name, target in names.table()["moved"].items()}
+    return {name: target for name, target in targets.items() if exports.file_of(target) and not exports.file_of(name)}
+
+
+def _answers():
+    """{module: {name: target}} of the names in modules that are there."""
+    rows = {}
+    for name, target in names.table()["moved"].items():
+        module, _, last = name.rpartition(".")
+        if exports.file_of(module):
+            rows.setdefault(module, {})[last] = target
+    return rows
+
+
+class _Mender(importlib.abc.MetaPathFinder):
+    """Lets a module be found as ever, and makes it answer once it has run."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname not in self.rows:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+    def mend(self, module):
+        missing.answer(module, self.rows[module.__name__], load=names.load)
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader, mender):
+        self._loader = loader
+        self._mender = mender
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        self._loader.exec_module(module)
+        self._mender.mend(module)

@@ -8,6 +8,7 @@ npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to
     files     what the files below a module's `python` folder were called in 1.15; each shows the module's names
     moved     names of TensorFlow (modules, or names in them) that have moved since 1.15
     homes     parts of the v1 API that lie outside of it: where they may lie, first come first served
+    packages  how to install what a target needs
 
 Nothing here imports TensorFlow or runs a user's code, but `load`.
 """
@@ -68,11 +69,12 @@ def nearest(name):
 def explain(name):
     """One sentence that says why a name is not here, and the nearest that is."""
     name = _full(name)
-    target = contrib_target(name[len(CONTRIB) + 1 :]) if name.startswith(CONTRIB + ".") else None
+    target = contrib_target(name[len(CONTRIB) + 1 :]) if name.startswith(CONTRIB + ".") else moved(name)
     if target and target.startswith("!"):
         return "%s is not here: %s" % (_short(name), target[1:].strip())
-    if target and target.startswith("tf_slim") and exports.file_of("tf_slim") is None:
-        return "%s needs tf-slim: pip install 'npu-shim[contrib]'" % _short(name)
+    package = full_target(target).split(".")[0] if target else ""
+    if package in table()["packages"] and exports.file_of(package) is None:
+        return "%s needs %s: %s" % (_short(name), package, table()["packages"][package])
     if target and resolve(name) is None:
         return "%s is %s, which this TensorFlow does not have" % (_short(name), target)
     close = nearest(name)
@@ -107,8 +109,7 @@ def contrib_target(path):
         target = table()["modules"].get(".".join(parts[:cut]))
         if target:
             return ".".join([target, *parts[cut:]])
-    whole = rows.get(parts[0], {}).get("*")
-    return whole
+    return rows.get(parts[0], {}).get("*")
 
 
 def space(module):
@@ -176,9 +177,17 @@ def _in_tensorflow(name):
     real = _real_module(name)
     if real:
         return real
-    for old, new in sorted(table()["moved"].items(), reverse=True):
-        if (name + ".").startswith(old + ".") and not new.startswith("!"):
-            return _in_tensorflow(new + name[len(old) :]) if new.startswith("tensorflow.") else new + name[len(old) :]
+    target = moved(name)
+    return full_target(target) if target and _has(target) else None
+
+
+def moved(name):
+    """The target of a name of TensorFlow that has moved, or None; the longest row that fits counts."""
+    rows, parts = table()["moved"], name.split(".")
+    for cut in range(len(parts), 0, -1):
+        target = rows.get(".".join(parts[:cut]))
+        if target:
+            return ".".join([target, *parts[cut:]])
     return None
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 
-from . import after_215, callers, contrib, moved, names
+from . import after_215, callers, faces, moved, names
 
 V1 = "tensorflow.compat.v1"
 
@@ -119,7 +119,7 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _contrib(fullname):
-    found = contrib.find(fullname[len(names.CONTRIB) + 1 :])
+    found = faces.find(fullname[len(names.CONTRIB) + 1 :])
     if found is None and names.resolve(fullname) is None:
         raise ImportError(callers.message(names.explain(fullname)), name=fullname)
     return found

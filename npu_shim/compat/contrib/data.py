@@ -2,6 +2,8 @@
 
 import tensorflow.compat.v1 as tf
 
+from .framework import shapes_like
+
 
 def batch_and_drop_remainder(batch_size):
     """A transformation: Dataset.batch without the last, smaller batch."""
@@ -53,7 +55,8 @@ def assert_element_shape(expected_shapes):
     def checked(dataset):
         def check(*elements):
             element = elements[0] if len(elements) == 1 else elements
-            return tf.nest.map_structure(tf.ensure_shape, element, expected_shapes)
+            checked = map(tf.ensure_shape, tf.nest.flatten(element), shapes_like(element, expected_shapes))
+            return tf.nest.pack_sequence_as(element, list(checked))
 
         return dataset.map(check)
 
@@ -70,7 +73,7 @@ def read_batch_features(
     file_pattern, batch_size, features, reader=tf.data.TFRecordDataset, reader_args=None, randomize_input=True,
     num_epochs=None, capacity=10000,
 ):  # fmt: skip
-    """Batches of parsed tf.train.Examples, a dict of tensors; see tf.data.experimental.make_batched_features_dataset."""
+    """Batches of parsed tf.train.Examples as a dict; see tf.data.experimental.make_batched_features_dataset."""
     dataset = tf.data.experimental.make_batched_features_dataset(
         file_pattern, batch_size, features, reader=reader, reader_args=reader_args, num_epochs=num_epochs,
         shuffle=randomize_input, shuffle_buffer_size=capacity,

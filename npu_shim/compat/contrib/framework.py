@@ -90,15 +90,15 @@ def py_func(func, args=(), kwargs=None, output_types=None, output_shapes=None, s
     outputs = tf.py_func(run, tf.nest.flatten(given), types, stateful, name)
     outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     if output_shapes is not None:
-        for output, shape in zip(outputs, _shapes(output_types, output_shapes)):
+        for output, shape in zip(outputs, shapes_like(output_types, output_shapes)):
             output.set_shape(shape)
     return tf.nest.pack_sequence_as(output_types, outputs)
 
 
-def _shapes(types, shapes):
-    """Shapes in the order of the types; a shape itself may be a list."""
+def shapes_like(types, shapes):
+    """Returns the list of shapes in the order of nested `types`; a shape itself may be a list."""
     if isinstance(types, dict):
-        return [s for key in sorted(types) for s in _shapes(types[key], shapes[key])]
+        return [s for key in sorted(types) for s in shapes_like(types[key], shapes[key])]
     if isinstance(types, (list, tuple)):
-        return [s for t, shape in zip(types, shapes) for s in _shapes(t, shape)]
+        return [s for t, shape in zip(types, shapes) for s in shapes_like(t, shape)]
     return [shapes]
