@@ -43,6 +43,7 @@ CHANGES = {
     "x:Placeholder m:Reshape(x) a:MatMul(m,m) n:Reshape(m)": "a:h m:h n:h | x>h(m)",
     # black is float32, and the gray ops that its values reach through data movement
     "x:Placeholder a:MatMul(x,x) e:Exp(a) m:Reshape(e) t:Tanh(m) b:MatMul(t,t)": "a:h b:h | a>f(e) t>h(b,b) x>h(a,a)",
+    "x:Placeholder a:MatMul(x,x) e:Exp(x) s:Add(a,e) b:MatMul(s,s)": "a:h b:h | a>f(s) s>h(b,b) x>h(a,a)",
     # but not the data movement behind the last of these
     "x:Placeholder e:Exp(x) m:Reshape(e) a:MatMul(m,m)": "a:h m:h | e>h(m)",
     # an op on no list stops everything: neither black nor low passes it
@@ -51,6 +52,7 @@ CHANGES = {
     # a Cast whose every reader is low writes low at once
     "i:Placeholder@i c:Cast@if(i) a:MatMul(c,c)": "a:h c.DstT:h | ",
     "i:Placeholder@i c:Cast@if(i) a:MatMul(c,c) t:Tanh(c)": "a:h | c>h(a,a)",
+    "i:Placeholder@i c:Cast@if(i) x:Placeholder a:MatMul(x,x)": "a:h | x>h(a,a)",
     # list attributes: each entry by itself
     "x:Placeholder a:MatMul(x,x) e:Exp(x) n:IdentityN(a,e) f:Exp(n:0) g:Exp(n:1)": "a:h n.T0:h | n>f(f) x>h(a,a)",
     # two slots of one node: nothing low reaches the statistics of a batch norm
@@ -59,6 +61,12 @@ CHANGES = {
     "x:Placeholder e:Enter(x) m:Merge(e,n) t:Identity(m) a:MatMul(t,t) n:NextIteration(a)": (
         "a:h e:h m:h n:h t:h | x>h(e)"
     ),
+    # which is float32 here, since black-listed values flow through it to a gray op; no Cast stands on the edge back
+    "x:Placeholder e:Exp(x) f:Enter(e) m:Merge(f,n) t:Tanh(m) a:MatMul(m,m) n:NextIteration(a)": (
+        "a:h | a>f(n) m>h(a,a)"
+    ),
+    # a reference variable is read through an Identity, in float32, also where it enters a loop
+    "v:VariableV2 r:Identity(v) m:Reshape(r) e:Enter(r) a:MatMul(m,e)": "a:h m:h | e>h(a) r>h(m)",
 }
 
 STAYS = {
@@ -110,6 +118,19 @@ def test_what_is_fetched_or_fed_stays_and_so_what_it_separates():
     assert reasons(planned(text, feeds=["t"]))["t"] is Reason.FED
     cast = "i:Placeholder@i c:Cast@if(i) a:MatMul(c,c)"
     assert graphs.shown(planned(cast, preserved=["c"])) == "a:h | c>h(a,a)"
+
+
+@pytest.mark.parametrize(
+    ("device", "low"),
+    [("", True), ("/device:CPU:0", True), ("/job:a/task:0/cpu:1", True), ("/device:GPU:0", False), ("/job:a", False),
+     ("/device:CPU:*", False)],
+)  # fmt: skip
+def test_the_device_must_be_named_in_full_or_not_at_all(device, low):
+    view = graphs.parse("x:Placeholder a:MatMul(x,x)")
+    view = view._replace(nodes=tuple(node._replace(device=device) for node in view.nodes))
+    made = plan(view, TABLE, MIX, kernels())
+    assert made.changed == low
+    assert reasons(made)["a"] is (Reason.WHITE if low else Reason.ELSEWHERE)
 
 
 def test_what_has_no_kernel_stays():
