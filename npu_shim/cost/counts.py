@@ -9,6 +9,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Set
 
+from . import trips
+
 ARITHMETIC = {
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "exponential", "exponential-minus-one",
     "log", "log-plus-one", "tanh", "logistic", "sqrt", "rsqrt", "cbrt", "sine", "cosine", "negate", "abs", "erf",
@@ -89,11 +91,12 @@ def _count_product(computation, instruction, total):
 
 
 def _count_loop(module, computation, instruction, total, known):
-    trips = trip_count(module, computation, instruction)
-    if trips is None:
+    frame = trips.Frame(module, computation.name)
+    steps = frame.loop(instruction)[1]
+    if steps is None:
         total.notes.add("a loop whose number of steps is not in the program is counted as one step")
     for kind in ("body", "condition"):
-        total.add(_computation(module, instruction.called[kind][0], known), 1 if trips is None else trips)
+        total.add(_computation(module, instruction.called[kind][0], known), 1 if steps is None else steps)
 
 
 def _dot(instruction, left, _):
@@ -146,41 +149,6 @@ def _windows(attributes, count):
             if key in window:
                 window[key] = tuple(int(v) for v in value.split("_")) if key == "pad" else int(value)
     return windows
-
-
-def trip_count(module, computation, loop):
-    """Returns how often a while instruction runs, None where it does not count up by one between constants."""
-    condition = module.computations[loop.called["condition"][0]]
-    root = condition.instructions[condition.root]
-    if root.code != "compare" or "direction=LT" not in root.attributes:
-        return None
-    index, bound = (condition.instructions[name] for name in root.operands)
-    if index.code != "get-tuple-element":
-        return None
-    first = _initial(module, computation, loop, _number("index", index.attributes))
-    if bound.code == "get-tuple-element":
-        last = _initial(module, computation, loop, _number("index", bound.attributes))
-    else:
-        last = _literal(bound)
-    return None if first is None or last is None else max(0, last - first)
-
-
-def _initial(module, computation, loop, position):
-    """The integer that a loop variable starts with, where that is a constant."""
-    start = computation.instructions[loop.operands[0]]
-    while start.code == "copy":
-        start = computation.instructions[start.operands[0]]
-    if start.code != "tuple":
-        return None
-    value = computation.instructions[start.operands[position]]
-    while value.code in ("copy", "reshape", "bitcast"):
-        value = computation.instructions[value.operands[0]]
-    return _literal(value)
-
-
-def _literal(instruction):
-    found = re.match(r"^-?\d+$", instruction.argument) if instruction.code == "constant" else None
-    return int(found.group(0)) if found else None
 
 
 def _numbers(key, attributes):

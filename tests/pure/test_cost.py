@@ -121,6 +121,39 @@ def test_a_loop_counts_its_steps_where_the_program_tells():
     assert unknown.notes == {"a loop whose number of steps is not in the program is counted as one step"}
 
 
+def test_a_loop_behind_a_call_and_one_that_counts_down_from_its_end():
+    text = LOOP.replace("ROOT less = pred[] compare(i, n), direction=LT", """less = pred[] compare(i, n), direction=LT
+  yes = pred[] constant(true)
+  ROOT both = pred[] call(less, yes), to_apply=all""").replace("body {", """all {
+  a = pred[] parameter(0)
+  b = pred[] parameter(1)
+  ROOT both = pred[] and(a, b)
+}
+
+down {
+  t = (s32[], f32[4,4]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  m = f32[4,4]{1,0} get-tuple-element(t), index=1
+  one = s32[] constant(1)
+  next = s32[] subtract(i, one)
+  dot = f32[4,4]{1,0} dot(m, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT out = (s32[], f32[4,4]{1,0}) tuple(next, dot)
+}
+
+left {
+  t = (s32[], f32[4,4]{1,0}) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(0)
+  ROOT less = pred[] compare(i, n), direction=GT
+}
+
+body {""", 1).replace("  ROOT loop = ", "  loop = ").replace("FIRST", "first = s32[] constant(4)")
+    back = "  ROOT back = (s32[], f32[4,4]{1,0}) while(loop), condition=left, body=down\n}\n"
+    found = counts.count(hlo.parse(text.rstrip()[:-1] + back))
+    assert found.products == {"float32": (3 + 7) * 2 * 4 * 4 * 4}
+    assert not found.notes
+
+
 def test_what_cannot_be_counted_is_said():
     text = 'HloModule m\n\nENTRY main {\n  ROOT r = f32[4] custom-call(), custom_call_target="Sort"\n}\n'
     assert counts.count(hlo.parse(text)).notes == {"custom call Sort is not counted"}

@@ -1,0 +1,84 @@
+"""How often a loop of an HLO module runs: its scalar integers are computed, all else is unknown.
+
+    while (i < 16 and j < n): i starts at 0, n comes from a constant -> 16 steps
+
+Conditions that depend on anything that is fed, or on state, stay unknown.
+"""
+
+import operator
+import re
+
+MOST = 100000  # steps of a loop that are followed
+SCALAR = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "minimum": min, "maximum": max,
+    "and": operator.and_, "or": operator.or_, "not": lambda a: not a, "negate": operator.neg,
+}  # fmt: skip
+COMPARED = {
+    "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
+}  # fmt: skip
+SAME = {"copy", "convert", "reshape", "bitcast", "bitcast-convert"}
+LITERALS = {"true": True, "false": False}
+
+
+class Frame:
+    """The values of one computation for given arguments: an int, a bool, a tuple of values, or None for unknown."""
+
+    def __init__(self, module, name, arguments=()):
+        self.module = module
+        self.computation = module.computations[name]
+        self.arguments = arguments
+        self.known = {}
+
+    def root(self):
+        """Returns the value of the computation."""
+        return self.value(self.computation.root)
+
+    def value(self, name):
+        """Returns the value of an instruction."""
+        if name not in self.known:
+            self.known[name] = self._compute(self.computation.instructions[name])
+        return self.known[name]
+
+    def _compute(self, instruction):
+        code = instruction.code
+        if code == "while":
+            return self.loop(instruction)[0]
+        if code == "tuple":
+            return tuple(self.value(name) for name in instruction.operands)
+        if code == "get-tuple-element":
+            whole = self.value(instruction.operands[0])
+            return whole and whole[int(re.search(r"index=(\d+)", instruction.attributes).group(1))]
+        if code == "parameter":
+            position = int(instruction.argument)
+            return self.arguments[position] if position < len(self.arguments) else None
+        if code == "call":
+            given = tuple(self.value(name) for name in instruction.operands)
+            return Frame(self.module, instruction.called["to_apply"][0], given).root()
+        return self._scalar(instruction)
+
+    def _scalar(self, instruction):
+        if len(instruction.shapes) != 1 or instruction.shapes[0].sizes or instruction.shapes[0].dtype[0] not in "psu":
+            return None
+        if instruction.code == "constant":
+            text = instruction.argument
+            return int(text) if re.match(r"^-?\d+$", text) else LITERALS.get(text)
+        values = [self.value(name) for name in instruction.operands]
+        if not values or None in values:
+            return None
+        if instruction.code == "compare":
+            return COMPARED[re.search(r"direction=(\w\w)", instruction.attributes).group(1)](*values)
+        if instruction.code in SAME:
+            return values[0]
+        return SCALAR[instruction.code](*values) if instruction.code in SCALAR else None
+
+    def loop(self, instruction):
+        """Returns (the value that a while instruction ends with, its number of steps); (None, None) where unknown."""
+        state = self.value(instruction.operands[0])
+        for step in range(MOST):
+            more = Frame(self.module, instruction.called["condition"][0], (state,)).root()
+            if more is None or state is None:
+                break
+            if not more:
+                return state, step
+            state = Frame(self.module, instruction.called["body"][0], (state,)).root()
+        return None, None
