@@ -62,7 +62,8 @@ def build(program):
             x = tf.constant(np.random.RandomState(1).uniform(-1, 1, [SIZE, SIZE]).astype(np.float32))
             x = tf.placeholder_with_default(x, [SIZE, SIZE], "x")
             weight = _weight(program.variable)
-            builder = _Builder(weight)
+            # TensorFlow's own gradients of calls in branches in loops of version 1 do not run
+            builder = _Builder(weight, functions=program.version == 2 or not program.gradient)
             y = builder.run(x, program.steps)
             fetches = [y]
             if program.gradient:
@@ -81,8 +82,8 @@ def _weight(variable):
 
 
 class _Builder:
-    def __init__(self, weight):
-        self.weight = weight
+    def __init__(self, weight, functions):
+        self.weight, self.functions = weight, functions
 
     def run(self, h, body):
         for step in body:
@@ -145,6 +146,8 @@ class _Builder:
         return self._same(tf.switch_case(tf.placeholder_with_default(which, []), [*branches]))
 
     def _call(self, h, times, body):
+        if not self.functions:
+            return self._same(self.run(h, body * times))
         called = tf.function(lambda g: self.run(g, body), autograph=False)
         for _ in range(times):
             h = self._same(called(h))

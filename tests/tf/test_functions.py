@@ -226,6 +226,24 @@ def test_a_function_that_calls_itself_is_left_with_a_warning():
     assert matmuls == [HALF, HALF]
 
 
+def test_the_caller_of_a_function_that_calls_itself_is_not_left():
+    inner = function_of(lambda a: tf.nn.relu(tf.matmul(a, a)))
+    outer = function_of(lambda a: tf.tanh(tf.matmul(inner(tf.matmul(a, a)), a)))
+
+    def recurse(graph_def):
+        function = next(f for f in graph_def.library.function if any(n.op == "Relu" for n in f.node_def))
+        caller = next(f for f in graph_def.library.function if f is not function and len(f.node_def) > 3)
+        again = function.node_def.add()
+        again.CopyFrom(next(node for node in caller.node_def if "PartitionedCall" in node.op))
+        again.name, again.input[:] = "again", [function.signature.input_arg[0].name]
+
+    done = Case(lambda x: [outer(x)], change=recurse)
+    assert len([warning for warning in done.plan.warnings if "calls itself" in warning]) == 1
+    [node] = done.calls("PartitionedCall", "StatefulPartitionedCall")
+    body = done.function(node.attr["f"].func.name).node_def
+    assert [n.attr["T"].type for n in body if n.op == "MatMul"] == [HALF, HALF]
+
+
 def test_a_function_that_would_become_too_large_is_left_with_a_warning(monkeypatch):
     monkeypatch.setattr(functions, "MOST_NODES", 2)
     done = Case(call).agrees(16)
