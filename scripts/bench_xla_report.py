@@ -67,7 +67,8 @@ def write(stem, header, rows, table):
     """Prints the table; with a stem writes it to STEM.md and the figures to STEM.json."""
     header = dict(
         header, date=str(datetime.date.today()), python=platform.python_version(), cores=os.cpu_count(),
-        load=round(os.getloadavg()[1], 1), command="scripts/bench_xla " + " ".join(_plain(word) for word in sys.argv[1:]),
+        command="scripts/bench_xla " + " ".join(_plain(word) for word in sys.argv[1:]),
+        load=round(os.getloadavg()[1], 1),
     )  # fmt: skip
     text = "\n".join([*_head(header), *table(rows)]) + "\n"
     print(text)
@@ -87,8 +88,8 @@ def _plain(word):
 def _head(header):
     facts = ", ".join("%s %s" % (key, header[key]) for key in sorted(header) if key not in ("command", "device"))
     busy = header["load"] > header["cores"] / 2
-    note = ["The machine was busy with other work (load %.1f): ratios more than times." % header["load"], ""] if busy else []
-    return ["# XLA: training steps on %s" % header["device"], "", facts, "", "    " + header["command"], "", *note]
+    lines = ["# XLA: training steps on %s" % header["device"], "", facts, "", "    " + header["command"], ""]
+    return lines + (["The machine was busy with other work: trust ratios more than times.", ""] if busy else [])
 
 
 def run_table(rows):
