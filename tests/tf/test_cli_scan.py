@@ -1,5 +1,6 @@
 """npu-shim scan against the installed TensorFlow: one process runs every scan, since it changes `import tensorflow`."""
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -31,7 +32,18 @@ except ImportError:
     from tensorflow.nn import relu as x
 x.y
 """
+MOVED = """\
+from tensorflow.nn import bidirectional_dynamic_rnn, rnn_cell
+from tensorflow.python.framework import ops
+from tensorflow.python.layers.normalization import BatchNormalization
+from tensorflow.python.ops import array_ops, control_flow_ops, variable_scope
+from tensorflow.python.training import training_ops
+import tensorflow.train as train
+ops.Tensor, ops.IndexedSlices, array_ops.stack, control_flow_ops.cond, control_flow_ops.while_loop
+training_ops.apply_adam, variable_scope.variable, train.AdamOptimizer
+"""
 TREES = {
+    "moved": {"a.py": MOVED},
     "planted": {"train.py": PLANTED},
     "python2": {"old.py": "import tensorflow as tf\nprint 'x'\n", "new.py": "import tensorflow as tf\ntf.abs\n"},
     "either": {"a.py": EITHER},
@@ -65,6 +77,9 @@ def folder(tmp_path_factory):
 def scans(folder):
     """{name: (status, lines of output, standard error)} of every scan that the tests look at."""
     argv = {path.name: [str(path)] for path in folder.iterdir()}
+    slim = importlib.util.find_spec("tf_slim")
+    if slim is not None:
+        argv["slim"] = ["--unresolved", *slim.submodule_search_locations]
     argv.update(idioms=[str(IDIOMS)], nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
     argv["unresolved"] = ["--unresolved", str(folder / "planted")]
     out = folder / "results.json"
@@ -99,6 +114,16 @@ def test_attributes_of_objects_are_the_scripts_own(scans):
 
 def test_nothing_of_the_script_runs(folder, scans):
     assert sorted(path.name for path in (folder / "planted").iterdir()) == ["train.py"]
+
+
+def test_names_that_tensorflow_has_moved_are_where_they_were(scans):
+    assert scans["moved"][0] == 0, scans["moved"][1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tf_slim") is None, reason="tf-slim is not installed")
+def test_every_name_that_tf_slim_uses_resolves(scans):
+    lines = scans["slim"][1]
+    assert [line for line in lines if "_test.py:" not in line] == lines[-1:]
 
 
 def test_a_python_2_file_is_said_and_the_others_are_scanned(scans):
