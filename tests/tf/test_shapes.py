@@ -57,6 +57,7 @@ def sums(build, **options):
     return sorted({tf.as_dtype(node.attr["T"].type).name for node in result.node if node.op == "Sum"})
 
 
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 has no GPU kernels to plan for")
 def test_a_sum_over_a_broadcast_axis_stays_in_float32():
     assert sums(lambda a, b: a * tf.nn.relu(a)) == ["float16"]
     assert sums(lambda a, b: a * b) == ["float32"]  # the batch sizes of two placeholders may differ
