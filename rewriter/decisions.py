@@ -36,6 +36,7 @@ class Reason(enum.Enum):
     SOURCE = "a source: variables, constants, feeds and readers keep their dtype"
     FED = "fed from outside"
     REFERENCE = "reads or writes a reference variable"
+    LATE = "reads a reference variable after a write that its input does not wait for"
     LOOP_LOW = "a loop variable, low because a low-precision value enters it"
     LOOP_FLOAT32 = "a loop variable, float32 because a computed float32 value enters it"
     LOOP_ADDS = "a loop variable that is added to keeps float32, so that small addends count"

@@ -9,6 +9,7 @@ from .graph_view import GraphView, Node
 from .kernel_table import KernelTable
 from .op_table import OpTable
 from .policy import Action, PrecisionPolicy
+from .references import late_readers
 from .ties import Tie, find_ties
 
 # what a float32 tensor means to a gray consumer
@@ -40,6 +41,7 @@ class State:
         self.meaning: List[int] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.fed = frozenset(port.node for port in view.fed)
+        self.late = late_readers(view)
         self.references = frozenset(p for p, node in enumerate(view.nodes) if node.layout.ref_outputs)
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
@@ -98,6 +100,8 @@ def pin(state: State, position: int, node: Node) -> Optional[Reason]:
         return Reason.FED
     if node.layout.ref_inputs or node.layout.ref_outputs:
         return Reason.REFERENCE
+    if position in state.late:
+        return Reason.LATE
     for port in node.inputs:
         if port.node in state.references and port.port in state.view.nodes[port.node].layout.ref_outputs:
             # a cast of a reference would read the variable at a time of its own choosing

@@ -14,15 +14,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # rewriter modules by level: a module imports only from its own level or below
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
-    {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "placement", "plan", "verify",
+    {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "references", "placement", "plan", "verify",
      "report", "grappler", "grappler_graph", "grappler_containers"},
     {"tf_internals", "graph_def", "apply", "inference", "shapes", "ranges", "numerics", "constants", "functions",
      "inlining", "outlining"},
 ]
 PURE = [
     *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),
-    *("npu_shim." + name for name in ("configs", "options", "mixlist", "precision", "customize", "amp", "cli")),
+    *("npu_shim." + name for name in ("configs", "options", "mixlist", "precision", "customize", "amp", "cli", "scan")),
     "npu_shim",
+    "npu_shim.compat.aliases",
     "npu_shim.loss_scale.schedule",
 ]
 
