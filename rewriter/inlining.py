@@ -147,6 +147,11 @@ def _node_names(names):
     return {name.lstrip("^").partition(":")[0] for name in names}
 
 
+def _waits_for_argument(scope, text):
+    """Whether an input is a control input from an argument, which is no node of the flat graph."""
+    return text[0] == "^" and text[1:] in scope.args
+
+
 class _Writer:
     """Writes the flat graph: first finds all calls, scope by scope, then writes the nodes of every scope."""
 
@@ -210,12 +215,13 @@ class _Writer:
             return
         node.CopyFrom(proto)
         if scope.function is not None or scope.calls:
-            node.input[:] = [self._tensor(scope, text) for text in proto.input]
+            node.input[:] = [self._tensor(scope, text) for text in proto.input if not _waits_for_argument(scope, text)]
         node.name = scope.prefix + proto.name
         node.device = proto.device or scope.device
 
     def _write_stand_in(self, scope, call, node):
-        controls = ["^" + scope.prefix + text[1:] for text in call.proto.input if text[0] == "^"]
+        waits = [text for text in call.proto.input if text[0] == "^" and not _waits_for_argument(scope, text)]
+        controls = ["^" + scope.prefix + text[1:] for text in waits]
         fetched = call.scope == 0 and call.name in self._preserved and call.gives
         node.name, node.op = call.name, "IdentityN" if fetched else "NoOp"
         node.device = call.proto.device or scope.device

@@ -160,15 +160,20 @@ class _Writer:
             call = scope.calls.get(proto.name)
             yield self._call(number, call) if call else self._node(number, proto, position)
         for position in self._added.get(number, ()):
-            node = self._node(number, self._after[position], position)
+            node = tf.NodeDef()
+            node.CopyFrom(self._after[position])
+            node.name = self._home[position][1]
             node.device = "" if node.device == scope.device and number else node.device
+            node.input[:] = [self._local(number, text) for text in node.input]
             yield node
 
     def _node(self, number, proto, position):
+        """A node of the graph as given; a rewrite does not touch its control inputs."""
         node = tf.NodeDef()
         node.CopyFrom(self._after[position])
         node.name, node.device = self._home[position][1], proto.device
-        node.input[:] = [self._local(number, text) for text in self._after[position].input]
+        node.input[:] = [self._local(number, text) for text in node.input if text[0] != "^"]
+        node.input.extend(text for text in proto.input if text[0] == "^")
         return node
 
     def _call(self, number, call):
@@ -179,8 +184,8 @@ class _Writer:
         node.name = self._home[position][1]
         selector = [self._now_called(call.selector)] if call.selector else []
         values = [self._read(call.entry(i))[0] for i in range(len(call.takes))]
-        controls = [text for text in self._after[position].input if text[0] == "^"]
-        node.input[:] = [self._local(number, text) for text in [*selector, *values, *controls]]
+        node.input[:] = [self._local(number, text) for text in [*selector, *values]]
+        node.input.extend(text for text in call.proto.input if text[0] == "^")
         self._check(call)
         takes, gives = ([self._dtype(name) for name in names] for names in self._borders(call))
         for attr, dtypes in ((TAKES[call.kind], takes), (GIVES[call.kind], gives)):

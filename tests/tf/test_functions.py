@@ -346,6 +346,21 @@ def test_a_mode_that_lowers_nothing_returns_the_same_graph():
     assert done.rewritten is done.graph_def
 
 
+def test_control_inputs_stay_even_those_from_arguments():
+    def wait(graph_def):
+        [function] = graph_def.library.function
+        product, relu = (next(n for n in function.node_def if n.op == op) for op in ("MatMul", "Relu"))
+        product.input.append("^" + function.signature.input_arg[0].name)
+        relu.input.append("^" + product.name)
+
+    done = Case(call, change=wait).agrees(16)
+    [node] = done.calls("PartitionedCall")
+    body = done.function(node.attr["f"].func.name).node_def
+    waits = {n.op: [text for text in n.input if text[0] == "^"] for n in body}
+    assert waits["MatMul"] == ["^a"]
+    assert waits["Relu"] == ["^MatMul"]
+
+
 def test_a_body_that_reads_what_is_not_in_it_is_named():
     def damage(graph_def):
         node = next(n for n in graph_def.library.function[0].node_def if n.op == "MatMul")
