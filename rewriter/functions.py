@@ -107,7 +107,7 @@ def _own_reason(function, library):
         return "its signature has references or lists"
     known = tf_internals.op_defs()
     unknown = [node.op for node in function.node_def if node.op not in known and node.op not in library]
-    return "op %s in it is not in this TensorFlow" % unknown[0] if unknown else None
+    return "op %s in it is not in this TensorFlow" % min(unknown) if unknown else None
 
 
 def _callers_first(calls):

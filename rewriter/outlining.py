@@ -29,7 +29,7 @@ def outline(inlined, rewritten):
     """Writes a rewritten flat graph back as a graph with functions.
 
     A body that has changed becomes a new function, named after its contents, so that equal bodies share one; the
-    functions of the graph as given stay in its library.
+    functions of the graph as given stay in its library, and with them the gradients that are registered for them.
 
     Args:
         inlined: the Inlined that was rewritten.
