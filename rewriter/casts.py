@@ -1,8 +1,8 @@
 """Where casts stand: one for each tensor and dtype that somebody needs, shared by all consumers.
 
-Three ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32
+Four ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32
 gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32
-consumers too.
+consumers too; a constant is written in the low dtype (`folded`).
 """
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple

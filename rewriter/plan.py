@@ -5,7 +5,7 @@ The rule of the mixed modes, in topological order, so that a decision depends on
     white -> low.   black -> as written.
     gray and data-moving -> low when an input comes from a low slot and no *computed* input is float32.
     Sources (constants and what is computed from constants only, variable reads, feeds) are neutral: they decide
-    nothing, and are cast to what their consumers have.
+    nothing, and are cast to what their consumers have. A black-listed Sum that sums nothing counts as data-moving.
 
     e.g.  read -> MatMul -> BiasAdd(read) -> Exp -> Mul(const) -> MatMul
     gets  f32     f16       f16              f32    f32           f16

@@ -3,6 +3,7 @@
 import gzip
 import importlib.util
 import json
+import os
 import random
 
 import numpy as np
@@ -120,6 +121,31 @@ def test_it_trains_like_float32(real):
     # BERT-tiny has 2 layers and losses near 0.7, the language model losses near 9: a dozen roundings of 2**-11 each
     assert np.allclose(plain, mixed, rtol=16 * 2**-11)
     assert plain != mixed
+
+
+def trained(real, mode, steps=300):
+    """Losses of a training in one mode: one XLA program a step, or clusters where the step has ops XLA has not."""
+    if real.name == "lstm_lm_train":
+        options = {} if mode is None else {"precision_mode": mode}
+        shapes = {name: value.shape for name, value in real.fed.items()}
+        step = npu_shim.compile_step(
+            real.graph_def, real.fetches, shapes, initializer=real.about["init"], **options
+        )
+        return [float(step(real.fed)[0]) for _ in range(steps)]
+    mode = mode or "must_keep_origin_dtype"
+    return real.losses(sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_xla="on"), steps)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("NPU_SHIM_NIGHTLY" not in os.environ, reason="takes minutes: runs with NPU_SHIM_NIGHTLY=1")
+@pytest.mark.usefixtures("patched")
+@pytest.mark.parametrize("real", ["lstm_lm_train", "crnn_ctc_train"], indirect=True)
+def test_loops_train_for_300_steps_like_float32(real):
+    real.seeded()
+    full, mixed = (np.array(trained(real, mode)) for mode in (None, "allow_mix_precision"))
+    assert mixed[-1] < 0.1 * mixed[0]
+    noise = np.abs(np.diff(full[-50:])).max()  # how far two neighbouring steps of float32 are apart
+    assert abs(mixed[-20:].mean() - full[-20:].mean()) < max(0.05 * full[-20:].mean(), 2 * noise)
 
 
 @pytest.mark.slow
