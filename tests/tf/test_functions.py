@@ -346,6 +346,15 @@ def test_a_mode_that_lowers_nothing_returns_the_same_graph():
     assert done.rewritten is done.graph_def
 
 
+def test_an_op_in_a_body_is_customized_by_the_name_that_the_plan_shows(tmp_path):
+    name = next(d.node for d in Case(call).plan.decisions() if d.op == "MatMul" and "[body]/" in d.node)
+    path = tmp_path / "dtypes.cfg"
+    path.write_text("%s::InputDtype:float32,float32,OutputDtype:float32\n" % name)
+    done = Case(call, customize_dtypes=str(path), profile="gpu").agrees(16)
+    assert done.dtypes("MatMul") == {HALF, FLOAT}
+    assert not done.plan.unmatched
+
+
 def test_control_inputs_stay_even_those_from_arguments():
     def wait(graph_def):
         [function] = graph_def.library.function
