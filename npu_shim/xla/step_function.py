@@ -32,6 +32,7 @@ from npu_shim.xla import (
 )
 from npu_shim.xla.sources import Argument, Source
 
+OLDEST = 2, 15
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
 
 
@@ -152,6 +153,8 @@ class Prepared:
 
 def prepare(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
     """Makes a Prepared of a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
+    if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
+        raise ConfigError("whole steps are compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
     fed = [source.feed(each, shape) for each, shape in shapes.items()]
