@@ -134,8 +134,10 @@ def lstm(weights, batch=64, time=64, vocabulary=10000, hidden=1024, layers=2):
     net = tf.transpose(tf.gather(weights("embedding", [vocabulary, hidden], 0.05), ids), [1, 0, 2])
     for layer in range(layers):
         name = "lstm%d/" % layer
-        kernel = weights(name + "kernel", [2 * hidden, 4 * hidden], 0.05)
-        net = _lstm_layer(net, kernel, weights(name + "bias", [4 * hidden], 0.0), (time, batch, hidden))
+        # read once, outside the loop, as dynamic_rnn has them read
+        kernel = tf.identity(weights(name + "kernel", [2 * hidden, 4 * hidden], 0.05))
+        bias = tf.identity(weights(name + "bias", [4 * hidden], 0.0))
+        net = _lstm_layer(net, kernel, bias, (time, batch, hidden))
     logits = _dense(weights, "logits", tf.reshape(net, [time * batch, hidden]), vocabulary, 0.05)
     wanted = tf.reshape(tf.transpose(targets), [time * batch])
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=wanted, logits=logits))
