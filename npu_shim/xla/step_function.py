@@ -154,7 +154,7 @@ class Prepared:
 def prepare(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
     """Makes a Prepared of a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
-        raise ConfigError("whole steps are compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
+        raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
     fed = [source.feed(each, shape) for each, shape in shapes.items()]

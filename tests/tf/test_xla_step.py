@@ -199,6 +199,67 @@ def test_fetches_keep_their_form_and_a_variable_gives_its_value_after_the_step(d
     assert np.isclose(alone(digits[0]), results["loss"])
 
 
+def recurrent(bounded):
+    """A v1 loop over time whose gradient takes tensors and shapes from Stacks; `bounded` gives it a constant length."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x, n = tf.placeholder(tf.float32, [None, 5, 4], "x"), tf.placeholder(tf.int32, [], "n")
+        w = tf.get_variable("w", [4, 4], initializer=tf.random_normal_initializer(seed=1), use_resource=True)
+        start = [tf.constant(0), tf.zeros([tf.shape(x)[0], 4])]
+        body = lambda i, h: [i + 1, tf.tanh(tf.matmul(h, w) + x[:, i] * tf.ones([tf.shape(h)[0], 1]))]  # noqa: E731
+        limit = {"maximum_iterations": 5} if bounded else {}
+        _, h = tf.while_loop(lambda i, _: i < n, body, start, **limit)
+        loss = tf.reduce_sum(tf.square(h), name="loss")
+        tf.train.GradientDescentOptimizer(0.01).minimize(loss, name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def test_a_loop_of_tensorflow_1_with_its_gradient_is_compiled(v1_control_flow):
+    graph = recurrent(bounded=True)
+    assert any(op.type == "StackV2" for op in graph.get_operations())
+    batches = [{"x:0": np.random.RandomState(k).rand(3, 5, 4).astype(np.float32), "n:0": 5 - k % 2} for k in range(6)]
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, FETCHES, ["x", "n"])
+        expected = [session.run(FETCHES, feeds)[0] for feeds in batches]
+    assert np.allclose([step(feeds)[0] for feeds in batches], expected, rtol=100 * EPS["float32"])
+    assert np.allclose(step({**batches[0], "x:0": np.zeros([7, 5, 4])})[0], 0)  # a second batch size
+
+
+def test_a_loop_of_unknown_length_is_named_with_the_way_out(v1_control_flow):
+    step = npu_shim.compile_step(recurrent(bounded=False), FETCHES, ["x", "n"], initializer="init", **FLOAT32)
+    with pytest.raises(npu_shim.PlanError, match=r"\(StackV2\) keeps .* loop 'while/while_context'.*maximum_iter"):
+        step({"x:0": np.zeros([3, 5, 4]), "n:0": 2})
+
+
+def test_a_tensor_inside_the_graph_can_be_fed():
+    with tf.Graph().as_default() as graph:
+        _, second = tf.split(tf.strings.to_number(tf.constant(["1", "2", "3", "4"])), 2, name="parts")
+        tf.add(second, 1.0, name="more")
+    step = npu_shim.compile_step(graph, ["more:0", "parts:1"], ["parts:1"], **FLOAT32)
+    more, parts = step({"parts:1": [10.0, 20.0]})
+    assert more.tolist() == [11.0, 21.0]
+    assert parts.tolist() == [10.0, 20.0]
+
+
+def test_partitioned_variables_are_slices_in_the_checkpoint(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.get_variable("table", [5, 2], partitioner=tf.fixed_size_partitioner(2), use_resource=True)
+        loss = tf.reduce_sum(tf.square(tf.convert_to_tensor(table)), name="loss")
+        tf.train.GradientDescentOptimizer(0.25).minimize(loss, name="train")
+        saver = tf.train.Saver()
+        session.run(tf.global_variables_initializer())
+        before = session.run(tf.convert_to_tensor(table))
+        step = npu_shim.compile_step(session, FETCHES)
+        step()
+        saver.restore(session, step.save(tmp_path / "model"))
+        assert np.array_equal(session.run(tf.convert_to_tensor(table)), 0.5 * before)
+        step()
+        step.load(saver.save(session, str(tmp_path / "again")))
+    assert np.array_equal(np.concatenate([step.state()["table/part_%d" % k] for k in range(2)]), 0.5 * before)
+
+
 def test_a_read_that_waits_for_no_write_comes_first():
     with tf.Graph().as_default() as graph:
         count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)
