@@ -5,6 +5,7 @@ tf.contrib. After a change that is meant, write it again there with NPU_SHIM_GOL
 """
 
 import collections
+import importlib.util
 import json
 import os
 import pathlib
@@ -33,10 +34,16 @@ TOLERANCES = {
     "keras_session": Tolerance(1e-4, 5e-2, "momentum 0.9 at a loss that falls by half in each step"),
     "queue_runner": Tolerance(1e-5, 1e-3, "two dense layers"),
     "seq2seq_attention": Tolerance(1e-5, 1e-3, "7 steps of GRUs and attention; the loss stays float32"),
-    "slim_resnet": Tolerance(1e-3, 5e-2, "14 layers with batch norm of 16 images and 16 pixels, momentum 0.9"),
+    "slim_resnet": Tolerance(1e-4, 5e-2, "14 layers with batch norm of 16 images and 16 pixels, momentum 0.9"),
     "wide_deep": Tolerance(1e-5, 1e-3, "sums of 32 losses; the wide part is not lowered"),
     "word2vec_nce": Tolerance(1e-5, 1e-3, "one product; the embedding itself stays float32"),
 }
+WITHOUT_SLIM = ("keras_session", "queue_runner", "wide_deep", "word2vec_nce")  # the others use tf.contrib.layers
+HAS_SLIM = TENSORFLOW_1 or importlib.util.find_spec("tf_slim") is not None
+NAMES = [
+    pytest.param(name, marks=pytest.mark.skipif(not HAS_SLIM and name not in WITHOUT_SLIM, reason="tf-slim is missing"))
+    for name in sorted(TOLERANCES)
+]
 LAST_DIGIT = 2e-6  # the scripts print six
 # runs scripts one after another in one process, each as `npu-shim run` does
 RUN_ALL = """
@@ -75,7 +82,7 @@ def golden():
     return json.loads(GOLDEN.read_text())["losses"]
 
 
-@pytest.mark.parametrize("name", sorted(TOLERANCES))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_first_losses_are_those_of_tensorflow_1(name, tmp_path):
     launcher = [] if TENSORFLOW_1 else ["-m", "npu_shim", "run"]
     found = losses(run([*launcher, IDIOMS / (name + ".py"), "float32"], tmp_path))
@@ -94,13 +101,13 @@ def write(name, found):
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
     """{name: output} of all scripts in mixed precision, from one process."""
-    scripts = [IDIOMS / (name + ".py") for name in sorted(TOLERANCES)]
+    scripts = [IDIOMS / (name + ".py") for name in (sorted(TOLERANCES) if HAS_SLIM else WITHOUT_SLIM)]
     out = run(["-c", RUN_ALL, *scripts], tmp_path_factory.mktemp("run"))
     parts = re.split(r"^script .*/(\w+)\.py$", out, flags=re.MULTILINE)[1:]
     return dict(zip(parts[::2], parts[1::2]))
 
 
-@pytest.mark.parametrize("name", sorted(TOLERANCES))
+@pytest.mark.parametrize("name", NAMES)
 def test_mixed_precision_follows_them(name, mixed):
     assert "\nstatus 0\n" in mixed[name], mixed[name][-6000:]
     np.testing.assert_allclose(losses(mixed[name]), golden()[name], TOLERANCES[name].mixed, LAST_DIGIT)
