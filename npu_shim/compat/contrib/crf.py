@@ -20,6 +20,7 @@ def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=
     Returns:
         (log likelihood [batch], transition_params).
     """
+    inputs = tf.convert_to_tensor(inputs)
     tags = inputs.shape.as_list()[2]
     if transition_params is None:
         transition_params = tf.get_variable("transitions", [tags, tags])
@@ -105,7 +106,7 @@ def crf_decode(potentials, transition_params, sequence_length):
     Returns:
         (tags int32 [batch, time], 0 behind the end; scores [batch]).
     """
-    lengths = tf.cast(sequence_length, tf.int32)
+    potentials, lengths = tf.convert_to_tensor(potentials), tf.cast(sequence_length, tf.int32)
     shape = tf.shape(potentials)
 
     def forward(state, now):

@@ -165,12 +165,12 @@ def resampler(data, warp, name="resampler"):
         part = warp - floor
         # a border of zeros stands for all that lies outside
         padded = tf.pad(data, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        size = tf.cast(tf.shape(data)[1:3][::-1], warp.dtype)
+        size = tf.cast(tf.gather(tf.shape(data), [2, 1]), warp.dtype)
         total = 0.0
         for dx in (0, 1):
             for dy in (0, 1):
                 corner = tf.clip_by_value(floor + tf.constant([dx, dy], warp.dtype), -1.0, size) + 1
                 weight = tf.abs(part - tf.constant([1 - dx, 1 - dy], warp.dtype))
-                value = tf.gather_nd(padded, tf.cast(corner[..., ::-1], tf.int32), batch_dims=1)
+                value = tf.gather_nd(padded, tf.cast(tf.reverse(corner, [-1]), tf.int32), batch_dims=1)
                 total += value * tf.reduce_prod(weight, -1, keepdims=True)
         return total
