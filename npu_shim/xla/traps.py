@@ -18,7 +18,7 @@ STRING = 7  # tf.string
 DYNAMIC = frozenset([
     "Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition",
     "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5",
-    "SparseSlice", "SparseFillEmptyRows", "IteratorGetNext",
+    "SparseSlice", "SparseFillEmptyRows",
 ])  # fmt: skip
 SHAPE_OPS = frozenset(["Shape", "ShapeN", "Size", "Rank"])
 # op -> inputs that XLA must know when it compiles; they are the sizes of the result

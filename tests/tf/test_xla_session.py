@@ -68,6 +68,18 @@ def test_the_embeddings_sparse_update_is_out_and_the_embedding_in():
     assert not {"found", "squares"} & out
 
 
+def test_batches_of_a_dataset_are_no_trap():
+    def build(x, n):
+        data = tf.data.Dataset.from_tensors((np.ones([4, 8], np.float32), np.ones([4], np.int32))).repeat()
+        images, labels = tf.data.make_one_shot_iterator(data).get_next()
+        tf.fill([tf.reduce_max(labels)], 1.0, name="long")
+        tf.nn.relu(tf.matmul(images, tf.ones([8, 2])), name="hidden")
+
+    out = out_of(build)
+    assert "long" in out
+    assert not {"hidden", "MatMul"} & out
+
+
 def test_strings_are_out():
     assert {"words"} <= out_of(lambda x, n: tf.strings.length(tf.as_string(x, name="words")))
 
