@@ -48,14 +48,14 @@ def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
     together = _Together()
     out_of_sight: List[Port] = []
     members: List[Tuple[int, Port]] = []
-    outside = view.preserved | {port.node for port in view.fed}
+    fed = {port.node for port in view.fed}
     for position, node in enumerate(view.nodes):
         ports = _variants(position, node)
         if not ports:
             continue
         if not _join(together, node, ports):
             out_of_sight += ports
-        if position in outside:
+        if position in fed or (position in view.preserved and _gives_lists_only(node)):
             out_of_sight += [port for port in ports if port.node == position]
         if node.op in LISTS and node.dtypes[0] != VARIANT:
             members.append((position, ports[0]))
@@ -86,6 +86,11 @@ def _variants(position: int, node: Node) -> List[Port]:
     given = [Port(position, k) for k, s in enumerate(layout.outputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
     read = [node.inputs[k] for k, s in enumerate(layout.inputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
     return given + read
+
+
+def _gives_lists_only(node: Node) -> bool:
+    """Whether who fetches a node means its lists: of TensorListPopBack it is the tensor that is fetched."""
+    return all(node.output_dtype(number) == VARIANT for number in range(len(node.layout.outputs)))
 
 
 class _Together:

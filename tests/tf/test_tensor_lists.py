@@ -180,6 +180,20 @@ def test_a_list_that_is_fetched_stays_as_it_is():
     assert {d.reason for d in plan.decisions() if d.op in LISTS} == {Reason.CONTAINER}
 
 
+def test_fetching_what_comes_off_a_list_changes_nothing():
+    def build(x):
+        handle, _ = pop(push(push(empty(), tf.matmul(x, x)), tf.matmul(x, x)))
+        return (tf.matmul(pop(handle)[1], x),)
+
+    _, _, plan, _ = rewritten(build)
+    graph_def, done, fetching, _ = rewritten(build, ["TensorListPopBack:1"])
+    assert element_dtypes(plan) == element_dtypes(fetching)
+    assert set(element_dtypes(plan).values()) == {FLOAT16}
+    [one], [other] = (values(each, ["TensorListPopBack:1"]) for each in (graph_def, done))
+    assert other.dtype == np.float32
+    np.testing.assert_allclose(one, other, atol=4 * EPSILON)
+
+
 def test_a_list_that_an_unknown_op_reads_stays_as_it_is():
     def build(x):
         handle = push(empty(), tf.matmul(x, x))
