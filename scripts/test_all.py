@@ -88,7 +88,7 @@ def _pytest(tier, arguments):
 
 def _print(results):
     line = "%-11s %-8s %-28s %7s %7s %8s %7s  %s"
-    print("\n" + line % ("TensorFlow", "Python", "tests", "passed", "failed", "skipped", "time", ""))
+    print("\n" + (line % ("TensorFlow", "Python", "tests", "passed", "failed", "skipped", "time", "")).rstrip())
     for each in results:
         minutes = "%d:%02d" % divmod(int(each.seconds), 60)
         counts = (each.passed, each.failed, each.skipped, minutes)
