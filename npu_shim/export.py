@@ -2,18 +2,19 @@
 
     step_function -> HLO -> StableHLO where a converter is at hand -> manifest.write
 
-TensorFlow 2.15 makes HLO only. The converter is jaxlib's, which cannot be installed beside TensorFlow 2.15: `jax` names
+TensorFlow makes HLO. What makes StableHLO of it is jaxlib's and cannot be installed beside TensorFlow 2.15: `jax` names
 an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.load` converts it.
 """
 
+import importlib.util
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 
 import tensorflow.compat.v1 as tf
-from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim import __version__
 from npu_shim.pjrt import arrays, convert, manifest
@@ -43,7 +44,8 @@ def export(
         values: variable name -> array, initial values. None takes a Session's; of a graph none are exported then.
         float32_products: "highest" computes float32 matrix products and convolutions in float32, "default" in what the
             device takes for them: TF32 on NVIDIA GPUs since Ampere.
-        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else HLO.
+        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else this
+            one where it has JAX, else the HLO stays.
         device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
         **options: as for `npu_shim.rewrite`.
 
@@ -54,17 +56,24 @@ def export(
         ConfigError: an argument that cannot be taken, or a folder that cannot be written.
         PlanError: the graph cannot be rewritten or compiled as asked.
     """
+    require_xla()
     if float32_products not in PRODUCTS:
         raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
     source = source if isinstance(source, Source) else Source.of(source)
     step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
-    module = hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
-    program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX))
+    module = hlo_module(step, float32_products)
+    program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX) or _own_jax())
     valued = values is not None or source.session is not None
     state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
     with tf_internals.eager_mode():
         return manifest.write(out, program, described, state)
+
+
+def require_xla():
+    """Raises ConfigError where TensorFlow has no XLA that gives its programs away."""
+    if tf.__version__.startswith("1."):
+        raise ConfigError("export and cost need TensorFlow 2.15 or later, this is %s" % tf.__version__)
 
 
 def checkpoint(state, prefix):
@@ -95,6 +104,13 @@ def hlo_of(step, float32_products, stage):
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
+def hlo_module(step, float32_products):
+    """Returns the step's HLO before optimization as an HloModuleProto."""
+    from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
+
+    return hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+
+
 def without_sources(module):
     """Returns the bytes of an HloModuleProto without the file names and lines of the user's Python sources."""
     for computation in module.computations:
@@ -102,6 +118,11 @@ def without_sources(module):
             instruction.metadata.ClearField("source_file")
             instruction.metadata.ClearField("source_line")
     return module.SerializeToString(deterministic=True)
+
+
+def _own_jax():
+    """This interpreter where it has JAX, which newer releases of TensorFlow allow."""
+    return sys.executable if importlib.util.find_spec("jaxlib") else None
 
 
 def stablehlo(hlo, interpreter):

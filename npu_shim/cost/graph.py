@@ -24,6 +24,7 @@ def of_graph(source, fetches, feeds, options, compiled=True, float32_products="d
         float32_products: as for `export`.
         **given: as for `step_function.build`.
     """
+    export.require_xla()
     costs = []
     for name, chosen in (("as written", AS_WRITTEN), (None, options)):
         step = step_function.prepare(source, fetches, feeds, **dict(given, **chosen)).for_shapes()
@@ -32,7 +33,7 @@ def of_graph(source, fetches, feeds, options, compiled=True, float32_products="d
 
 
 def _cost(name, step, compiled, float32_products):
-    module = hlo_pb2.HloModuleProto.FromString(export.hlo_of(step, float32_products, "hlo_serialized"))
+    module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
     text = export.hlo_of(step, float32_products, "hlo")
     if not compiled:

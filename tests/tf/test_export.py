@@ -25,8 +25,7 @@ STEPS = 3
 # the program's sums are in another order than the session's kernels'; a step's loss is about 1
 CLOSE = functools.partial(np.testing.assert_allclose, rtol=1e-6)
 
-if tf.__version__.startswith("1."):
-    pytest.skip("TensorFlow 1 has no HLO to export", allow_module_level=True)
+pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="export needs TensorFlow 2.15")
 
 
 def digits():
@@ -148,6 +147,12 @@ def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
     with pytest.raises(ConfigError, match=r"made no StableHLO|cannot be run"):
         export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), jax="/bin/false")
     assert not list(tmp_path.iterdir())
+
+
+def test_tensorflow_1_is_told(session, tmp_path, monkeypatch):
+    monkeypatch.setattr(tf, "__version__", "1.15.5")
+    with pytest.raises(ConfigError, match=r"need TensorFlow 2\.15 or later, this is 1\.15\.5"):
+        export(session[0], FETCHES, shapes(session[1]), str(tmp_path / "step"))
 
 
 def test_roles_by_name_and_shape():
