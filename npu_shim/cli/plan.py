@@ -45,7 +45,7 @@ def main(args):
     fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
-    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, _device(args.device, xla))
+    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, device(args.device, xla))
     if args.write:
         graph_file.write(args.write, done.graph_def)
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
@@ -63,8 +63,9 @@ def names(text):
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
-def _device(wanted, xla):
-    device = (wanted or xla.accelerator()).upper()
-    if device not in ("CPU", "GPU"):
+def device(wanted, xla):
+    """Returns "CPU" or "GPU": what is wanted, else what is here. Raises ConfigError for another word."""
+    chosen = (wanted or xla.accelerator()).upper()
+    if chosen not in ("CPU", "GPU"):
         raise ConfigError("--device is '%s', expected CPU or GPU" % wanted)
-    return device
+    return chosen
