@@ -3,7 +3,7 @@
     python scripts/bench_xla_session.py GRAPHS [--steps 10] [--out FILE] [MODEL ...]
 
 GRAPHS is a folder of training graphs with graphs.json and run_graph.py, which makes feeds for them. Each model runs in
-a process of its own, in float32, unmarked and marked in turn; every step has other data of the same shapes. What
+a process of its own, in float32, unmarked and marked taking turns; every step has other data of the same shapes. What
 compiles is read from TensorFlow's log.
 """
 
@@ -79,9 +79,17 @@ def measure(graphs, model, steps):
     tf.disable_v2_behavior()
     npu_shim.patch()
     graph_def, init, fetches, feeds = load(tf, graphs, model)
-    off, total = run(tf, graph_def, init, fetches, feeds, steps, "off")
+    opened = {xla: initialized(tf, graph_def, init, xla) for xla in ("off", "on")}
     print("MARKED TRAINING", file=sys.stderr, flush=True)
-    on, outside = run(tf, graph_def, init, fetches, feeds, steps, "on")
+    total, outside = (first_runs(tf, session, fetches, feeds) for session in opened.values())
+    times = {xla: [] for xla in opened}
+    for number in range(steps):
+        fed = feeds(2 + number)
+        for xla, session in opened.items():
+            start = time.perf_counter()
+            session.run(fetches, fed)
+            times[xla].append(time.perf_counter() - start)
+    off, on = (statistics.median(each) for each in times.values())
     arithmetic = {op: count for op, count in total.items() if op not in PLUMBING}
     left = {op: count for op, count in outside.items() if op not in PLUMBING}
     return {
@@ -95,30 +103,30 @@ def measure(graphs, model, steps):
     }
 
 
-def run(tf, graph_def, init, fetches, feeds, steps, xla):
-    """Returns (median seconds of a step after the first two, number of float ops that ran by op type)."""
+def initialized(tf, graph_def, init, xla):
+    """Returns a session in float32 whose variables have values."""
     config = tf.ConfigProto()
     entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
     options = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_xla": xla}
     for key, value in options.items():
         entry.parameter_map[key].s = value.encode()
-    with tf.Graph().as_default(), tf.Session(config=config) as session:
+    with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
-        session.run(init)
-        seen = tf.RunMetadata()
-        session.run(fetches, feeds(0), options=tf.RunOptions(output_partition_graphs=True), run_metadata=seen)
-        session.run(fetches, feeds(1))
-        times = []
-        for number in range(steps):
-            fed = feeds(2 + number)
-            start = time.perf_counter()
-            session.run(fetches, fed)
-            times.append(time.perf_counter() - start)
+    session = tf.Session(graph=graph, config=config)
+    session.run(init)
+    return session
+
+
+def first_runs(tf, session, fetches, feeds):
+    """Runs two steps and returns the number of float ops that ran, by op type; clusters are among them."""
+    seen = tf.RunMetadata()
+    session.run(fetches, feeds(0), options=tf.RunOptions(output_partition_graphs=True), run_metadata=seen)
+    session.run(fetches, feeds(1))
     counts = {}
     for node in (node for graph in seen.partition_graphs for node in graph.node):
         if node.op == "_XlaCompile" or any(attr.type == tf.float32.as_datatype_enum for attr in node.attr.values()):
             counts[node.op] = counts.get(node.op, 0) + 1
-    return statistics.median(times), counts
+    return counts
 
 
 def load(tf, graphs, model):
@@ -185,7 +193,9 @@ def table(rows, steps):
     command = "    python scripts/bench_xla_session.py GRAPHS --steps %d" % steps
     lines = ["# XLA in the session", "", where, "", command, ""]
     lines += ["| %s |" % " | ".join(head), "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| %s |" % " | ".join(cells) for cells in shown])
+    lines += ["| %s |" % " | ".join(cells) for cells in shown]
+    fewer = ["%s %d" % pair for pair in SLOW.items() if pair[1] < steps]
+    return "\n".join(lines + (["", "Fewer steps: %s." % ", ".join(fewer)] if fewer else []))
 
 
 def show(key, value):
