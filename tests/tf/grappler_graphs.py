@@ -130,7 +130,9 @@ OPS = {
     "const": lambda a, b: tf.constant(2.0, shape=[SIZE, SIZE]),
 }
 NAMES = sorted(OPS)
-DEVICES = ("", "", "", "", "/device:GPU:0", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:GPU:0")
+DEVICES = (
+    "", "", "", "", "/device:GPU:0", "/device:CPU:0", "/job:localhost/replica:0/task:0/device:GPU:0", "/job:localhost",
+)  # fmt: skip
 
 NUMBERS = st.integers(0, 63)
 PLAIN = st.tuples(st.sampled_from(NAMES), NUMBERS, NUMBERS, st.just(()))
