@@ -79,18 +79,9 @@ def _candidates(state: State) -> Set[int]:
             continue
         tied = state.tie_of.get((position, 0))
         free = tied is None and entry.role == "moves" and pin(state, position, node) is None
-        free = free and not (node.op == "Enter" and _enters_reference(state, position))
         if free or (tied is not None and _is_neutral(state, tied)):
             found.add(slot)
     return found
-
-
-def _enters_reference(state: State, position: int) -> bool:
-    """Whether a reference variable enters a loop: its steps may change it, and a Cast outside would not see that."""
-    nodes = state.view.nodes
-    while nodes[position].op in ("Enter", "Identity"):
-        position = nodes[position].inputs[0].node
-    return position in state.references
 
 
 def _is_neutral(state: State, number: int) -> bool:
