@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import platform
@@ -41,8 +42,10 @@ def export(args):
     tf.disable_v2_behavior()
     described = {"size": args.size, "tensorflow": tf.__version__, "npu_shim": npu_shim.__version__, "programs": []}
     os.makedirs(args.folder)
-    for model in args.models.split(","):
-        for number, sizes in enumerate(SIZES[args.size][model]):
+    for model, all_sizes in SIZES[args.size].items():
+        for number, sizes in enumerate(all_sizes):
+            if not bench_xla_report.wanted(args, model, sizes):
+                continue
             row = {"model": model, "sizes": sizes, "folder": "%s-%d" % (model, number), "rules": {}, "forms": []}
             for form, (scaled, products, options) in FORMS.items():
                 begin = time.perf_counter()
@@ -54,6 +57,7 @@ def export(args):
                 )  # fmt: skip
                 row.update(feeds=built.feeds, rules=dict(row["rules"], **built.rules), own=built.own)
                 row["forms"].append(form)
+                gc.collect()  # the variables that the export was made with: gigabytes at full size
                 print("%s %s: %.0f s" % (row["folder"], form, time.perf_counter() - begin), flush=True)
             row["products"] = _products(model, sizes)
             described["programs"].append(row)
@@ -79,14 +83,14 @@ def session(args):
     tf.disable_v2_behavior()
     npu_shim.patch()
     rows = []
-    for model in args.models.split(","):
-        for sizes in SIZES[args.size][model]:
-            for name, form in (("float32", "tf32"), ("float16", "float16")):
-                with contextlib.ExitStack() as stack:
-                    calls = _calls(stack, model, sizes, FORMS[form])
-                    seconds = bench_xla_report.alternate(calls, args.rounds, args.steps)
-                rows.append({"model": model, "sizes": sizes, "form": name, "seconds": seconds})
-                print(bench_xla_report.session_row(rows[-1]), flush=True)
+    chosen = [(model, sizes) for model, each in SIZES[args.size].items() for sizes in each]
+    for model, sizes in (pair for pair in chosen if bench_xla_report.wanted(args, *pair)):
+        for name, form in (("float32", "tf32"), ("float16", "float16")):
+            with contextlib.ExitStack() as stack:
+                calls = _calls(stack, model, sizes, FORMS[form])
+                seconds = bench_xla_report.alternate(calls, args.rounds, args.steps)
+            rows.append({"model": model, "sizes": sizes, "form": name, "seconds": seconds})
+            print(bench_xla_report.session_row(rows[-1]), flush=True)
     seen = tf.config.experimental.list_physical_devices("GPU")
     header = {"device": seen[0].name if seen else platform.machine() + " CPU", "tensorflow": tf.__version__}
     bench_xla_report.write(args.write, header, rows, bench_xla_report.session_table)

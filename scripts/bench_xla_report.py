@@ -11,6 +11,12 @@ import time
 import numpy as np
 
 
+def wanted(args, model, sizes):
+    """Returns whether --models and --batch choose a model of these sizes."""
+    batches = args.batch.split(",") if args.batch else [str(sizes["batch"])]
+    return model in args.models.split(",") and str(sizes["batch"]) in batches
+
+
 def feeds(described, seed=1, count=None):
     """Returns values for feeds, dict of name to (dtype, shape, bound); with `count`, so many in front of each."""
     random = np.random.RandomState(seed)

@@ -23,9 +23,9 @@ def main(args):
     device = jax_door.device(jax, args.device)
     with open(os.path.join(args.folder, "bench.json"), encoding="utf-8") as f:
         described = json.load(f)
-    wanted = args.forms.split(",") if args.forms else [*LIMITS, *HAND]
-    chosen = [row for row in described["programs"] if row["model"] in args.models.split(",")]
-    rows = [measure(row, args, device, [f for f in wanted if f in (*row["forms"], *HAND)]) for row in chosen]
+    forms = args.forms.split(",") if args.forms else [*LIMITS, *HAND]
+    chosen = [row for row in described["programs"] if bench_xla_report.wanted(args, row["model"], row["sizes"])]
+    rows = [measure(row, args, device, [f for f in forms if f in (*row["forms"], *HAND)]) for row in chosen]
     header = {"device": device.device_kind, "jax": jax.__version__, "jaxlib": jaxlib.__version__}
     header.update(tensorflow=described["tensorflow"], npu_shim=described["npu_shim"], size=described["size"])
     bench_xla_report.write(args.write, header, rows, bench_xla_report.run_table)
