@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib.util
 import os
+import re
 import sys
 
 
@@ -38,7 +39,8 @@ def _follow(module, rest, seen):
     seen.add((module, rest[0]))
     names = exported(module)
     if rest[0] not in names:
-        return None
+        protos = [module, *(origin for name, origin in names.items() if name.startswith("*"))]
+        return next(((proto, ".".join(rest)) for proto in protos if _declared(proto, rest[0])), None)
     origin = names[rest[0]]
     if origin is None:
         return module, ".".join(rest)
@@ -47,6 +49,17 @@ def _follow(module, rest, seen):
         above = origin.rpartition(".")[0]
         return None if above and file_of(above) else (module, ".".join(rest))
     return (found[0], ".".join([found[1], *rest[1:]])) if found[1] else _follow(found[0], rest[1:], seen)
+
+
+@functools.lru_cache(maxsize=None)
+def _declared(module, name):
+    """Whether a module that protoc has written makes a name at run time: its descriptor spells it."""
+    if not module.endswith("_pb2"):
+        return False
+    # in front stands its length, perhaps "\\n" or "\\x0f"; a letter behind an escape may be one itself: "\\x07\\x45xample"
+    spelled = "".join(r"(?:%s|\\x%02x)" % (letter, ord(letter)) for letter in name)
+    with open(file_of(module), encoding="utf-8", errors="replace") as f:
+        return re.search(r"(?:(?<![A-Za-z_])|(?<=\\[a-z])|(?<=\\x[0-9a-f]{2}))%s(?![A-Za-z_])" % spelled, f.read()) is not None
 
 
 def _inner(origin, seen):
@@ -86,7 +99,10 @@ def _folders(top):
 
 @functools.lru_cache(maxsize=None)
 def exported(module):
-    """{name: dotted origin, or None for what the module defines itself} of a module's source, submodules included."""
+    """{name: dotted origin, or None for what the module defines itself} of a module's source, submodules included.
+
+    A name that begins with "*" stands for all names of a module that protoc has written.
+    """
     file = file_of(module)
     if file is None:
         return {}
@@ -142,7 +158,10 @@ def _imported_from(statement, module, package):
     names = {}
     for alias in statement.names:
         if alias.name == "*":
-            names.update({n: source + "." + n for n in exported(source) if not n.startswith("_")})
+            names.update({n: source + "." + n for n in exported(source) if not n.startswith(("_", "*"))})
+            names.update({n: origin for n, origin in exported(source).items() if n.startswith("*")})
+            if source.endswith("_pb2"):  # its names are made at run time
+                names["*" + source] = source
         else:
             names[alias.asname or alias.name] = source + "." + alias.name
     return names

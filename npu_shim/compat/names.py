@@ -204,7 +204,7 @@ def _has(target):
 
 
 def _public(module):
-    return {name for name in exports.exported(module) if not name.startswith("_")}
+    return {name for name in exports.exported(module) if not name.startswith(("_", "*"))}
 
 
 def _nearest_in_contrib(path):

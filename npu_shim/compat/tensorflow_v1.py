@@ -74,6 +74,9 @@ class Facade(types.ModuleType):
                 return getattr(module, name)
             except AttributeError:
                 continue
+        target = names.moved("tensorflow." + name)
+        if target:
+            return names.load(target)
         raise AttributeError(callers.message(names.explain("tensorflow." + name)))
 
     def __dir__(self):

@@ -23,7 +23,8 @@ def test_nothing_is_imported_to_resolve_a_name():
 @pytest.mark.parametrize(
     "name",
     ["tf.nn.conv2d", "tf.train.AdamOptimizer.minimize", "tensorflow.contrib.framework.nest", "tf.flags.DEFINE_string",
-     "tf.layers.dense", "tf.keras.layers.Dense", "tf.estimator.Estimator", "tensorflow.python.framework.ops",
+     "tf.layers.dense", "tf.keras.layers.Dense",
+     "tf.train.Example", "tf.train.ClusterDef", "tf.estimator.Estimator", "tensorflow.python.framework.ops",
      "tf.contrib.layers.python.layers", "tf.contrib"],
 )  # fmt: skip
 def test_names_that_exist(name):
@@ -32,7 +33,9 @@ def test_names_that_exist(name):
     assert names.resolve(name)
 
 
-@pytest.mark.parametrize("name", ["tf.nn.conv3", "tf.contrib.rnn.LSTMCel", "tf.contrib.rn", "tf.python.nope"])
+@pytest.mark.parametrize(
+    "name", ["tf.nn.conv3", "tf.contrib.rnn.LSTMCel", "tf.contrib.rn", "tf.python.nope", "tf.train.Exampl"]
+)
 def test_names_that_do_not_exist(name):
     assert names.resolve(name) is None
 

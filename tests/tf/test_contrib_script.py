@@ -43,7 +43,8 @@ assert issubclass(BahdanauAttention, _BaseAttentionMechanism)
 assert AdamWOptimizer is tf.contrib.opt.AdamWOptimizer
 assert arg_scope is tf.contrib.framework.arg_scope and nest.flatten([1, [2]]) == [1, 2]
 assert isinstance(tf.contrib.layers.xavier_initializer()([2, 2]), Tensor)
-assert pywrap_tensorflow.NewCheckpointReader and rnn_cell_impl._linear and control_flow_ops.while_loop
+assert tf.pywrap_tensorflow.NewCheckpointReader is pywrap_tensorflow.NewCheckpointReader
+assert rnn_cell_impl._linear and control_flow_ops.while_loop
 
 for statement in ("tf.contrib.rnn.LSTMCel", "from tensorflow.contrib import seq2sq", "import tensorflow.contrib.rn",
                   "tf.contrib.graph_editor.copy", "tf.nn_", "from tensorflow.contrib.rnn import LSTMCel"):
