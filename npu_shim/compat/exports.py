@@ -56,10 +56,11 @@ def _declared(module, name):
     """Whether a module that protoc has written makes a name at run time: its descriptor spells it."""
     if not module.endswith("_pb2"):
         return False
-    # in front stands its length, perhaps "\\n" or "\\x0f"; a letter behind an escape may be one itself: "\\x07\\x45xample"
-    spelled = "".join(r"(?:%s|\\x%02x)" % (letter, ord(letter)) for letter in name)
+    # in front stands its length, perhaps "\\n" or "\\x0f"; behind that, a letter may be escaped: "\\x07\\x45xample"
+    spelled = "".join(r"(?:%s|\x%02x)" % (letter, ord(letter)) for letter in name)
+    begins = r"(?:(?<![A-Za-z_])|(?<=\[a-z])|(?<=\x[0-9a-f]{2}))"
     with open(file_of(module), encoding="utf-8", errors="replace") as f:
-        return re.search(r"(?:(?<![A-Za-z_])|(?<=\\[a-z])|(?<=\\x[0-9a-f]{2}))%s(?![A-Za-z_])" % spelled, f.read()) is not None
+        return re.search(begins + spelled + "(?![A-Za-z_])", f.read()) is not None
 
 
 def _inner(origin, seen):
