@@ -57,8 +57,8 @@ def _declared(module, name):
     if not module.endswith("_pb2"):
         return False
     # in front stands its length, perhaps "\\n" or "\\x0f"; behind that, a letter may be escaped: "\\x07\\x45xample"
-    spelled = "".join(r"(?:%s|\x%02x)" % (letter, ord(letter)) for letter in name)
-    begins = r"(?:(?<![A-Za-z_])|(?<=\[a-z])|(?<=\x[0-9a-f]{2}))"
+    spelled = "".join(r"(?:%s|\\x%02x)" % (letter, ord(letter)) for letter in name)
+    begins = r"(?:(?<![A-Za-z_])|(?<=\\[a-z])|(?<=\\x[0-9a-f]{2}))"
     with open(file_of(module), encoding="utf-8", errors="replace") as f:
         return re.search(begins + spelled + "(?![A-Za-z_])", f.read()) is not None
 
