@@ -60,8 +60,10 @@ def real(shared, request):
 
 
 MIX = {"precision_mode": "allow_mix_precision", "device": "GPU"}
+lowers = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 has no GPU kernels to plan for")
 
 
+@lowers
 def test_every_matrix_and_convolution_op_is_lowered(real):
     rewritten, _ = real.rewritten(**MIX)
     heavy = [node for node in rewritten.node if node.op in HEAVY]
@@ -81,6 +83,7 @@ def test_the_plan_is_total_with_reasons_and_idempotent(real):
     assert not second.changed
 
 
+@lowers
 def test_the_order_of_the_nodes_does_not_matter(real):
     shuffled = tf.GraphDef()
     shuffled.CopyFrom(real.graph_def)
