@@ -32,9 +32,8 @@ def late_readers(view: GraphView) -> FrozenSet[int]:
         for number in node.layout.ref_inputs:
             variable = _variable(view, node.inputs[number].node)
             if variable is not None and not node.layout.op.startswith("Ref") and node.op != "Identity":
-                bit = 1 << len(written)
+                bit = written.setdefault(position, 1 << len(written))  # an optimizer writes several variables
                 writers[variable] = writers.get(variable, 0) | bit
-                written[position] = bit
     _spread(written, consumers)
     late = set()
     for variable, bits in writers.items():

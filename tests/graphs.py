@@ -43,6 +43,8 @@ def layout(op, count):
         return _layout(op, [], [0], refs_out=(0,))
     if op == "RefEnter":
         return _layout(op, [0], [0], refs_in=(0,), refs_out=(0,))
+    if op == "ApplyTwo":
+        return _layout(op, [0, 0], [0], refs_in=(0, 1), refs_out=(0,))
     if op == "AssignAdd":
         return _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,))
     return _layout(op, [0] * count, [0])

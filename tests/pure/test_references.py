@@ -20,6 +20,11 @@ CASES = {
         "v:VariableV2 u:VariableV2 c:Const; r:Identity(v) w:AssignAdd(u,c); a:MatMul(r,c,^w)", ""
     ),
     "written in a loop": ("v:VariableV2 c:Const; r:Identity(v) e:RefEnter(v) w:AssignAdd(e,c); a:MatMul(r,c)", "a"),
+    "one op writes two variables": (
+        "v:VariableV2 u:VariableV2 t:VariableV2 c:Const; r:Identity(v) q:Identity(t) "
+        "w:ApplyTwo(v,u) y:AssignAdd(t,c); a:MatMul(r,c,^w) b:MatMul(q,c,^w)",
+        "a",
+    ),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
 }  # fmt: skip
 

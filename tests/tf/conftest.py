@@ -12,6 +12,16 @@ from npu_shim.compat.tensorflow_v1 import import_tensorflow
 import_tensorflow()  # tf.estimator and tf.keras as npu_bridge gives them, for tests that do not import it
 
 
+@pytest.fixture(autouse=True, scope="module")
+def unpatched():
+    """A file's tests start with sessions as TensorFlow has them: importing npu_bridge anywhere patches the process."""
+    import npu_shim
+
+    npu_shim.unpatch()
+    yield
+    npu_shim.unpatch()
+
+
 @pytest.fixture
 def patched():
     """Sessions go through NpuOptimizer within the test."""
