@@ -95,7 +95,8 @@ def test_the_order_of_the_nodes_does_not_matter(real):
     one, plan = real.rewritten(**MIX)
     other, other_plan = npu_shim.rewrite(shuffled, real.fetches, real.feeds, **MIX)
     assert one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True)
-    assert report.as_json(plan) == report.as_json(other_plan)
+    same = report.as_json(plan) == report.as_json(other_plan)
+    assert same  # pytest would take minutes to show the difference of two such plans
     assert real.graph_def.SerializeToString(deterministic=True) == before
 
 
