@@ -114,7 +114,9 @@ def test_a_low_tensor_can_be_fed_and_what_it_is_made_of_not():
         h = tf.matmul(tf.placeholder(tf.float32, [4, 4], "x"), EYE, name="h")
         return tf.matmul(tf.nn.relu(h), EYE)
 
-    np.testing.assert_array_equal(run(build, {"h:0": 5 * EYE}), 5 * EYE)
+    # TensorFlow 1.15 does not call Grappler where what is fed is not a placeholder
+    low = {"float32"} if tf.__version__ < "2" else {"float16"}
+    np.testing.assert_array_equal(run(build, {"h:0": 5 * EYE}, low), 5 * EYE)
 
 
 def test_colocation_and_control_inputs_survive():
