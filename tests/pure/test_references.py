@@ -21,7 +21,7 @@ CASES = {
     ),
     "written in a loop": ("v:VariableV2 c:Const; r:Identity(v) e:RefEnter(v) w:AssignAdd(e,c); a:MatMul(r,c)", "a"),
     "one op writes two variables": (
-        "v:VariableV2 u:VariableV2 t:VariableV2; r:Identity(v) q:Identity(t) w:ApplyTwo(v,u) a:MatMul(r,r,^w) b:Exp(q,^w)",
+        "v:VariableV2 u:VariableV2 t:VariableV2; r:Identity(v) q:Identity(t) w:ApplyTwo(v,u) a:Exp(r,^w) b:Exp(q,^w)",
         "a",
     ),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
