@@ -284,7 +284,7 @@ def test_a_keras_model_becomes_an_npu_estimator(tmp_path):
     predicted = _first(estimator.predict(feed), 4)
     first = np.concatenate([next(iter(p.values())) for p in predicted])
     expected = np.tanh(X[:4] @ before[0] + before[1]) @ before[2] + before[3]
-    np.testing.assert_allclose(first, expected[:, 0], atol=64 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(first, expected[:, 0], atol=np.finfo(np.float16).eps)  # products may run in float16
     estimator.train(feed, steps=20)
     assert estimator.evaluate(feed, steps=2)["global_step"] == 20
     assert type(estimator).__name__ == "NPUEstimator"
