@@ -1,5 +1,6 @@
 """Writes a plan into a copy of its graph. It decides nothing."""
 
+import functools
 from typing import NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
@@ -35,11 +36,10 @@ def apply(plan, graph_def):
     rewritten = tf.GraphDef()
     rewritten.CopyFrom(graph_def)
     protos = rewritten.node
-    touched = set()
-    for position, (node, becomes) in enumerate(plan.node_dtypes()):
-        if becomes != node.dtypes:
-            _set_dtypes(protos[position], node, becomes)
-            touched.add(position)
+    changed = plan.changed_nodes()
+    for position, becomes in changed.items():
+        _set_dtypes(protos[position], view.nodes[position], becomes)
+    touched = set(changed)
     names = [node.name for node in view.nodes]
     touched |= _rename(plan.edits.boundaries, view, names, protos)
     for cast in plan.casts:
@@ -72,8 +72,13 @@ def _set_dtypes(proto, node, becomes):
 
 def forget_full_type(message, field):
     """Clears what TensorFlow has noted of the dtypes in a list, which it finds again; TensorFlow 1.15 notes nothing."""
-    if field in message.DESCRIPTOR.fields_by_name:
+    if _has_field(type(message), field):
         message.ClearField(field)
+
+
+@functools.lru_cache(maxsize=None)
+def _has_field(message_type, field):
+    return field in message_type.DESCRIPTOR.fields_by_name
 
 
 def _rename(boundaries, view, names, protos):

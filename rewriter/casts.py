@@ -5,6 +5,8 @@ gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fet
 consumers too; a constant is written in the low dtype (`folded`).
 """
 
+from bisect import bisect_right
+from itertools import chain
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .dtypes import FLOAT32, FLOATS, LOW, REF
@@ -57,7 +59,11 @@ class Edits(NamedTuple):
 
 
 def find_edits(
-    view: GraphView, first: Sequence[int], becomes: Sequence[int], narrowed: Mapping[int, Narrowed]
+    view: GraphView,
+    first: Sequence[int],
+    becomes: Sequence[int],
+    narrowed: Mapping[int, Narrowed],
+    consumers: Sequence[Sequence[int]],
 ) -> Edits:
     """Finds the casts for decided slots.
 
@@ -66,8 +72,10 @@ def find_edits(
         first: position of each node's first slot in `becomes`.
         becomes: the decided dtypes; slot k of node n is `becomes[first[n] + k]`.
         narrowed: node position -> (slot, low dtype): its inputs are rounded to the low dtype, then taken as float32.
+        consumers: positions of the nodes that read each node's outputs.
     """
     nodes = view.nodes
+    changed = changed_nodes(nodes, first, becomes)
 
     def given(port: Port) -> int:
         slot = nodes[port.node].layout.outputs[port.port]
@@ -75,8 +83,9 @@ def find_edits(
 
     needs: Needs = {}
     reconnections: Dict[Consumer, Port] = {}
-    for position, node in enumerate(nodes):
-        start = first[position]
+    # between two nodes that keep their dtypes no cast is needed
+    for position in sorted({*changed, *narrowed, *(reader for giver in changed for reader in consumers[giver])}):
+        node, start = nodes[position], first[position]
         rounded, low = narrowed.get(position, (-1, 0))
         for number, (port, slot) in enumerate(zip(node.inputs, node.layout.inputs)):
             want = becomes[start + slot] if slot >= 0 else ~slot
@@ -98,6 +107,13 @@ def find_edits(
     boundaries = _boundaries(view, given, names)
     casts = _casts(view, given, needs, boundaries, names)
     return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
+
+
+def changed_nodes(nodes: Sequence[Node], first: Sequence[int], becomes: Sequence[int]) -> List[int]:
+    """Positions of the nodes that get other dtypes than they have, ascending; parameters as of `find_edits`."""
+    was = chain.from_iterable([node.dtypes for node in nodes])
+    slots = [slot for slot, (one, other) in enumerate(zip(was, becomes)) if one != other]
+    return sorted({bisect_right(first, slot) - 1 for slot in slots})  # nodes without slots stand before, not behind
 
 
 def _is_rounded(view: GraphView, port: Port, low: int, given: Given) -> bool:

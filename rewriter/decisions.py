@@ -2,11 +2,11 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
-from .casts import CastEdit, Edits
+from .casts import CastEdit, Edits, changed_nodes
 from .dtypes import FLOATS
-from .graph_view import GraphView, Node, Slot
+from .graph_view import GraphView, Slot
 from .policy import PrecisionPolicy
 
 
@@ -95,14 +95,15 @@ class Plan:
     @property
     def changed(self) -> bool:
         """Whether applying this plan changes the graph."""
-        return bool(self.edits.casts or self.edits.reconnections) or any(
-            dtypes != node.dtypes for node, dtypes in self.node_dtypes()
-        )
+        return bool(self.edits.casts or self.edits.reconnections or self.changed_nodes())
 
-    def node_dtypes(self) -> Iterator[Tuple[Node, Tuple[int, ...]]]:
-        """Every node, in the order of the view, with the dtypes that its slots get."""
-        for node, first in zip(self.view.nodes, self.first):
-            yield node, tuple(self.becomes[first : first + len(node.dtypes)])
+    def changed_nodes(self) -> Dict[int, Tuple[int, ...]]:
+        """Positions of the nodes that get other dtypes than they have, ascending, and the dtypes of their slots."""
+        found = {}
+        for position in changed_nodes(self.view.nodes, self.first, self.becomes):
+            first = self.first[position]
+            found[position] = tuple(self.becomes[first : first + len(self.view.nodes[position].dtypes)])
+        return found
 
     def decisions(self) -> Iterator[Decision]:
         """One decision a slot of a floating dtype, ordered by node name."""

@@ -1,8 +1,9 @@
 """Reads a GraphDef into a GraphView, and TensorFlow's kernel registry into a KernelTable."""
 
 import functools
+import itertools
 import operator
-from typing import Dict, List
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import tf_internals
 from .errors import ConfigError, nearest
@@ -38,7 +39,9 @@ def read(graph_def, feeds=(), preserved=()):
     """
     library = {function.signature.name: function.signature for function in graph_def.library.function}
     position = {node.name: number for number, node in enumerate(graph_def.node)}
-    nodes = _read_nodes(graph_def.node, _Layouts(library), position)
+    ports = _Ports(position)
+    ports.fill()
+    nodes = _read_nodes(graph_def.node, _Layouts(library), ports)
     nodes = _keep_gradients(graph_def.node, nodes)
     fed = frozenset(_port(name, position, "feed") for name in feeds)
     kept = frozenset(_port(name, position, "fetch").node for name in preserved)
@@ -67,11 +70,12 @@ def reread(before, graph_def, touched):
     position.update((protos[number].name, number) for number in changed)
     library = {function.signature.name: function.signature for function in graph_def.library.function}
     nodes = list(before.nodes) + [None] * (len(protos) - count)
-    for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), position)):
+    for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), _Ports(position))):
         nodes[number] = node
     return GraphView(tuple(nodes), functions=before.functions)
 
 
+@functools.lru_cache(maxsize=None)
 def kernel_table(default_device="CPU"):
     """The kernels of this TensorFlow; `default_device` ("CPU" or "GPU") is assumed where a node names none."""
     return KernelTable(_kernels(), default_device)
@@ -88,14 +92,13 @@ def _kernels():
     }
 
 
-def _read_nodes(protos, layouts, position):
+def _read_nodes(protos, layouts, ports):
     nodes = []
-    ports = _Ports(position)
     for proto in protos:
         try:
             nodes.append(_read_node(proto, layouts, ports))
         except KeyError as missing:
-            raise ConfigError(_unknown(proto, missing.args[0], position, layouts)) from None
+            raise ConfigError(_unknown(proto, missing.args[0], ports.position, layouts)) from None
     return nodes
 
 
@@ -104,20 +107,24 @@ class _Ports(dict):
 
     def __init__(self, position):
         super().__init__()
-        self._position = position
+        self.position = position
+
+    def fill(self):
+        """Makes the first port of every node at once."""
+        self.update(zip(self.position, map(Port, self.position.values(), itertools.repeat(0))))
 
     def __missing__(self, text):
         name, colon, number = text.rpartition(":")
         if text[0] == "^":
-            port = Port(self._position[text[1:]], -1)
+            port = Port(self.position[text[1:]], -1)
         else:
-            port = Port(self._position[name], int(number)) if colon else Port(self._position[text], 0)
+            port = Port(self.position[name], int(number)) if colon else Port(self.position[text], 0)
         self[text] = port
         return port
 
 
 def _read_node(proto, layouts, ports):
-    inputs = [ports[text] for text in proto.input]
+    inputs = list(map(ports.__getitem__, proto.input))
     controls = ()
     if inputs and inputs[-1].port < 0:  # control inputs come last
         controls = tuple([port.node for port in inputs if port.port < 0])
@@ -171,12 +178,11 @@ def _port(name, position, role):
 
 
 class _Layouts:
-    """The layouts of one graph's ops, each made once."""
+    """The layouts of one graph's ops. What this TensorFlow registers is read once; functions are the graph's own."""
 
     def __init__(self, library):
         self._library = library
-        self._simple = {}  # op -> (Layout, its type attributes with their defaults), for ops without lists
-        self._made = {}
+        self._forms = {}
         self._dtypes = {}
 
     def names(self):
@@ -184,50 +190,62 @@ class _Layouts:
 
     def of(self, op, attr):
         """The layout of a node and the dtypes of its slots, in the order of the layout."""
-        simple = self._simple.get(op)
-        if simple is None:
-            simple = self._simple[op] = self._read_simple(op)
-        layout, wanted = simple
-        if layout is not None:
-            if not wanted:
-                return layout, ()
-            values = tuple([attr[name].type if name in attr else default for name, default in wanted])
-            return layout, self._dtypes.setdefault(values, values)
-        return self._of_lists(op, attr, wanted)
+        form = self._forms.get(op)
+        if form is None:
+            form = self._forms[op] = _form(self._library[op]) if op in self._library else _registered_form(op)
+        if form.layout is None:
+            return _of_lists(form, attr)
+        if not form.types:
+            return form.layout, ()
+        values = tuple([attr[name].type if name in attr else default for name, default in form.types])
+        return form.layout, self._dtypes.setdefault(values, values)
 
-    def _read_simple(self, op):
-        definition, copied = self._definition(op)
-        wanted = [
-            (copied.get(a.name, a.name), a.default_value.type) for a in definition.attr if a.type == "type"
-        ]
-        lists = any(a.number_attr or a.type_list_attr for a in [*definition.input_arg, *definition.output_arg])
-        if lists or any(a.type == "list(type)" for a in definition.attr):
-            return None, definition
-        return _layout(definition, {}), wanted
 
-    def _definition(self, op):
-        form, copied = NEWER_FORM.get(op, (op, {}))
-        definition = self._library.get(form) or tf_internals.op_defs().get(form)
-        if definition is None:
-            raise KeyError(op)
-        return definition, copied
+class _Form(NamedTuple):
+    """How nodes of one op type are read: `types` are (name, default) of their type attributes.
 
-    def _of_lists(self, op, attr, definition):
-        lengths, values = {}, []
-        for a in definition.attr:
-            value = attr.get(a.name, a.default_value)
-            if a.type == "type":
-                values.append(value.type)
-            elif a.type == "list(type)":
-                types = tuple(value.list.type)
-                lengths[a.name] = len(types)
-                values.extend(types)
-            elif a.type == "int":
-                lengths[a.name] = value.i
-        key = (op, tuple(lengths.values()))
-        if key not in self._made:
-            self._made[key] = _layout(definition, lengths)
-        return self._made[key], tuple(values)
+    `layout` is None for ops with lists, whose layouts (`made`, by length) differ from node to node.
+    """
+
+    definition: Any
+    layout: Optional[Layout]
+    types: Tuple[Tuple[str, int], ...]
+    made: Dict[Tuple[int, ...], Layout]
+
+
+@functools.lru_cache(maxsize=None)
+def _registered_form(op):
+    newer, copied = NEWER_FORM.get(op, (op, {}))
+    definition = tf_internals.op_defs().get(newer)
+    if definition is None:
+        raise KeyError(op)
+    return _form(definition, copied)
+
+
+def _form(definition, copied=None):
+    types = [((copied or {}).get(a.name, a.name), a.default_value.type) for a in definition.attr if a.type == "type"]
+    lists = any(a.number_attr or a.type_list_attr for a in [*definition.input_arg, *definition.output_arg])
+    if lists or any(a.type == "list(type)" for a in definition.attr):
+        return _Form(definition, None, (), {})
+    return _Form(definition, _layout(definition, {}), tuple(types), {})
+
+
+def _of_lists(form, attr):
+    lengths, values = {}, []
+    for a in form.definition.attr:
+        value = attr.get(a.name, a.default_value)
+        if a.type == "type":
+            values.append(value.type)
+        elif a.type == "list(type)":
+            types = tuple(value.list.type)
+            lengths[a.name] = len(types)
+            values.extend(types)
+        elif a.type == "int":
+            lengths[a.name] = value.i
+    key = tuple(lengths.values())
+    if key not in form.made:
+        form.made[key] = _layout(form.definition, lengths)
+    return form.made[key], tuple(values)
 
 
 def _layout(definition, lengths):

@@ -5,7 +5,7 @@ which slot governs which port; nodes of the same shape share one.
 """
 
 import sys
-from typing import Callable, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 
 class Slot(NamedTuple):
@@ -99,22 +99,33 @@ class GraphView(NamedTuple):
         return {node.name: position for position, node in enumerate(self.nodes)}
 
 
-def topological_order(nodes: Iterable[Node]) -> List[int]:
+def consumers_of(nodes: Sequence[Node]) -> List[List[int]]:
+    """Positions of the nodes that read the outputs of each node, once for each data input that does."""
+    consumers: List[List[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes):
+        for source, _ in node.inputs:
+            consumers[source].append(position)
+    return consumers
+
+
+def topological_order(nodes: Sequence[Node], consumers: Sequence[Sequence[int]]) -> List[int]:
     """Positions of the nodes, each after its data inputs; edges out of NextIteration, which close a loop, do not count.
 
     Nodes on any other cycle (which TensorFlow would reject) come last, in their own order.
+
+    Args:
+        nodes: the nodes of a graph.
+        consumers: what `consumers_of` gives for them.
     """
-    nodes = tuple(nodes)
-    consumers: List[List[int]] = [[] for _ in nodes]
-    missing = [0] * len(nodes)
+    missing = [len(node.inputs) for node in nodes]
     closing = {position for position, node in enumerate(nodes) if node.op in ("NextIteration", "RefNextIteration")}
-    for position, node in enumerate(nodes):
-        for source, _ in node.inputs:
-            if source not in closing:
-                consumers[source].append(position)
-                missing[position] += 1
+    for position in closing:
+        for consumer in consumers[position]:
+            missing[consumer] -= 1
     order = [position for position, count in enumerate(missing) if not count]
     for position in order:  # grows while it is read
+        if position in closing:
+            continue
         for consumer in consumers[position]:
             missing[consumer] -= 1
             if not missing[consumer]:

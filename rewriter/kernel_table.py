@@ -33,12 +33,13 @@ class KernelTable:
 
     def runs(self, layout: Layout, device: str, dtypes: Tuple[int, ...]) -> bool:
         """Whether some kernel runs the op of `layout` on `device` (a device name) with these dtypes of its slots."""
-        kind = device_type(device) or self.default_device
-        key = (layout.op, kind, dtypes, len(layout.slots))
-        if key not in self._answers:
+        key = (layout.op, device, dtypes, len(layout.slots))
+        answer = self._answers.get(key)
+        if answer is None:
+            kinds = (device_type(device) or self.default_device, ANY_DEVICE)
             kernels = self.by_op.get(layout.op, ())
-            self._answers[key] = any(k.device in (kind, ANY_DEVICE) and k.runs(layout, dtypes) for k in kernels)
-        return self._answers[key]
+            answer = self._answers[key] = any(k.device in kinds and k.runs(layout, dtypes) for k in kernels)
+        return answer
 
 
 def device_type(device: str) -> str:

@@ -16,7 +16,7 @@ from .dtypes import FLOAT32, LOW
 from .graph_view import Node
 from .policy import Action
 from .rounds import Rounds
-from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, pin, producer, set_meaning, strongest
+from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, producer, set_meaning, strongest
 from .ties import CONTAINERS, Tie
 
 
@@ -114,14 +114,14 @@ def _tied_pin(state: State, position: int) -> Optional[Reason]:
     """Why a member of a tie cannot be low, or None."""
     node = state.view.nodes[position]
     if state.kernels.runs(node.layout, node.device, tuple(lowered(state, d) for d in node.dtypes)):
-        return pin(state, position, node)
+        return state.pins.get(position)
     return Reason.NO_KERNEL
 
 
 def decide_tied(state: State, position: int, node: Node) -> None:
     """Gives a member of a tie the dtype that the tie is taken to have."""
     slot = state.first[position]
-    outcome = state.outcome[state.tie_of[position, 0]]
+    outcome = state.outcome[state.tie_of[position]]
     was = node.dtypes[0]
     if outcome.meaning == LOWERED:
         state.becomes[slot] = lowered(state, was)

@@ -2,8 +2,10 @@
 
     weight -> Enter -> [Cast] -> MatMul (in a loop)          becomes   weight -> [Cast] -> Enter -> MatMul
     x -> Scatter ... Read (in a loop) -> [Cast] -> MatMul    becomes   x -> [Cast] -> Scatter ... Read -> MatMul
+    MatMul -> [Cast] -> Write (in a loop) ... Gather         becomes   MatMul -> Write ... Gather -> [Cast]
 
-A float32 op that moves neutral data (see plan.py) becomes low when all who read its values are low.
+A float32 op that moves neutral data (see plan.py) becomes low when all who read its values are low. The last line is
+the gradient array of the array above it, and has its dtype; who reads it does not count where low values are written.
 """
 
 from typing import Dict, List, Sequence, Set, Tuple
@@ -11,11 +13,12 @@ from typing import Dict, List, Sequence, Set, Tuple
 from .decisions import Reason
 from .dtypes import FLOAT32
 from .policy import Action
-from .state import NEUTRAL, State, lowered, pin, producer
-from .ties import CONTAINERS
+from .state import NEUTRAL, State, lowered, producer
+from .ties import CONTAINERS, MEMBERS, POP, WRITE, Tie
 
 SHAPE_ONLY = frozenset({"Shape", "Size", "Rank"})  # these read no values: whatever dtype they get is right
-Readers = Dict[int, List[Tuple[int, int]]]  # slot -> (node position, data input number) that read its values
+LIKE = frozenset({"ZerosLike", "OnesLike"})  # nor do these; they may need a Cast, which is worth one out of a loop
+Readers = Dict[int, List[Tuple[int, int]]]  # position -> (position, data input number) of who reads its first slot
 
 
 def move_casts(state: State, order: Sequence[int]) -> None:
@@ -31,21 +34,21 @@ def move_casts(state: State, order: Sequence[int]) -> None:
     if not candidates:
         return
     readers = _readers(state, candidates)
-    nodes = state.view.nodes  # one without slots has no first slot of its own
-    backwards = [
-        p for p in reversed(order) if nodes[p].dtypes and state.first[p] in candidates and (p, 0) not in state.tie_of
-    ]
+    nodes = state.view.nodes
+    backwards = [p for p in reversed(order) if p in candidates and p not in state.tie_of]
     unread = _unread(state, backwards, readers)
     ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
+    exact = {p for tie in ties if _written_low(state, tie) for p in tie.gradients}
+    ties = [tie for tie in ties if all(p in exact or p not in state.view.preserved for p, _ in tie.members)]
     together = [[p for p, _ in tie.members] for tie in ties] + [[p] for p in reversed(backwards)]
     unit = {p: positions for positions in together for p in positions}
     waiting = together  # from the end on, so that readers come first; who is read by what was lowered is asked again
     while waiting:
         positions = waiting.pop()
         inside = set(positions)
-        outside = [r for p in positions for r in readers.get(state.first[p], ()) if r[0] not in inside]
+        outside = [r for p in positions if p not in exact for r in readers.get(p, ()) if r[0] not in inside]
         is_low = state.becomes[state.first[positions[0]]] != FLOAT32
-        if not is_low and _all_low(state, outside, unread) and _lower(state, positions):
+        if not is_low and _all_low(state, outside, unread, len(inside) > 1) and _lower(state, positions):
             waiting += [unit[port.node] for p in positions for port in nodes[p].inputs if port.node in unit]
     _follow(state, [position for position in reversed(backwards) if position in unread])
 
@@ -62,25 +65,24 @@ def _unread(state: State, backwards: Sequence[int], readers: Readers) -> Set[int
     """Positions of candidates that nobody reads, such as the Identity that TensorFlow puts behind a loop's results."""
     found: Set[int] = set()
     for position in backwards:
-        if all(reader in found for reader, _ in readers.get(state.first[position], ())):
+        if all(reader in found for reader, _ in readers.get(position, ())):
             found.add(position)
     return found
 
 
 def _candidates(state: State) -> Set[int]:
-    """Slots of float32 ops with one slot that move neutral data, and members of ties that do."""
+    """Positions of float32 ops that move neutral data, and of members of ties that do; their first slot is meant."""
     found = set()
-    for position, node in enumerate(state.view.nodes):
-        if not node.dtypes or node.dtypes[0] != FLOAT32 or position in state.view.preserved:
+    for position, (node, slot) in enumerate(zip(state.view.nodes, state.first)):
+        if not node.dtypes or state.meaning[slot] != NEUTRAL or node.dtypes[0] != FLOAT32:
             continue
-        slot = state.first[position]
         entry = state.table.entries.get(node.op)
-        if state.becomes[slot] != FLOAT32 or state.meaning[slot] != NEUTRAL or entry is None:
+        if entry is None or state.becomes[slot] != FLOAT32 or position in state.view.preserved:
             continue
-        tied = state.tie_of.get((position, 0))
-        free = tied is None and entry.role == "moves" and pin(state, position, node) is None
+        tied = state.tie_of.get(position)
+        free = tied is None and entry.role == "moves" and position not in state.pins
         if free or (tied is not None and _is_neutral(state, tied)):
-            found.add(slot)
+            found.add(position)
     return found
 
 
@@ -91,17 +93,37 @@ def _is_neutral(state: State, number: int) -> bool:
     return moves and state.outcome[number].meaning == NEUTRAL
 
 
+def _written_low(state: State, tie: Tie) -> bool:
+    """Whether a container's gradient array gets low values only, so that it holds them in the low dtype as well.
+
+    An index that is one in all iterations is written again and again: such gradients add up in float32.
+    """
+    for position in tie.gradients:
+        node = state.view.nodes[position]
+        written = MEMBERS[node.op]
+        if written is None:
+            continue
+        slot, _ = producer(state, node, written)
+        once = node.op != WRITE or state.view.nodes[node.inputs[1].node].op == POP
+        if not once or slot < 0 or state.becomes[slot] != state.policy.low:
+            return False
+    return True
+
+
 def _readers(state: State, candidates: Set[int]) -> Readers:
-    readers: Readers = {}
-    given = {p for p, node in enumerate(state.view.nodes) if node.dtypes and state.first[p] in candidates}
-    for position, node in enumerate(state.view.nodes):
-        for number, port in enumerate(node.inputs):
-            if port.node in given and state.view.nodes[port.node].layout.outputs[port.port] == 0:
-                readers.setdefault(state.first[port.node], []).append((position, number))
-    return readers
+    nodes = state.view.nodes
+    return {
+        giver: [
+            (position, number)
+            for position in dict.fromkeys(state.consumers[giver])
+            for number, (source, output) in enumerate(nodes[position].inputs)
+            if source == giver and nodes[giver].layout.outputs[output] == 0
+        ]
+        for giver in candidates
+    }
 
 
-def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int]) -> bool:
+def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int], of_tie: bool) -> bool:
     """Whether all readers, and at least one that reads values, take the low dtype."""
     values = 0
     for position, number in readers:
@@ -111,9 +133,10 @@ def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int])
         if node.op in SHAPE_ONLY and state.reasons[state.first[position]] is not Reason.FED:
             continue
         slot = node.layout.inputs[number]
-        if slot < 0 or state.becomes[state.first[position] + slot] != state.policy.low or node.op == "Cast":
+        if slot >= 0 and state.becomes[state.first[position] + slot] == state.policy.low and node.op != "Cast":
+            values += 1
+        elif not of_tie or node.op not in LIKE:
             return False
-        values += 1
     return values > 0
 
 

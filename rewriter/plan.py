@@ -12,7 +12,8 @@ The rule of the mixed modes, in topological order, so that a decision depends on
     with casts behind both reads, before Exp and before the last MatMul
 """
 
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from itertools import count
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import grappler
 from .casts import INTEGERS, find_edits
@@ -28,7 +29,7 @@ from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
 from .policy import Action, PrecisionPolicy
 from .rounds import Rounds
-from .state import COMPUTED, LOWERED, NEUTRAL, State, pin, producer, set_meaning, strongest
+from .state import COMPUTED, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
 
 
 def plan(
@@ -60,47 +61,47 @@ def plan(
     if table.rule == "neighbours":
         return grappler.plan(view, table, policy, kernels, overrides, warnings, unmatched)
     state = State(view, table, policy, kernels)
-    rules: Dict[Tuple[str, int], _Rule] = {}
-    order = topological_order(view.nodes)
+    rules = _rules(state)
+    order = topological_order(view.nodes, state.consumers)
 
     _mark_constants(state, order)
 
     def decide(position: int) -> None:
-        _decide(state, rules, overrides, position, view.nodes[position])
+        _decide(state, rules[position], overrides, position)
 
     settle_ties(state, Rounds(state, order, decide))
     move_casts(state, order)
-    edits = find_edits(view, state.first, state.becomes, state.narrowed)
+    edits = find_edits(view, state.first, state.becomes, state.narrowed, state.consumers)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
+
+
+Wanted = Tuple[int, Reason, int]  # a dtype, why, and the slot that caused it or -1
 
 
 class _Rule(NamedTuple):
     """What holds for all nodes of one op type and layout: a reason to leave it alone, or an action."""
 
     entry: Optional[Entry]
+    moves: bool
     pinned: Optional[Reason]
     action: Action
     reason: Reason
     governed: Tuple[Tuple[int, ...], ...]  # input numbers by slot
 
 
-_Rules = Dict[Tuple[str, int], _Rule]
-
-
-def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, node: Node) -> None:
+def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> None:
     """Decides the slots of one node, all of whose producers are decided."""
-    rule = _rule(state, rules, node)
+    node = state.view.nodes[position]
     if node.op == "Sum" and _only_moves(state, rule, position, node):
-        rule = _Rule(_MOVES, None, state.policy.gray, Reason.MODE, rule.governed)
-    first = state.first[position]
+        rule = _Rule(_MOVES, True, None, state.policy.gray, Reason.MODE, rule.governed)
     override = None if overrides is NO_OVERRIDES else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
         _refuse(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
-    if state.ties and (position, 0) in state.tie_of:
-        _refuse(override, node, state.outcome[state.tie_of[position, 0]].reason)
+    if position in state.tie_of:
+        _refuse(override, node, state.outcome[state.tie_of[position]].reason)
         return decide_tied(state, position, node)
-    pinned = rule.pinned or pin(state, position, node)
+    pinned = rule.pinned or state.pins.get(position)
     if override is not None and pinned in (None, Reason.SCOPE):
         wanted = _overridden(state, node, rule, override)
         pinned = None
@@ -109,20 +110,26 @@ def _decide(state: State, rules: _Rules, overrides: Overrides, position: int, no
         wanted = _with_kernel(state, node, wanted)
     else:
         _refuse(override, node, pinned)
-        wanted = [_Wanted(dtype, pinned, -1) for dtype in node.dtypes]
+        wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
-    for k, (dtype, reason, because) in enumerate(wanted):
+    _note(state, rule, position, wanted, neutral)
+
+
+def _note(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:
+    """Writes down what the slots of a node get, and what its values mean to those who read them."""
+    node = state.view.nodes[position]
+    for k, (slot, (dtype, reason, because)) in enumerate(zip(count(state.first[position]), wanted)):
         if node.dtypes[k] not in FLOATS:
             continue
-        state.becomes[first + k] = dtype
-        state.reasons[first + k] = reason
-        state.because[first + k] = because
+        state.becomes[slot] = dtype
+        state.reasons[slot] = reason
+        state.because[slot] = because
         if dtype in LOW:
-            meaning = LOWERED
+            set_meaning(state, slot, LOWERED)
+        elif neutral or (rule.moves and _all_neutral(state, node, rule.governed[k])):
+            set_meaning(state, slot, NEUTRAL)
         else:
-            neutral_here = neutral or (_moves(rule) and _all_neutral(state, node, rule.governed[k]))
-            meaning = NEUTRAL if neutral_here else COMPUTED
-        set_meaning(state, first + k, meaning)
+            set_meaning(state, slot, COMPUTED)
         if reason is Reason.NARROWED:
             state.narrowed[position] = k, state.policy.low
 
@@ -151,20 +158,29 @@ def _mark_constants(state: State, order: List[int]) -> None:
                 constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
 
 
-def _rule(state: State, rules: _Rules, node: Node) -> _Rule:
-    key = (node.op, id(node.layout))  # nodes of one shape share their layout, and hashing it costs more than all else
-    rule = rules.get(key)
-    if rule is None:
-        entry = state.table.entries.get(node.op)
-        action, reason = _action(state.policy, entry)
-        governed: List[List[int]] = [[] for _ in node.layout.slots]
-        for number, slot in enumerate(node.layout.inputs):
-            if slot >= 0:
-                governed[slot].append(number)
-        pinned = _pin_by_table(state.view.functions, node.op, entry)
-        rule = _Rule(entry, pinned, action, reason, tuple(map(tuple, governed)))
-        rules[key] = rule
-    return rule
+def _rules(state: State) -> List[_Rule]:
+    """The rule of every node."""
+    made: Dict[Tuple[str, int], _Rule] = {}
+    rules = []
+    for node in state.view.nodes:
+        key = (node.op, id(node.layout))  # nodes of one shape share their layout, whose hash costs more than all else
+        rule = made.get(key)
+        if rule is None:
+            rule = made[key] = _rule(state, node)
+        rules.append(rule)
+    return rules
+
+
+def _rule(state: State, node: Node) -> _Rule:
+    entry = state.table.entries.get(node.op)
+    action, reason = _action(state.policy, entry)
+    governed: List[List[int]] = [[] for _ in node.layout.slots]
+    for number, slot in enumerate(node.layout.inputs):
+        if slot >= 0:
+            governed[slot].append(number)
+    pinned = _pin_by_table(state.view.functions, node.op, entry)
+    moves = entry is not None and entry.role == "moves"
+    return _Rule(entry, moves, pinned, action, reason, tuple(map(tuple, governed)))
 
 
 def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) -> Optional[Reason]:
@@ -190,42 +206,36 @@ def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Re
     return action, listed
 
 
-class _Wanted(NamedTuple):
-    dtype: int
-    reason: Reason
-    because: int
-
-
-def _wanted(state: State, node: Node, rule: _Rule, k: int) -> _Wanted:
+def _wanted(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
     """The dtype that slot k of a node should have by the mode, before asking whether a kernel runs it."""
     was = node.dtypes[k]
     policy, entry = state.policy, rule.entry
     assert entry is not None
     if was not in FLOATS:
-        return _Wanted(was, Reason.NOT_FLOAT, -1)
+        return (was, Reason.NOT_FLOAT, -1)
     if node.asked in FLOATS and entry.role in ("computes", "moves") and policy.changes:
-        return _Wanted(node.asked, Reason.ASKED, -1)
+        return (node.asked, Reason.ASKED, -1)
     if node.layout.slots[k].attr in entry.keep:
-        return _Wanted(was, Reason.KEPT_ATTR, -1)
+        return (was, Reason.KEPT_ATTR, -1)
     if was in LOW:
         if rule.action in (Action.RAISE, Action.NARROW):
-            return _Wanted(FLOAT32, Reason.NARROWED if rule.action is Action.NARROW else Reason.RAISED, -1)
-        return _Wanted(was, Reason.ALREADY_LOW, -1)
+            return (FLOAT32, Reason.NARROWED if rule.action is Action.NARROW else Reason.RAISED, -1)
+        return (was, Reason.ALREADY_LOW, -1)
     if rule.action is Action.NARROW:
-        return _Wanted(was, Reason.NARROWED, -1)
+        return (was, Reason.NARROWED, -1)
     if rule.action is Action.FOLLOW:
         wanted = _follow(state, node, rule.governed[k])
     elif rule.action is Action.LOWER:
-        wanted = _Wanted(policy.low, rule.reason, -1)
+        wanted = (policy.low, rule.reason, -1)
     else:
         wanted = _keep(state, node, rule, was)
     admits = node.layout.admits[k]
-    if wanted.dtype in LOW and admits is not None and wanted.dtype not in admits:
-        return _Wanted(was, Reason.NO_LOW_TYPE, -1)
+    if admits is not None and wanted[0] in LOW and wanted[0] not in admits:
+        return (was, Reason.NO_LOW_TYPE, -1)
     return wanted
 
 
-def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> List[_Wanted]:
+def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> List[Wanted]:
     """What an override makes of a node; slots that it leaves open go by the mode."""
     wanted = []
     for k, was in enumerate(node.dtypes):
@@ -233,11 +243,11 @@ def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> Li
         if asked is None:
             wanted.append(_wanted(state, node, rule, k))
         elif asked[1]:
-            wanted.append(_Wanted(FLOAT32, Reason.NARROWED, -1))
+            wanted.append((FLOAT32, Reason.NARROWED, -1))
         else:
-            wanted.append(_Wanted(asked[0], Reason.CUSTOM if was in FLOATS else Reason.NOT_FLOAT, -1))
-    if not state.kernels.runs(node.layout, node.device, tuple(w.dtype for w in wanted)):
-        dtypes = ", ".join(dtype_name(w.dtype) for w in wanted)
+            wanted.append((asked[0], Reason.CUSTOM if was in FLOATS else Reason.NOT_FLOAT, -1))
+    if not state.kernels.runs(node.layout, node.device, tuple([dtype for dtype, _, _ in wanted])):
+        dtypes = ", ".join(dtype_name(dtype) for dtype, _, _ in wanted)
         raise PlanError("%s: no kernel runs '%s' (op %s) in %s" % (override.source, node.name, node.op, dtypes))
     return wanted
 
@@ -255,24 +265,24 @@ def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
             )
 
 
-def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> _Wanted:
+def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
     """Gray: low when an input is low and no computed input is float32."""
     meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
     if meaning == COMPUTED:
-        return _Wanted(FLOAT32, Reason.FOLLOWS_FLOAT32, cause)
+        return (FLOAT32, Reason.FOLLOWS_FLOAT32, cause)
     if meaning == NEUTRAL:
-        return _Wanted(FLOAT32, Reason.NO_LOW_PRODUCER, -1)
-    return _Wanted(state.policy.low, Reason.FOLLOWS_LOW, cause)
+        return (FLOAT32, Reason.NO_LOW_PRODUCER, -1)
+    return (state.policy.low, Reason.FOLLOWS_LOW, cause)
 
 
-def _keep(state: State, node: Node, rule: _Rule, was: int) -> _Wanted:
+def _keep(state: State, node: Node, rule: _Rule, was: int) -> Wanted:
     """The mode leaves the op as written; what when the profile's hardware cannot run it so."""
     policy, entry = state.policy, rule.entry
     assert entry is not None
     if entry.dtypes is None or dtype_name(was) in entry.dtypes or policy.gray is not Action.KEEP:
-        return _Wanted(was, rule.reason, -1)
+        return (was, rule.reason, -1)
     if policy.unsupported is Action.LOWER:
-        return _Wanted(policy.low, Reason.HARDWARE, -1)
+        return (policy.low, Reason.HARDWARE, -1)
     raise PlanError(
         "op %s (node '%s') is %s, which profile '%s' runs in %s only, and precision mode '%s' forbids to change it; "
         "choose another mode, for example allow_mix_precision, or the profile 'gpu', where every op runs in both"
@@ -280,22 +290,16 @@ def _keep(state: State, node: Node, rule: _Rule, was: int) -> _Wanted:
     )
 
 
-def _moves(rule: _Rule) -> bool:
-    return rule.entry is not None and rule.entry.role == "moves"
-
-
 def _all_neutral(state: State, node: Node, inputs: Tuple[int, ...]) -> bool:
     return all(producer(state, node, number)[1] == NEUTRAL for number in inputs)
 
 
-def _with_kernel(state: State, node: Node, wanted: List[_Wanted]) -> List[_Wanted]:
+def _with_kernel(state: State, node: Node, wanted: List[Wanted]) -> List[Wanted]:
     """Takes back what no kernel on the node's device runs."""
-    dtypes = tuple(w.dtype for w in wanted)
+    dtypes = tuple([dtype for dtype, _, _ in wanted])
     if dtypes == node.dtypes or state.kernels.runs(node.layout, node.device, dtypes):
         return wanted
-    return [
-        w if w.dtype == was else _Wanted(was, Reason.NO_KERNEL, w.because) for w, was in zip(wanted, node.dtypes)
-    ]
+    return [w if w[0] == was else (was, Reason.NO_KERNEL, w[2]) for w, was in zip(wanted, node.dtypes)]
 
 
 def _decide_cast(state: State, position: int, node: Node, entry: Entry) -> None:

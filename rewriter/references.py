@@ -10,7 +10,7 @@ So a reader that runs after a write which its input does not wait for takes the 
 all readers of a variable that a loop writes, since TensorFlow's own optimizers take a Cast in a loop for an invariant.
 """
 
-from typing import Dict, FrozenSet, List, Optional, Set
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set
 
 from .graph_view import GraphView
 
@@ -19,13 +19,14 @@ SHARES = frozenset(["Identity", "Enter", "Exit", "Switch", "Merge", "NextIterati
 SHARES |= frozenset(["Reshape", "Squeeze", "ExpandDims", "Snapshot", "CheckNumerics"])
 
 
-def late_readers(view: GraphView) -> FrozenSet[int]:
-    """Positions of the ops that read a variable's memory after a write that the memory's last op does not wait for."""
+def late_readers(view: GraphView, consumers: Sequence[Sequence[int]]) -> FrozenSet[int]:
+    """Positions of the ops that read a variable's memory after a write that the memory's last op does not wait for.
+
+    Args:
+        view: the graph.
+        consumers: positions of the nodes that read each node's outputs.
+    """
     nodes = view.nodes
-    variables = {position: position for position, node in enumerate(nodes) if _makes_reference(view, position)}
-    if not variables:
-        return frozenset()
-    consumers = _consumers(view)
     writers: Dict[int, int] = {}  # variable -> bits of its writers
     written: Dict[int, int] = {}  # position -> bits of the writers that it runs after, itself included
     for position, node in enumerate(nodes):
@@ -34,7 +35,9 @@ def late_readers(view: GraphView) -> FrozenSet[int]:
             if variable is not None and not node.layout.op.startswith("Ref") and node.op != "Identity":
                 bit = written.setdefault(position, 1 << len(written))  # an optimizer writes several variables
                 writers[variable] = writers.get(variable, 0) | bit
-    _spread(written, consumers)
+    if not writers:
+        return frozenset()
+    _spread(written, consumers, _waiting(view))
     late = set()
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
@@ -64,24 +67,23 @@ def _variable(view: GraphView, position: int) -> Optional[int]:
     return None
 
 
-def _consumers(view: GraphView) -> List[List[int]]:
-    found: List[List[int]] = [[] for _ in view.nodes]
+def _waiting(view: GraphView) -> Dict[int, List[int]]:
+    """Positions of the nodes that wait for a node by a control input."""
+    found: Dict[int, List[int]] = {}
     for position, node in enumerate(view.nodes):
-        for port in node.inputs:
-            found[port.node].append(position)
         for control in node.controls:
-            found[control].append(position)
+            found.setdefault(control, []).append(position)
     return found
 
 
-def _spread(written: Dict[int, int], consumers: List[List[int]]) -> None:
+def _spread(written: Dict[int, int], consumers: Sequence[Sequence[int]], waiting: Mapping[int, List[int]]) -> None:
     """Whatever runs after a node runs after the writers that the node runs after."""
     wave = set(written)
     while wave:  # in waves, so that what waits for many writers is passed on once
         reached = set()
         for position in wave:
             bits = written[position]
-            for consumer in consumers[position]:
+            for consumer in (*consumers[position], *waiting.get(position, ())):
                 known = written.get(consumer, 0)
                 if bits & ~known:
                     written[consumer] = known | bits
@@ -89,7 +91,7 @@ def _spread(written: Dict[int, int], consumers: List[List[int]]) -> None:
         wave = reached
 
 
-def _memory(view: GraphView, variable: int, consumers: List[List[int]]) -> Set[int]:
+def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
     """Positions of the ops whose output is a variable's memory, and no reference any more."""
     found: Set[int] = set()
     waiting = [variable]

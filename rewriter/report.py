@@ -13,7 +13,8 @@ MOST_LINES = 12  # of a group in the text report
 
 def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
     """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, constants lowered, seconds."""
-    changes = [(was, becomes) for node, dtypes in plan.node_dtypes() for was, becomes in zip(node.dtypes, dtypes)]
+    was = [dtype for node in plan.view.nodes for dtype in node.dtypes]
+    changes = list(zip(was, plan.becomes))
     return {
         "nodes": len(plan.view.nodes),
         "slots": sum(was in FLOATS for was, _ in changes),

@@ -1,7 +1,7 @@
 """Decides the nodes of a graph in topological order: all of them, or again those that a changed tie reaches."""
 
 import heapq
-from typing import Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Iterable, List, Sequence, Set, Tuple
 
 from .dtypes import FLOATS
 from .state import State
@@ -21,7 +21,6 @@ class Rounds:
         self._state, self._decide = state, decide
         self._order = [position for position in order if not FLOATS.isdisjoint(state.view.nodes[position].dtypes)]
         self._rank = {position: rank for rank, position in enumerate(self._order)} if state.ties else {}
-        self._consumers: Optional[Dict[int, Set[int]]] = None  # position -> ranks of who reads it
         self._late: Set[int] = set()  # ranks that a back edge reached after their turn
 
     def all(self) -> None:
@@ -45,7 +44,7 @@ class Rounds:
             self._decide(position)
             if self._decided(position) != was:
                 changed.add(position)
-                for consumer in self._readers().get(position, ()):
+                for consumer in [self._rank[c] for c in self._state.consumers[position] if c in self._rank]:
                     if consumer > rank:
                         heapq.heappush(waiting, consumer)
                     else:
@@ -57,11 +56,3 @@ class Rounds:
         start = state.first[position]
         end = start + len(state.view.nodes[position].dtypes)
         return state.becomes[start:end], state.meaning[start:end]
-
-    def _readers(self) -> Dict[int, Set[int]]:
-        if self._consumers is None:
-            self._consumers = {}
-            for rank, position in enumerate(self._order):
-                for port in self._state.view.nodes[position].inputs:
-                    self._consumers.setdefault(port.node, set()).add(rank)
-        return self._consumers

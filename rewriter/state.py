@@ -1,11 +1,11 @@
 """What planning fills in: one entry a slot, and the questions that every rule asks of it."""
 
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from .casts import Narrowed
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS
-from .graph_view import GraphView, Node
+from .graph_view import GraphView, Node, consumers_of
 from .kernel_table import KernelTable
 from .op_table import OpTable
 from .policy import Action, PrecisionPolicy
@@ -34,22 +34,21 @@ class State:
         self.becomes: List[int] = []
         for node in view.nodes:
             self.first.append(len(self.becomes))
-            self.becomes.extend(node.dtypes)
+            self.becomes += node.dtypes
         count = len(self.becomes)
         self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
         self.because: List[int] = [-1] * count
         self.meaning: List[int] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
-        self.fed = frozenset(port.node for port in view.fed)
-        self.late = late_readers(view)
-        self.references = frozenset(p for p, node in enumerate(view.nodes) if node.layout.ref_outputs)
+        self.consumers = consumers_of(view.nodes)
+        self.pins = find_pins(view, self.consumers)
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
-        self.tie_of = {member: number for number, tie in enumerate(self.ties) for member in tie.members}
+        self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
 
     def forget(self, meaning: int) -> None:
         """Forgets in which rounds slots had a meaning."""
@@ -92,21 +91,21 @@ def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]
     return strength, slots[0] if len(slots) == 1 else state.earliest(strength, slots)
 
 
-def pin(state: State, position: int, node: Node) -> Optional[Reason]:
-    """Why this one node keeps its dtypes whatever the mode says, or None."""
-    if node.kept:
-        return Reason.SCOPE
-    if position in state.fed:
-        return Reason.FED
-    if node.layout.ref_inputs or node.layout.ref_outputs:
-        return Reason.REFERENCE
-    if position in state.late:
-        return Reason.LATE
-    for port in node.inputs:
-        if port.node in state.references and port.port in state.view.nodes[port.node].layout.ref_outputs:
-            # a cast of a reference would read the variable at a time of its own choosing
-            return Reason.REFERENCE if node.layout.op != "Identity" else Reason.SOURCE
-    return None
+def find_pins(view: GraphView, consumers: Sequence[Sequence[int]]) -> Dict[int, Reason]:
+    """Positions of the nodes that keep their dtypes whatever the mode says, and why; a later reason is the stronger."""
+    nodes = view.nodes
+    pins = {}
+    references = [p for p, node in enumerate(nodes) if node.layout.ref_inputs or node.layout.ref_outputs]
+    for giver in references:
+        for reader in consumers[giver] if nodes[giver].layout.ref_outputs else ():
+            if any(p == giver and number in nodes[giver].layout.ref_outputs for p, number in nodes[reader].inputs):
+                # a cast of a reference would read the variable at a time of its own choosing
+                pins[reader] = Reason.REFERENCE if nodes[reader].layout.op != "Identity" else Reason.SOURCE
+    pins.update(dict.fromkeys(late_readers(view, consumers), Reason.LATE))
+    pins.update(dict.fromkeys(references, Reason.REFERENCE))
+    pins.update(dict.fromkeys((port.node for port in view.fed), Reason.FED))
+    pins.update(dict.fromkeys([p for p, node in enumerate(nodes) if node.kept], Reason.SCOPE))
+    return pins
 
 
 def lowered(state: State, dtype: int) -> int:

@@ -3,6 +3,7 @@
 import pytest
 
 from graphs import parse
+from npu_shim.rewriter.graph_view import consumers_of
 from npu_shim.rewriter.references import late_readers
 
 CASES = {
@@ -32,4 +33,5 @@ CASES = {
 def test_late_readers(case):
     text, expected = CASES[case]
     view = parse(text)
-    assert " ".join(sorted(view.nodes[position].name for position in late_readers(view))) == expected
+    late = late_readers(view, consumers_of(view.nodes))
+    assert " ".join(sorted(view.nodes[position].name for position in late)) == expected
