@@ -1,14 +1,24 @@
-"""Works out what can be told of tensors without running, by rules for op types, each answer when first asked for."""
+"""Works out what can be told of tensors without running, by rules for op types, each answer when first asked for.
 
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
+Of a loop variable what is known of its first value is taken to hold in every iteration. Then what comes round is worked
+out from that; where it differs, nothing is known of the variable, and all that followed is worked out again.
 
-from .graph_view import Node, Port
+    Merge(Enter: (batch, 4), NextIteration(Tanh(...)): (batch, 4))           holds
+    Merge(Enter: (batch, 4), NextIteration(ConcatV2(..., ...)): (batch, 8))  does not
+"""
+
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from .graph_view import GraphView, Node, Port
+from .links import Links, linked, repeated
 
 Symbol = Tuple[Any, ...]
 Number = Union[int, float, Symbol]
 Answer = Optional[Tuple[Any, ...]]  # a shape, the value of a vector, a range; None for what is not known
 Question = Tuple[str, Port]  # one of a graph's tables, and an output
 Rule = Callable[["Asker"], Answer]
+DIM, ELEMENT = "dim", "element"  # kinds of symbols: (kind, node, output, ...)
+NOTHING: Tuple[Any, ...] = ("nothing",)  # what is in a container before anything is: agrees with every answer
 
 
 class Inference:
@@ -18,36 +28,93 @@ class Inference:
         self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Mapping[str, Mapping[str, Rule]]
     ) -> None:
         """Keeps the nodes and their tf.NodeDef messages, in the same order; of what is fed nothing is known."""
-        self.nodes, self._protos, self._tables = nodes, protos, tables
+        self.nodes, self._protos, self._tables, self._fed = nodes, protos, tables, fed
         placeholders = ("Placeholder", "PlaceholderWithDefault")
         given = [port for port in fed if nodes[port.node].op not in placeholders]
-        self._known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
+        self.known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
+        self._assumed: Dict[Question, Answer] = {}  # of loop variables of which the first value says too much
+        self._made: Optional[Links] = None
+        self._repeated: Optional[Set[int]] = None
+
+    @property
+    def _links(self) -> Links:
+        if self._made is None:  # when first needed: most graphs are read without a question
+            self._made = linked(GraphView(tuple(self.nodes), self._fed))
+        return self._made
 
     def ask(self, what: str, port: Port) -> Answer:
-        """Answers a question by answering those that it depends on first: a stack, since graphs are deep."""
-        stack = [(what, port)]
+        """Answers a question, taking loop variables to be what they were at first until that is refuted."""
+        while (what, port) not in self.known:
+            answered = self._work_out((what, port))
+            refuted = self._refuted(answered)
+            self._assumed.update(refuted)
+            for question in answered if refuted else ():
+                del self.known[question]
+        return self.known[what, port]
+
+    def _work_out(self, question: Question) -> List[Question]:
+        """Answers a question, those that it depends on, and what comes round of each loop variable among them."""
+        answered: List[Question] = []
+        asked = [question]
+        for question in asked:  # grows while it is read
+            for done in self._answer_all(question):
+                answered.append(done)
+                asked += self._next(done)
+        return answered
+
+    def _answer_all(self, question: Question) -> Iterator[Question]:
+        """Answers a question and those that it depends on, these first: a stack, since graphs are deep."""
+        stack, on_stack = [question], {question}
         while stack:
             question = stack[-1]
-            if question in self._known:
-                stack.pop()
+            if question in self.known:
+                on_stack.discard(stack.pop())
                 continue
             missing: List[Question] = []
             answer = self._answer(question, missing)
-            if missing:
-                self._known.update((q, None) for q in missing if q in stack)  # a loop: not known
-                stack.extend(q for q in missing if q not in self._known)
-            else:
-                self._known[question] = answer
-        return self._known[what, port]
+            if not missing:
+                self.known[question] = answer
+                yield question
+            elif on_stack.isdisjoint(missing):
+                stack += missing
+                on_stack.update(missing)
+            else:  # it depends on itself, which is no graph that runs
+                self.known.update(dict.fromkeys(missing))
+
+    def _next(self, question: Question) -> List[Question]:
+        """For a loop's Merge, what is to be asked of its next values."""
+        what, port = question
+        return [(what, back) for back in self._links.rounds.get(port.node, ()) if port.port == 0]
+
+    def _refuted(self, answered: Sequence[Question]) -> Dict[Question, Answer]:
+        """Loop variables of which the next value has another answer than the first, with what to take of them then."""
+        found: Dict[Question, Answer] = {}
+        for question in answered:
+            answer = self.known[question]
+            for following in self._next(question) if answer is not None else ():
+                if self.known[following] != answer:
+                    found[question] = self.known[following] if answer == NOTHING else None
+        return found
+
+    def lasts(self, number: Number) -> bool:
+        """Whether a number or symbol has one value in a run, so that it may leave an iteration in a container."""
+        if isinstance(number, (int, float)):
+            return True
+        if self._repeated is None:
+            self._repeated = repeated(self.nodes)
+        kind, position = number[:2]
+        return kind in (DIM, ELEMENT) and position not in self._repeated
 
     def _answer(self, question: Question, missing: List[Question]) -> Answer:
         what, port = question
-        node = self.nodes[port.node]
+        if question in self._assumed:
+            return self._assumed[question]
+        node = self._links.nodes[port.node]
         rule = self._tables[what].get(node.op)
         if rule is None:
             return None
         try:
-            return rule(Asker(self._known, missing, node, self._protos[port.node], port))
+            return rule(Asker(self, missing, node, self._protos[port.node], port))
         except (Unknown, ArithmeticError, LookupError, ValueError):  # or a graph that TensorFlow would refuse
             return None
 
@@ -59,10 +126,8 @@ class Unknown(Exception):
 class Asker:
     """What a rule sees: a node, and what is known of its inputs; asking for what is not worked out yet notes it."""
 
-    def __init__(
-        self, known: Mapping[Question, Answer], missing: List[Question], node: Node, proto: Any, port: Port
-    ) -> None:
-        self._known, self._missing, self._node = known, missing, node
+    def __init__(self, inference: Inference, missing: List[Question], node: Node, proto: Any, port: Port) -> None:
+        self._inference, self._missing, self._node = inference, missing, node
         self.attr, self.port, self.inputs = proto.attr, port, len(node.inputs)
 
     def shape(self, number: int) -> Tuple[Any, ...]:
@@ -83,15 +148,35 @@ class Asker:
     def element(self, number: int) -> Number:
         """A scalar input; one that is not known is a symbol by its name."""
         found = self.find("value", number)
-        return found[0] if found is not None and len(found) == 1 else ("element", *self._node.inputs[number])
+        return found[0] if found is not None and len(found) == 1 else (ELEMENT, *self._node.inputs[number])
 
     def symbol(self, axis: int) -> Symbol:
         """A dimension of this output that is only known by its name."""
-        return ("dim", self.port.node, self.port.port, axis)
+        return (DIM, self.port.node, self.port.port, axis)
 
     def same(self, one: int, other: int) -> bool:
         """Whether two inputs are the same tensor."""
         return self._node.inputs[one] == self._node.inputs[other]
+
+    @property
+    def further(self) -> Sequence[int]:
+        """Numbers of the inputs that are no inputs of the op: the writers of the container that it reads."""
+        return range(len(self._node.layout.inputs), self.inputs)
+
+    def common(self, what: str, numbers: Sequence[int]) -> Tuple[Any, ...]:
+        """The answer about each of several inputs, which must be one."""
+        found = {self.get(what, number) for number in numbers}
+        if len(found) > 1:
+            found.discard(NOTHING)
+        if len(found) != 1:
+            raise Unknown
+        return found.pop()
+
+    def lasting(self, found: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        """An answer that leaves its iteration, whose symbols must have one value in the whole run."""
+        if found != NOTHING and not all(map(self._inference.lasts, found)):
+            raise Unknown
+        return found
 
     def get(self, what: str, number: int) -> Tuple[Any, ...]:
         """An answer about an input, which must be known."""
@@ -103,7 +188,8 @@ class Asker:
     def find(self, what: str, number: int) -> Answer:
         """An answer about an input, or None."""
         question = (what, self._node.inputs[number])
-        if question not in self._known:
+        known = self._inference.known
+        if question not in known:
             self._missing.append(question)
             raise Unknown
-        return self._known[question]
+        return known[question]

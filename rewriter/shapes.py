@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from . import contents
 from .graph_view import Node, Port
 from .inference import Asker, Inference, Rule
 from .inference import Number as Dim
@@ -45,14 +46,24 @@ def _same(a: Asker) -> Shape:
     return a.shape(0)
 
 
-def _attribute(name: str) -> Rule:
-    def rule(a: Asker) -> Shape:
-        shape = a.attr[name].shape
-        if not shape.dim:  # a scalar, or in old graphs anything
-            return None
-        return tuple(dim.size if dim.size >= 0 else a.symbol(axis) for axis, dim in enumerate(shape.dim))
+def _placeholder(a: Asker) -> Shape:
+    return _declared(a, a.attr["shape"].shape)
 
-    return rule
+
+def _component(a: Asker) -> Shape:
+    return _declared(a, a.attr["output_shapes"].list.shape[a.port.port])
+
+
+def _declared(a: Asker, shape: Any) -> Shape:
+    if not shape.dim:  # a scalar, or in old graphs anything
+        return None
+    return tuple(dim.size if dim.size >= 0 else a.symbol(axis) for axis, dim in enumerate(shape.dim))
+
+
+def _variable(a: Asker) -> Shape:
+    """A dimension that is not fixed may be another at each read."""
+    dims = a.attr["shape"].shape.dim
+    return tuple(dim.size for dim in dims) if dims and all(dim.size >= 0 for dim in dims) else None
 
 
 def _constant_shape(a: Asker) -> Shape:
@@ -157,6 +168,26 @@ def _gather(a: Asker) -> Shape:
     return (*a.shape(1), *a.shape(0)[1:]) if from_first else None
 
 
+def _concatenated(a: Asker) -> Shape:
+    parts, [axis] = [a.shape(number) for number in range(a.inputs - 1)], a.integers(a.inputs - 1)
+    rank = len(parts[0])
+    whole = [next((dim for dim in dims if isinstance(dim, int)), dims[0]) for dims in zip(*parts)]  # all are one
+    along = [part[axis] for part in parts]
+    whole[axis] = sum(along) if all(isinstance(dim, int) for dim in along) else a.symbol(axis % rank)
+    return tuple(whole)
+
+
+def _split(a: Asker) -> Shape:
+    [axis], shape, count = a.integers(0), a.shape(1), a.attr["num_split"].i
+    dim = shape[axis]
+    part = dim // count if isinstance(dim, int) else a.symbol(axis % len(shape))
+    return (*shape[:axis], part, *shape[axis % len(shape) + 1 :])
+
+
+def _resource_gather(a: Asker) -> Shape:
+    return None if a.attr["batch_dims"].i else (*a.shape(1), *a.shape(0)[1:])
+
+
 def _second(a: Asker) -> Shape:
     return a.shape(1)
 
@@ -170,6 +201,11 @@ def _integers(a: Asker) -> Shape:
     if len(tensor.tensor_shape.dim) > 1 or tensor.dtype not in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum):
         return None
     return tuple(int(number) for number in tf.make_ndarray(tensor).reshape(-1))
+
+
+def _range(a: Asker) -> Shape:
+    [start], [limit], [step] = a.integers(0), a.integers(1), a.integers(2)
+    return tuple(range(start, limit, step))
 
 
 def _shape_n(a: Asker) -> Shape:
@@ -199,10 +235,16 @@ def _passed(a: Asker) -> Shape:
     return a.value(0)
 
 
+def _expanded(a: Asker) -> Shape:
+    value = a.value(0)
+    return value if len(value) == 1 else None
+
+
 _SAME = (
     "Identity Relu Relu6 Elu Selu Softplus Softsign Sigmoid Tanh Exp Log Log1p Sqrt Rsqrt Square Neg Abs Erf Sin Cos "
     "Reciprocal Floor Sign Cast BiasAdd Softmax LogSoftmax ReluGrad Relu6Grad TanhGrad SigmoidGrad SqrtGrad RsqrtGrad "
-    "EluGrad AddN ZerosLike OnesLike StopGradient Snapshot LeakyRelu LeakyReluGrad PreventGradient CheckNumerics"
+    "EluGrad AddN ZerosLike OnesLike StopGradient Snapshot LeakyRelu LeakyReluGrad PreventGradient CheckNumerics "
+    "Enter Exit NextIteration Switch _SwitchN"
 )
 _BROADCAST = (
     "Add AddV2 Sub Mul RealDiv Div DivNoNan Maximum Minimum Pow SquaredDifference GreaterEqual Greater Less LessEqual "
@@ -214,7 +256,9 @@ SHAPES: Dict[str, Rule] = {
     **dict.fromkeys(["BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"], _batch_matmul),
     **dict.fromkeys(["Sum", "Mean", "Max", "Min", "Prod"], _reduce),
     **dict.fromkeys(["RandomUniform", "RandomStandardNormal", "TruncatedNormal", "Fill"], _filled),
-    **dict.fromkeys(["Placeholder", "VariableV2", "VarHandleOp"], _attribute("shape")),
+    **dict.fromkeys(["VariableV2", "VarHandleOp"], _variable),
+    "Placeholder": _placeholder,
+    "IteratorGetNext": _component,
     "ReadVariableOp": lambda a: a.shape(0),
     "Const": _constant_shape,
     "MatMul": _matmul,
@@ -226,6 +270,11 @@ SHAPES: Dict[str, Rule] = {
     "GatherV2": _gather,
     "Select": _second,
     "SelectV2": _broadcast,
+    "ResourceGather": _resource_gather,
+    "ConcatV2": _concatenated,
+    "Split": _split,
+    "Merge": lambda a: a.common("shape", range(a.inputs)) if a.port.port == 0 else (),
+    **contents.SHAPES,
 }
 VALUES: Dict[str, Rule] = {
     "Const": _integers,
@@ -233,8 +282,10 @@ VALUES: Dict[str, Rule] = {
     "ShapeN": _shape_n,
     "Pack": _pack,
     "ConcatV2": _concat,
+    "Range": _range,
     "StridedSlice": _slice,
-    "Identity": _passed,
-    "Cast": _passed,
+    **dict.fromkeys(["Identity", "Cast", "Enter", "Exit", "Switch", "_SwitchN"], _passed),
+    "ExpandDims": _expanded,
+    **contents.VALUES,
 }
-TABLES = {"shape": SHAPES, "value": VALUES}
+TABLES = {"shape": SHAPES, "value": VALUES, "element": contents.ELEMENTS, "content": contents.CONTENTS}

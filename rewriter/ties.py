@@ -8,7 +8,7 @@
 A tie is decided by what flows into it: the loop's initial value and next value, or what is written.
 """
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from .dtypes import NUMBERS
 from .graph_view import GraphView, Port
@@ -24,6 +24,7 @@ ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
 # ops that hand a container's handle on
 CARRIERS = frozenset({"Enter", "Exit", "Identity", "Switch", "_SwitchN", "Merge", "NextIteration"})
 PUSH, POP = "StackPushV2", "StackPopV2"
+WRITE = "TensorArrayWriteV3"
 MEASURES = frozenset({"TensorArraySizeV3", "TensorArrayCloseV3", "StackCloseV2"})  # whatever is in the container
 RESOURCE = NUMBERS["resource"]
 # ops that make a container
@@ -53,17 +54,19 @@ class Tie(NamedTuple):
         feeders: the data inputs that decide it. Writers into gradient arrays are none: they follow the array's dtype.
         accumulates: whether it is a loop variable that is only added to, whose small addends low precision would lose.
         unchanged: whether it is a loop variable that goes round as it came in, such as a weight that the body reads.
+        gradients: positions of the members that work on a gradient array of a TensorArray.
     """
 
     members: Tuple[NodeSlot, ...]
     feeders: Tuple[Feeder, ...]
     accumulates: bool = False
     unchanged: bool = False
+    gradients: FrozenSet[int] = frozenset()
 
 
 def find_ties(view: GraphView) -> Tuple[Tie, ...]:
     """Finds all ties of a graph; container ops whose container is made elsewhere are in none."""
-    return (*_loop_variables(view), *_containers(view), *_lists(view))
+    return (*_loop_variables(view), *containers(view), *_lists(view))
 
 
 def _loop_variables(view: GraphView) -> Iterable[Tie]:
@@ -105,15 +108,12 @@ def _lists(view: GraphView) -> Iterable[Tie]:
         yield Tie(members, tuple((position, number) for position, number in ops if number is not None))
 
 
-def _containers(view: GraphView) -> Iterable[Tie]:
+def containers(view: GraphView) -> Iterable[Tie]:
+    """Finds the ties of TensorArrays and Stacks, whose ops take the handle of their container."""
     members: Dict[int, List[NodeSlot]] = {}
     feeders: Dict[int, List[Feeder]] = {}
-    pushed: Dict[int, int] = {}  # position of a stack of handles -> position of what gave the handle
-    for position, node in enumerate(view.nodes):
-        if node.op == PUSH and node.dtypes[0] == RESOURCE:
-            stack, _ = _maker(view, position, pushed)
-            if stack is not None:
-                pushed[stack] = node.inputs[1].node
+    gradients: Dict[int, Set[int]] = {}
+    pushed = _pushed_handles(view)
     for position, node in enumerate(view.nodes):
         if node.op not in MEMBERS or node.dtypes[0] == RESOURCE:
             continue
@@ -122,13 +122,27 @@ def _containers(view: GraphView) -> Iterable[Tie]:
             continue
         members.setdefault(maker, []).append((position, 0))
         written = MEMBERS[node.op]
-        if written is not None and not gradient:
+        if gradient:
+            gradients.setdefault(maker, set()).add(position)
+        elif written is not None:
             feeders.setdefault(maker, []).append((position, written))
     out_of_sight = set(_handed_out(view, pushed)) if members else ()
     for maker in members:
         if maker in out_of_sight:
             continue
-        yield Tie(tuple(sorted(members[maker])), tuple(feeders.get(maker, ())))
+        made = frozenset(gradients.get(maker, ()))
+        yield Tie(tuple(sorted(members[maker])), tuple(feeders.get(maker, ())), gradients=made)
+
+
+def _pushed_handles(view: GraphView) -> Dict[int, int]:
+    """Position of a stack of handles -> position of what gave the handle."""
+    pushed: Dict[int, int] = {}
+    for position, node in enumerate(view.nodes):
+        if node.op == PUSH and node.dtypes[0] == RESOURCE:
+            stack, _ = _maker(view, position, pushed)
+            if stack is not None:
+                pushed[stack] = node.inputs[1].node
+    return pushed
 
 
 def _handed_out(view: GraphView, pushed: Mapping[int, int]) -> Iterable[Optional[int]]:

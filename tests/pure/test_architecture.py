@@ -14,10 +14,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # rewriter modules by level: a module imports only from its own level or below
 LEVELS = [
     {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
-    {"casts", "folding", "lists", "ties", "overrides", "decisions", "state", "loops", "rounds", "references",
+    {"casts", "folding", "lists", "ties", "links", "overrides", "decisions", "state", "loops", "rounds", "references",
      "placement", "plan", "verify", "report", "grappler", "grappler_graph", "grappler_containers"},
-    {"tf_internals", "graph_def", "apply", "inference", "shapes", "ranges", "numerics", "constants", "functions",
-     "inlining", "outlining"},
+    {"tf_internals", "graph_def", "apply", "inference", "contents", "shapes", "ranges", "numerics", "constants",
+     "functions", "inlining", "outlining"},
 ]
 PURE = [
     *("npu_shim.rewriter." + name for name in sorted(LEVELS[0] | LEVELS[1])),

@@ -1,0 +1,90 @@
+"""Which values come to an op by ways that are no edge: through containers; and which edges close a loop.
+
+    StackPushV2 ... StackPopV2                what is popped is one of those that were pushed
+    TensorArrayWriteV3 ... TensorArrayReadV3  what is read is one of those that were written
+    NextIteration -> Merge                    the value of the iteration before
+
+So that inference can go from an op to all that it depends on, a reader of a container gets the ops that write into it
+as further inputs, and the Merge of a loop loses its NextIteration.
+"""
+
+from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+
+from .graph_view import GraphView, Node, Port, consumers_of, topological_order
+from .ties import NEXT, containers
+
+ENTERS = ("Enter", "RefEnter")
+BODY = "]/"  # in the name of every op of a function that inlining.py writes out, and in no name of TensorFlow's
+# ops that give what is in a container whose handle they take
+READERS = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3"})
+
+
+class Links(NamedTuple):
+    """A graph for inference.
+
+    Attributes:
+        nodes: the nodes; the further inputs of a reader come behind those of its layout, as first outputs of writers.
+        rounds: position of a loop's Merge -> what comes to it from the iteration before.
+    """
+
+    nodes: Sequence[Node]
+    rounds: Dict[int, Tuple[Port, ...]]
+
+
+def linked(view: GraphView) -> Links:
+    """Links the nodes of a graph. Containers whose contents depend on what is read from them are left out."""
+    nodes = list(view.nodes)
+    rounds: Dict[int, Tuple[Port, ...]] = {}
+    for position, node in enumerate(nodes):
+        if node.op == "Merge":
+            back = tuple(port for port in node.inputs if nodes[port.node].op in NEXT)
+            if back:
+                rounds[position] = back
+                nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
+    writers = _writers(view)
+    if not writers:
+        return Links(nodes, rounds)
+    alone = {reader: nodes[reader] for reader in writers}
+    for reader, written in writers.items():
+        nodes[reader] = nodes[reader]._replace(inputs=(*nodes[reader].inputs, *written))
+    for position in _on_cycles(nodes):
+        nodes[position] = alone.get(position, nodes[position])
+    return Links(nodes, rounds)
+
+
+def _writers(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
+    """What is written into the container of each reader; readers of gradient arrays are left out."""
+    if not any(node.op in READERS for node in view.nodes):
+        return {}
+    found = {}
+    for tie in containers(view):
+        written = tuple(Port(position, 0) for position, _ in tie.feeders)
+        for position, _ in tie.members:
+            if view.nodes[position].op in READERS and position not in tie.gradients:
+                found[position] = written
+    return found
+
+
+def _on_cycles(nodes: Sequence[Node]) -> List[int]:
+    """Positions of the nodes on cycles, or behind one."""
+    order = topological_order(nodes, consumers_of(nodes))
+    rank = {position: number for number, position in enumerate(order)}
+    for number, position in enumerate(order):
+        if any(rank[port.node] >= number for port in nodes[position].inputs):
+            return order[number:]
+    return []
+
+
+def repeated(nodes: Sequence[Node]) -> Set[int]:
+    """Positions of the nodes that may run more than once in a run: in loops, behind one, or in a function's body."""
+    readers: List[List[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes):
+        for source in (*(port.node for port in node.inputs), *node.controls):
+            readers[source].append(position)
+    waiting = [position for position, node in enumerate(nodes) if node.op in ENTERS or BODY in node.name]
+    found = set(waiting)
+    for position in waiting:  # grows while it is read
+        new = {reader for reader in readers[position] if reader not in found}
+        found |= new
+        waiting += new
+    return found
