@@ -31,8 +31,14 @@ def main(argv=None):
         return _guarded(lambda: _module("run").main(argv[1:]))
     if argv[:1] == ["migrate-checkpoint"]:  # has flags of its own
         return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args([_with_dashes(word) for word in argv])
     return _guarded(lambda: args.main(args))
+
+
+def _with_dashes(word):
+    """An option as argparse has it: people also write --precision_mode, as in their scripts."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else word
 
 
 def _module(name):

@@ -87,6 +87,7 @@ def test_meta_files_bring_their_train_op(capsys, tmp_path):
 FETCH = ["GRAPH", "--fetches", "loss"]
 WRONG = {
     "misspelt mode": ([*FETCH, "--precision-mode", "allow_mix"], "precision_mode.*allow_mix_precision"),
+    "misspelt mode, underscores": ([*FETCH, "--precision_mode=allow_mix"], "precision_mode.*allow_mix_precision"),
     "missing graph": (["/nowhere/graph.pb", "--fetches", "loss"], "/nowhere/graph.pb.*No such file"),
     "not a graph": (["JUNK", "--fetches", "loss"], "is not a graph"),
     "other suffix": (["/nowhere/graph.onnx", "--fetches", "loss"], r"ends in \.pb"),
