@@ -51,6 +51,11 @@ def unpatch():
         setattr(cls, method, original)
 
 
+def is_patched():
+    """Whether new sessions run through NpuOptimizer."""
+    return bool(_originals)
+
+
 def show_log():
     """Lets our log lines reach standard error, unless the program has set up logging or NPU_SHIM_LOG is "off"."""
     if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
@@ -130,7 +135,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     _log(done, chosen)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
-    result = xla.mark(done.graph_def) if marks else done.graph_def
+    result = xla.mark(done.graph_def, [*feeds, *fetches, *preserved]) if marks else done.graph_def
     return None if result is graph_def else result.SerializeToString(deterministic=True)
 
 

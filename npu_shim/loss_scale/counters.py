@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.scopes import without_npu_compile_scope
+
 ATTEMPTED, SKIPPED, STUCK = range(3)
 # collections by which hooks and summaries find what an optimizer made
 GRADS_FINITE = "npu_shim/grads_finite"
@@ -43,7 +45,9 @@ class StepCounters:
         zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
         skipped = tf.where_v2(finite, zero, one)
         stuck = tf.where_v2(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
-        return self._variable.assign(tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])).op, stuck
+        after = tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])
+        with without_npu_compile_scope():  # a cluster that gives a variable its first value is compiled twice
+            return self._variable.assign(after).op, stuck
 
     def _read(self):
         variable = self._variable

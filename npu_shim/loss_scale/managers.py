@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim import session
 from npu_shim.loss_scale import schedule
 from npu_shim.loss_scale.graph_ops import next_tensors
 from npu_shim.rewriter.errors import ConfigError
@@ -90,11 +91,12 @@ class ScheduledLossScaleManager(LossScaleManager):
     Args:
         rule: schedule.Policy or the name of one.
         init_loss_scale: number, the first scale.
-        use_resource: False makes reference variables whatever the global switch says, because scripts fetch
-            'loss_scale:0' and the tensor of that name of a resource variable is a handle.
+        use_resource: whether they are resource variables, which XLA can compile. None: as the script's are, where
+            sessions run through NpuOptimizer; else not, because scripts fetch 'loss_scale:0', and TensorFlow's own
+            sessions give no value for that tensor of a resource variable, which is a handle.
     """
 
-    def __init__(self, rule, init_loss_scale, use_resource=False):
+    def __init__(self, rule, init_loss_scale, use_resource=None):
         self._start = schedule.initial_state(rule, init_loss_scale)
         self._use_resource = use_resource
         if not tf.executing_eagerly():
@@ -121,11 +123,11 @@ class ScheduledLossScaleManager(LossScaleManager):
     def update_loss_scale(self, finite_grads):
         """Returns the op that moves the scale and the counters by one step."""
         variables = self._variables()
-        if not self._use_resource and _outer_graph() is not tf.get_default_graph():
+        inside = _outer_graph() is not tf.get_default_graph()
+        if inside and not hasattr(type(variables["loss_scale"]), "handle"):
             raise ConfigError(
-                "the loss scale is a reference variable (for fetches of 'loss_scale:0') and cannot move inside a "
-                "tf.cond or tf.function of control flow v2: call tf.disable_control_flow_v2() or give the manager "
-                "use_resource=True"
+                "the loss scale is a reference variable and cannot move inside a tf.cond or tf.function of control "
+                "flow v2: call tf.disable_control_flow_v2(), or give the manager use_resource=True"
             )
         # copies are taken first: a reference variable shows a reader the value of its moment
         now = {key: tf.identity(variable) for key, variable in variables.items()}
@@ -157,12 +159,15 @@ class ScheduledLossScaleManager(LossScaleManager):
         return made
 
     def _variable(self, name, value):
+        use_resource = self._use_resource
+        if use_resource is None and not session.is_patched():
+            use_resource = False
         return tf.Variable(
             value,
             name=name,
             dtype=value.dtype,
             trainable=False,
-            use_resource=self._use_resource,
+            use_resource=use_resource,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 
@@ -188,7 +193,7 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
         decr_every_n_nan_or_inf=2,
         incr_ratio=2,
         decr_ratio=0.8,
-        use_resource=False,
+        use_resource=None,
     ):
         rule = dataclasses.replace(
             schedule.POLICIES[self.POLICY],

@@ -5,6 +5,8 @@ import os
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
+from npu_shim.scopes import attributes
+from npu_shim.xla import EQUAL_SHAPES
 
 
 def magnitudes(gradients):
@@ -33,7 +35,8 @@ def all_finite(gradients, known=None):
         known = magnitudes(gradients) if known is None else known
         quick = tf.is_finite(tf.reduce_sum(known))
         # a sum of squares overflows before its terms do: look at each value when the sum is not finite
-        return tf.cond(quick, lambda: tf.identity(quick), lambda: _every_value_finite(gradients))
+        with attributes(**{EQUAL_SHAPES: True}):
+            return tf.cond(quick, lambda: tf.identity(quick), lambda: _every_value_finite(gradients))
 
 
 def agreed(finite):

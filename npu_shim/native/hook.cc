@@ -5,7 +5,7 @@
 //   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
 //                  node attribute and is returned here, where it becomes the session's error.
 //   DissolveIslands  a graph pass behind XLA's clustering: clusters of a few ops are none.
-//   CountClusters  a last graph pass: tells how many XLA clusters the session will compile.
+//   CountClusters  a last graph pass: tells how many XLA clusters and functions the session will compile.
 //
 // Built against TensorFlow 1.15.5 (C++11), 2.15.1 and 2.21.0 (C++17); see build.py for the flags.
 
@@ -149,7 +149,9 @@ class CountClusters : public tensorflow::GraphOptimizationPass {
     if (options.graph == nullptr || clusters == nullptr) return Ok();
     int count = 0;
     for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
-      count += node->type_string() == "_XlaCompile" || node->type_string() == "XlaLaunch";
+      const auto* compiled = node->attrs().Find("_XlaMustCompile");  // on the call of a function
+      count += node->type_string() == "_XlaCompile" || node->type_string() == "XlaLaunch" ||
+               (compiled != nullptr && compiled->b());
     }
     if (count > 0) clusters(count);
     return Ok();

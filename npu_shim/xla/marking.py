@@ -3,7 +3,8 @@
 `_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags (TensorFlow
 2.15.1). What makes shapes out of data stays out (traps.py); what XLA cannot compile TensorFlow leaves out by itself;
 the hook takes clusters of less than MINIMUM_OPS ops apart again, since TensorFlow's own minimum does not hold for
-marked nodes. Switched by NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
+marked nodes. A tf.cond that XLA can run, above all the one of a skipped step, becomes functional first
+(conditionals.py). Switched by NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
 
 A cluster is compiled for the shapes that come in. TensorFlow compiles one for new shapes when it has met them twice,
 and runs a cluster op by op that was compiled more than 10 times in less than 50 runs each: `Shapes` says so.
@@ -17,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.kernel_table import device_type
-from npu_shim.xla import traps
+from npu_shim.xla import conditionals, moves, traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
@@ -73,15 +74,24 @@ def accelerator():
     return "GPU" if tf.config.experimental.list_physical_devices("GPU") else "CPU"
 
 
-def mark(graph_def):
-    """Returns a copy of a GraphDef with the nodes on the accelerator marked, but for those that opted out and traps."""
+def mark(graph_def, keep=()):
+    """Returns a copy of a GraphDef with the nodes on the accelerator marked, but for those that opted out and traps.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        keep: names of nodes or tensors that are fed, fetched or run.
+    """
     target, out = accelerator(), traps.left_out(graph_def)
+
+    def stays_out(node):
+        return OPT_OUT in node.attr or node.name in out or (device_type(node.device) or target) != target
+
     marked = tf.GraphDef()
-    marked.CopyFrom(graph_def)
+    marked.CopyFrom(conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS))
     for node in marked.node:
-        if OPT_OUT in node.attr:
+        if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
             node.attr[MARK].b = False
-        elif MARK not in node.attr and node.name not in out and (device_type(node.device) or target) == target:
+        elif MARK not in node.attr and not stays_out(node):
             node.attr[MARK].b = True
     return marked
 
