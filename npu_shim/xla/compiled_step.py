@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.xla import step_checkpoint, step_function
+from npu_shim.xla import marking, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -163,15 +163,39 @@ class CompiledStep:
         if shapes not in self._programs:
             if len(self._programs) == MANY_SHAPES:
                 LOG.warning("npu_shim: compile_step compiles for set %d of feed shapes: pad to fewer", MANY_SHAPES + 1)
-            function = self._prepared.for_shapes(shapes).function
-            looped = function if self._count == 1 else repeated(function, self._count)
-            self._programs[shapes] = tf.function(looped, autograph=False, jit_compile=True)
+            made = self._prepared.for_shapes(shapes)
+            self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
         return self._programs[shapes]
 
     def _like_fetches(self, values):
         if isinstance(self._fetches, dict):
             return dict(zip(self._fetches, values))
         return values if isinstance(self._fetches, (list, tuple)) else values[0]
+
+
+def compiled(function, graph_def, count):
+    """Returns what runs a step's function `count` times, compiled: a loop on the device.
+
+    A CPU takes convolutions one call after another instead: XLA has fast code for them outside of loops only, and what
+    it has inside is ten times slower and rounds differently (TensorFlow 2.15.1).
+
+    Args:
+        function: of a StepFunction.
+        graph_def: of that StepFunction.
+        count: steps in one call.
+    """
+    one = tf.function(function, autograph=False, jit_compile=True)
+    if count == 1:
+        return one
+    if marking.accelerator() == "CPU" and has_convolutions(graph_def):
+        return lambda *stacked: [one(*[each[number] for each in stacked]) for number in range(count)][-1]
+    return tf.function(repeated(function, count), autograph=False, jit_compile=True)
+
+
+def has_convolutions(graph_def):
+    """Returns whether a GraphDef has convolutions, in its functions too."""
+    bodies = [function.node_def for function in graph_def.library.function]
+    return any("Conv" in node.op for nodes in [graph_def.node, *bodies] for node in nodes)
 
 
 def repeated(function, count):

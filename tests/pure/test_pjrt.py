@@ -114,6 +114,31 @@ def test_a_loop_on_the_device_equals_single_steps_bit_for_bit(folder):
         np.testing.assert_array_equal(whole.state()[name], value)
 
 
+def test_ten_steps_of_convolutions_equal_single_steps_bit_for_bit(tmp_path):
+    kernel, image = (
+        Tensor("state", "k", (3, 3, 2, 2), "float32", "parameter"), Tensor("feed", "x:0", (4, 8, 8, 2), "float32")
+    )  # fmt: skip
+
+    def descend(x, k):
+        def loss(k):
+            layout = ("NHWC", "HWIO", "NHWC")
+            return (jax.lax.conv_general_dilated(x, k, (2, 2), "SAME", dimension_numbers=layout) ** 2).mean()
+
+        return loss(k), k - RATE * jax.grad(loss)(k)
+
+    given = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in (image, kernel)]
+    artifact = jax.export.export(jax.jit(descend))(*given).mlir_module_serialized
+    described = Manifest((image, kernel), (Tensor("fetch", "loss:0", (), "float32"), kernel))
+    random = np.random.RandomState(0)
+    state = {"k": random.standard_normal(kernel.shape).astype(np.float32)}
+    manifest.write(str(tmp_path / "step"), artifact, described, state.items())
+    images = random.standard_normal((10, *image.shape)).astype(np.float32)
+    single, whole = (pjrt.load(str(tmp_path / "step"), device="cpu") for _ in range(2))
+    losses = [single.run({"x": each})["loss:0"] for each in images]
+    np.testing.assert_array_equal(whole.run({"x": images}, iterations=10)["loss:0"], np.stack(losses))
+    np.testing.assert_array_equal(whole.state()["k"], single.state()["k"])
+
+
 def test_state_is_saved_and_restored(program, tmp_path):
     program.run(feeds())
     program.save(str(tmp_path / "one.npz"))
