@@ -49,8 +49,9 @@ def wanted(values):
 def prepare(values):
     """Gets a new session ready: sets TensorFlow's flags for a cache of compiled programs where a folder is given.
 
-    TensorFlow reads its flags once a process, at the first cluster. Its CPU compiler cannot store programs (2.15.1), so
-    the cache is for GPUs.
+    TensorFlow reads its flags once a process, at the first cluster, so the first folder holds. Its CPU compiler cannot
+    store programs: with a cache for CPUs every cluster fails (2.15.1: "No available targets are compatible with triple
+    "unknown""). So the cache is for GPUs, and a session on the CPU says that its folder stays empty.
 
     Args:
         values: option values; `npu_shim_xla_cache` wins over the environment's NPU_SHIM_XLA_CACHE.
@@ -58,14 +59,24 @@ def prepare(values):
     Returns:
         Shapes of the session, or None where its clusters are not compiled.
     """
-    folder = values.get("npu_shim_xla_cache") or os.environ.get("NPU_SHIM_XLA_CACHE")
-    flags = os.environ.get("TF_XLA_FLAGS", "")
-    if folder and CACHE_FLAG not in flags:
-        os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
     try:
-        return Shapes() if wanted(values) else None
+        if not wanted(values):
+            return None
     except ConfigError:  # the first run says it
         return None
+    folder = values.get("npu_shim_xla_cache") or os.environ.get("NPU_SHIM_XLA_CACHE")
+    if folder:
+        _keep_programs(folder)
+    return Shapes()
+
+
+@functools.lru_cache(maxsize=None)
+def _keep_programs(folder):
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    if accelerator() != "GPU":
+        LOG.warning("npu_shim: npu_shim_xla_cache does nothing here: TensorFlow stores compiled programs for GPUs only")
+    elif CACHE_FLAG not in flags:
+        os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
 
 
 @functools.lru_cache(maxsize=None)

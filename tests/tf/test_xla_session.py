@@ -152,7 +152,8 @@ def test_few_shapes_are_not_said(patched, log):
     assert not [line for line in log() if "sets of shapes" in line]
 
 
-def test_the_cache_is_tensorflows_own(monkeypatch, tmp_path):
+def test_the_cache_is_tensorflows_own_on_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(marking, "accelerator", lambda: "GPU")
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
     marking.prepare({"npu_shim_xla": "on"})
     assert os.environ["TF_XLA_FLAGS"] == "--tf_xla_max_cluster_size=9"
@@ -162,3 +163,22 @@ def test_the_cache_is_tensorflows_own(monkeypatch, tmp_path):
     assert "--tf_xla_persistent_cache_directory=%s" % tmp_path in flags
     marking.prepare({"npu_shim_xla": "on", "npu_shim_xla_cache": "/another"})
     assert os.environ["TF_XLA_FLAGS"] == flags
+
+
+def test_the_cache_on_a_cpu_does_nothing_and_says_so(patched, log, monkeypatch, tmp_path):
+    monkeypatch.setattr(marking, "accelerator", lambda: "CPU")
+    monkeypatch.setenv("TF_XLA_FLAGS", "")
+    for _ in range(2):
+        with tf.Graph().as_default():
+            dense(3)
+            with tf.Session(config=sessions.config(npu_shim_xla_cache=str(tmp_path), **ON)) as session:
+                session.run(tf.global_variables_initializer())
+                assert np.isfinite(session.run("loss:0", {"x:0": np.ones([4, 16], np.float32)}))
+    assert len([line for line in log() if "npu_shim_xla_cache does nothing here" in line]) == 1
+    assert os.environ["TF_XLA_FLAGS"] == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_xla_the_cache_is_not_spoken_of(log, tmp_path):
+    assert marking.prepare({"npu_shim_xla": "off", "npu_shim_xla_cache": str(tmp_path)}) is None
+    assert not log()
