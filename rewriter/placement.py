@@ -5,7 +5,7 @@
     MatMul -> [Cast] -> Write (in a loop) ... Gather         becomes   MatMul -> Write ... Gather -> [Cast]
 
 A float32 op that moves neutral data (see plan.py) becomes low when all who read its values are low. The last line is
-the gradient array of the array above it, and has its dtype; who reads it does not count where low values are written.
+the gradient array of the array above it, whose dtype it has: low values in a float32 array, whoever reads them.
 """
 
 from typing import Dict, List, Sequence, Set, Tuple
@@ -13,11 +13,12 @@ from typing import Dict, List, Sequence, Set, Tuple
 from .decisions import Reason
 from .dtypes import FLOAT32
 from .policy import Action
-from .state import NEUTRAL, State, lowered, producer
-from .ties import CONTAINERS, MEMBERS, POP, WRITE, Tie
+from .state import LOWERED, NEUTRAL, State, lowered, producer
+from .ties import CONTAINERS
 
 SHAPE_ONLY = frozenset({"Shape", "Size", "Rank"})  # these read no values: whatever dtype they get is right
-LIKE = frozenset({"ZerosLike", "OnesLike"})  # nor do these; they may need a Cast, which is worth one out of a loop
+# these give a part of what they read: a cast in front would convert a whole embedding table for the rows of a batch
+TAKES_PART = frozenset({"Gather", "GatherV2", "GatherNd", "Slice", "StridedSlice", "DynamicPartition"})
 Readers = Dict[int, List[Tuple[int, int]]]  # position -> (position, data input number) of who reads its first slot
 
 
@@ -38,17 +39,15 @@ def move_casts(state: State, order: Sequence[int]) -> None:
     backwards = [p for p in reversed(order) if p in candidates and p not in state.tie_of]
     unread = _unread(state, backwards, readers)
     ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
-    exact = {p for tie in ties if _written_low(state, tie) for p in tie.gradients}
-    ties = [tie for tie in ties if all(p in exact or p not in state.view.preserved for p, _ in tie.members)]
     together = [[p for p, _ in tie.members] for tie in ties] + [[p] for p in reversed(backwards)]
     unit = {p: positions for positions in together for p in positions}
     waiting = together  # from the end on, so that readers come first; who is read by what was lowered is asked again
     while waiting:
         positions = waiting.pop()
         inside = set(positions)
-        outside = [r for p in positions if p not in exact for r in readers.get(p, ()) if r[0] not in inside]
+        outside = [r for p in positions for r in readers.get(p, ()) if r[0] not in inside]
         is_low = state.becomes[state.first[positions[0]]] != FLOAT32
-        if not is_low and _all_low(state, outside, unread, len(inside) > 1) and _lower(state, positions):
+        if not is_low and _all_low(state, outside, unread) and _lower(state, positions):
             waiting += [unit[port.node] for p in positions for port in nodes[p].inputs if port.node in unit]
     _follow(state, [position for position in reversed(backwards) if position in unread])
 
@@ -80,34 +79,25 @@ def _candidates(state: State) -> Set[int]:
         if entry is None or state.becomes[slot] != FLOAT32 or position in state.view.preserved:
             continue
         tied = state.tie_of.get(position)
-        free = tied is None and entry.role == "moves" and position not in state.pins
+        moves = entry.role == "moves" and node.op not in TAKES_PART
+        free = tied is None and moves and position not in state.pins
         if free or (tied is not None and _is_neutral(state, tied)):
             found.add(position)
     return found
 
 
 def _is_neutral(state: State, number: int) -> bool:
-    """Whether a tie is a container of neutral data, or a neutral loop variable that goes round unchanged."""
+    """Whether a tie is a container of neutral data, or a neutral loop variable that goes round unchanged.
+
+    The gradient array of such a container must have low values, and nobody outside may know what is in the container.
+    """
     tie = state.ties[number]
     moves = tie.unchanged or state.view.nodes[tie.members[0][0]].op in CONTAINERS
-    return moves and state.outcome[number].meaning == NEUTRAL
-
-
-def _written_low(state: State, tie: Tie) -> bool:
-    """Whether a container's gradient array gets low values only, so that it holds them in the low dtype as well.
-
-    An index that is one in all iterations is written again and again: such gradients add up in float32.
-    """
-    for position in tie.gradients:
-        node = state.view.nodes[position]
-        written = MEMBERS[node.op]
-        if written is None:
-            continue
-        slot, _ = producer(state, node, written)
-        once = node.op != WRITE or state.view.nodes[node.inputs[1].node].op == POP
-        if not once or slot < 0 or state.becomes[slot] != state.policy.low:
-            return False
-    return True
+    if not moves or state.outcome[number].meaning != NEUTRAL:
+        return False
+    if tie.gradients and number not in state.gradients_low:
+        return False
+    return state.view.preserved.isdisjoint(p for p, _ in tie.members if p not in tie.gradients)
 
 
 def _readers(state: State, candidates: Set[int]) -> Readers:
@@ -123,7 +113,7 @@ def _readers(state: State, candidates: Set[int]) -> Readers:
     }
 
 
-def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int], of_tie: bool) -> bool:
+def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int]) -> bool:
     """Whether all readers, and at least one that reads values, take the low dtype."""
     values = 0
     for position, number in readers:
@@ -133,10 +123,9 @@ def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int],
         if node.op in SHAPE_ONLY and state.reasons[state.first[position]] is not Reason.FED:
             continue
         slot = node.layout.inputs[number]
-        if slot >= 0 and state.becomes[state.first[position] + slot] == state.policy.low and node.op != "Cast":
-            values += 1
-        elif not of_tie or node.op not in LIKE:
+        if slot < 0 or state.becomes[state.first[position] + slot] != state.policy.low or node.op == "Cast":
             return False
+        values += 1
     return values > 0
 
 
@@ -150,5 +139,5 @@ def _lower(state: State, positions: Sequence[int]) -> bool:
         slot = state.first[position]
         state.becomes[slot] = state.policy.low
         state.reasons[slot] = Reason.MOVED
-        state.because[slot] = -1
+        state.because[slot] = state.because[slot] if state.meaning[slot] == LOWERED else -1
     return True

@@ -39,6 +39,8 @@ def layout(op, count):
         return _layout(op, [~F] * count, [~F], ())
     if op == "Split":
         return _layout(op, [~I32, 0], [0, 0])
+    if op == "Gather":
+        return _layout(op, [0, ~I32], [0])
     if op == "VariableV2":
         return _layout(op, [], [0], refs_out=(0,))
     if op == "RefEnter":
@@ -52,7 +54,7 @@ def layout(op, count):
 
 WHITE, BLACK = ("MatMul", "Conv2D"), ("Exp", "Softmax", "Pow")
 GRAY = ("Add", "Mul", "Relu", "FusedBatchNormV3", "Tanh")
-MOVES = ("Reshape", "Identity", "IdentityN", "Split")
+MOVES = ("Reshape", "Identity", "IdentityN", "Split", "Gather")
 SOURCES = ("Const", "Placeholder", "ReadVariableOp", "VariableV2")
 
 

@@ -36,6 +36,8 @@ CHANGES = {
     "x:Placeholder w:Const m:Reshape(w) a:MatMul(x,x) s:Add(a,m)": "a:h m:h s:h | w>h(m) x>h(a,a)",
     # but not where somebody else needs the float32 values
     "x:Placeholder w:Const m:Reshape(w) a:MatMul(x,x) s:Add(a,m) e:Exp(m)": "a:h s:h | m>h(s) x>h(a,a)",
+    # of a table only the rows that are taken are cast
+    "v:ReadVariableOp i:Const@i g:Gather(v,i) m:Reshape(g) a:MatMul(m,m)": "a:h m:h | g>h(m)",
     # list attributes: each entry by itself
     "x:Placeholder a:MatMul(x,x) e:Exp(x) n:IdentityN(a,e) f:Exp(n:0) g:Exp(n:1)": "a:h n.T0:h | n>f(f) x>h(a,a)",
     # statistics stay float32: U is kept by the table
