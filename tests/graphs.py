@@ -26,29 +26,27 @@ def _layout(op, inputs, outputs, slots=("T",), admits=FLOAT_LIKE, refs_in=(), re
     )
 
 
+FIXED = {
+    "Cast": _layout("Cast", [0], [1], ("SrcT", "DstT")),
+    "FusedBatchNormV3": _layout("FusedBatchNormV3", [0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ("T", "U")),
+    "Split": _layout("Split", [~I32, 0], [0, 0]),
+    "Gather": _layout("Gather", [0, ~I32], [0]),
+    "VariableV2": _layout("VariableV2", [], [0], refs_out=(0,)),
+    "RefEnter": _layout("RefEnter", [0], [0], refs_in=(0,), refs_out=(0,)),
+    "ApplyTwo": _layout("ApplyTwo", [0, 0], [0], refs_in=(0, 1), refs_out=(0,)),
+    "AssignAdd": _layout("AssignAdd", [0, 0], [0], refs_in=(0,), refs_out=(0,)),
+}
+
+
 def layout(op, count):
     """The layout of a test op; `count` is its number of data inputs."""
-    if op == "Cast":
-        return _layout(op, [0], [1], ("SrcT", "DstT"))
+    if op in FIXED:
+        return FIXED[op]
     if op == "IdentityN":
         slots = tuple(Slot("T", k) for k in range(count))
         return Layout(op, slots, tuple(range(count)), tuple(range(count)), tuple(FLOAT_LIKE for _ in slots))
-    if op == "FusedBatchNormV3":
-        return _layout(op, [0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ("T", "U"))
     if op == "CTCLossV1":  # outputs and inputs of a dtype fixed by the op definition
         return _layout(op, [~F] * count, [~F], ())
-    if op == "Split":
-        return _layout(op, [~I32, 0], [0, 0])
-    if op == "Gather":
-        return _layout(op, [0, ~I32], [0])
-    if op == "VariableV2":
-        return _layout(op, [], [0], refs_out=(0,))
-    if op == "RefEnter":
-        return _layout(op, [0], [0], refs_in=(0,), refs_out=(0,))
-    if op == "ApplyTwo":
-        return _layout(op, [0, 0], [0], refs_in=(0, 1), refs_out=(0,))
-    if op == "AssignAdd":
-        return _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,))
     return _layout(op, [0] * count, [0])
 
 
