@@ -87,14 +87,18 @@ class Inference:
         return [(what, back) for back in self._links.rounds.get(port.node, ()) if port.port == 0]
 
     def _refuted(self, answered: Sequence[Question]) -> Dict[Question, Answer]:
-        """Loop variables of which the next value has another answer than the first, with what to take of them then."""
-        found: Dict[Question, Answer] = {}
+        """Loop variables of which the next value has another answer than the first, with what to take of them then.
+
+        Containers that are empty at first come first: what was worked out from that says little of the others.
+        """
+        filled: Dict[Question, Answer] = {}
+        refuted: Dict[Question, Answer] = {}
         for question in answered:
             answer = self.known[question]
             for following in self._next(question) if answer is not None else ():
                 if self.known[following] != answer:
-                    found[question] = self.known[following] if answer == NOTHING else None
-        return found
+                    (filled if answer == NOTHING else refuted)[question] = self.known[following]
+        return filled or dict.fromkeys(refuted)
 
     def lasts(self, number: Number) -> bool:
         """Whether a number or symbol has one value in a run, so that it may leave an iteration in a container."""

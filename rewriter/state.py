@@ -48,6 +48,7 @@ class State:
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
+        self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
 
     def forget(self, meaning: int) -> None:

@@ -204,6 +204,29 @@ def inside_loops(graph_def):
     return inside
 
 
+@lowers
+@pytest.mark.parametrize("real", ["lstm_lm_train", "crnn_ctc_train"], indirect=True)
+def test_loops_are_low_all_round(real):
+    """Cells, Stacks and TensorArrays of loops and of their gradients; and no weight is cast in every iteration."""
+    rewritten, _ = real.rewritten(**MIX)
+    inside = inside_loops(rewritten)
+    nodes = {node.name: node for node in rewritten.node}
+    cell = ("Mul", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Select", "AddN", "ConcatV2", "Split")
+    kinds = [
+        [node.attr["T"].type for node in rewritten.node if node.name in inside and node.op == "MatMul"],
+        [node.attr["T"].type for node in rewritten.node if node.name in inside and node.op in cell],
+        [node.attr["elem_type"].type for node in rewritten.node if node.op == "StackV2"],
+        [node.attr["dtype"].type for node in rewritten.node if node.op == "TensorArrayV3"],
+    ]
+    for dtypes in kinds:
+        assert {dtype for dtype in dtypes if dtype in FLOATS} == {FLOAT16}
+    inserted = [node for node in rewritten.node if node.op == "Cast" and node.attr["SrcT"].type in FLOATS]
+    sources = [nodes[cast.input[0].split(":")[0]] for cast in inserted if cast.name in inside]
+    assert sources
+    constant = [node.name for node in sources if node.op == "Const" or node.attr["is_constant"].b]
+    assert constant == []
+
+
 @pytest.mark.parametrize("real", ["lstm_lm_train", "bert_tiny_train"], indirect=True)
 def test_what_is_fetched_changes_no_bit_of_the_loss(real):
     real.seeded()
