@@ -37,6 +37,9 @@ TIERS = (
     Tier("2.15.1", ("3.9",), ".venv-py39", "test", (*QUICK, "tests/pure", *SESSIONS), "pure, sessions, Estimator"),
 )
 
+# what runs exported programs; the tests of TensorFlow 2.15, which no JAX can be installed beside, call it
+JAX = Tier("-", ("3.12", "3.13", "3.11"), ".venv-jax", "pjrt", (), "exported programs")
+
 
 def python(tier):
     """Path of the Python for a tier, or "" if there is none."""

@@ -1,6 +1,7 @@
 """npu-shim export: a step as a folder, and the same losses from it under JAX, where no TensorFlow is."""
 
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -235,11 +236,28 @@ RUN = """
 import json, sys
 sys.modules["tensorflow"] = None  # an import of it fails
 import numpy, npu_shim.pjrt
-for folder in sys.argv[1:]:
+for folder in sys.argv[2:]:
     program = npu_shim.pjrt.load(folder, device="cpu")
     feeds = {name: value for name, value in numpy.load(folder + ".npz").items()}
-    print(json.dumps([float(program.run(feeds)["loss:0"]) for _ in range(%d)]))
+    print(json.dumps([[float(value) for value in program.run(feeds).values()] for _ in range(int(sys.argv[1]))]))
 """
+
+
+def interpreter_with_jax():
+    """The Python of NPU_SHIM_JAX, or this one where JAX lies beside TensorFlow; the test is skipped without one."""
+    interpreter = os.environ.get("NPU_SHIM_JAX") or (importlib.util.find_spec("jaxlib") and sys.executable)
+    if not interpreter:
+        pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
+    return interpreter
+
+
+def under_jax(interpreter, folders, site, steps):
+    """The losses of exported steps in a process of that interpreter that cannot import TensorFlow: a list for each."""
+    site.mkdir()
+    environment = dict(os.environ, PYTHONPATH=package(site))
+    command = [interpreter, "-c", RUN, str(steps), *folders]
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
+    return [[loss for (loss,) in json.loads(line)] for line in done.stdout.decode().strip().splitlines()]
 
 
 def package(folder):
@@ -252,11 +270,9 @@ def package(folder):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, request):
+def exported(tmp_path_factory):
     """Losses under JAX beside TensorFlow's: (model, "float32" or "mixed") -> (TensorFlow's, JAX's)."""
-    interpreter = os.environ.get("NPU_SHIM_JAX")
-    if not interpreter:
-        pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
+    interpreter = interpreter_with_jax()
     folder = tmp_path_factory.mktemp("exported")
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
@@ -274,10 +290,7 @@ def exported(tmp_path_factory, request):
             out = str(folder / (name + "-" + mode))
             expected[name, mode] = _session_losses(graph, feeds, out, interpreter, options)
     folders = [str(folder / "-".join(key)) for key in expected]
-    environment = dict(os.environ, PYTHONPATH=package(tmp_path_factory.mktemp("site")))
-    command = [interpreter, "-c", RUN % STEPS, *folders]
-    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
-    found = [json.loads(line) for line in done.stdout.decode().strip().splitlines()]
+    found = under_jax(interpreter, folders, folder / "site", STEPS)
     return {key: (losses, mine) for (key, losses), mine in zip(expected.items(), found)}
 
 
