@@ -1,11 +1,8 @@
-"""The half of scripts/bench_xla that needs TensorFlow: exports programs, compares sess.run with compile_step."""
+"""The half of scripts/bench_xla that needs TensorFlow: exports programs."""
 
-import contextlib
-import functools
 import gc
 import json
 import os
-import platform
 import time
 
 import bench_models
@@ -76,48 +73,3 @@ def _products(model, sizes):
 
 def _shapes(built):
     return {name: shape for name, (_, shape, _) in built.feeds.items()}
-
-
-def session(args):
-    """Compares, on the device that TensorFlow sees: sess.run, sess.run with clusters by XLA, and compile_step."""
-    tf.disable_v2_behavior()
-    npu_shim.patch()
-    rows = []
-    chosen = [(model, sizes) for model, each in SIZES[args.size].items() for sizes in each]
-    for model, sizes in (pair for pair in chosen if bench_xla_report.wanted(args, *pair)):
-        for name, form in (("float32", "tf32"), ("float16", "float16")):
-            with contextlib.ExitStack() as stack:
-                calls = _calls(stack, model, sizes, FORMS[form])
-                seconds = bench_xla_report.alternate(calls, args.rounds, args.steps)
-            rows.append({"model": model, "sizes": sizes, "form": name, "seconds": seconds})
-            print(bench_xla_report.session_row(rows[-1]), flush=True)
-    seen = tf.config.experimental.list_physical_devices("GPU")
-    header = {"device": seen[0].name if seen else platform.machine() + " CPU", "tensorflow": tf.__version__}
-    bench_xla_report.write(args.write, header, rows, bench_xla_report.session_table)
-
-
-def _calls(stack, model, sizes, form):
-    """The ways to make a step, by name: callables that run one and wait for its loss."""
-    scaled, _, options = form
-    calls = {}
-    for name, switch in (("session", "off"), ("clusters", "on")):
-        built = bench_models.build(model, sizes, scaled)
-        made = stack.enter_context(tf.Session(graph=built.graph, config=_config(options, switch)))
-        made.run("init")
-        values = bench_xla_report.feeds(built.feeds)
-        calls[name] = functools.partial(made.run, built.fetches, values)
-        if name == "session":
-            step = npu_shim.compile_step(made, built.fetches, _shapes(built))
-            calls["compile_step"] = functools.partial(step, values)
-    return calls
-
-
-def _config(options, switch):
-    config = tf.ConfigProto()
-    entry = config.graph_options.rewrite_options.custom_optimizers.add()
-    entry.name = "NpuOptimizer"
-    entry.parameter_map["precision_mode"].s = options["precision_mode"].encode()
-    entry.parameter_map["npu_shim_xla"].s = switch.encode()
-    if "profile" in options:
-        entry.parameter_map["npu_shim_profile"].s = options["profile"].encode()
-    return config

@@ -153,22 +153,3 @@ def _cells(row, each):
         "%.3f" % (speed / 1e12),
         "%.1f %%" % (100 * speed / each["limit"]) if each.get("limit") else "-",
     )
-
-
-def session_row(row):
-    """One line of the table of `session`."""
-    seconds = row["seconds"]
-    cells = ["%.2f" % (seconds[name] * 1e3) for name in ("session", "clusters", "compile_step")]
-    ratios = ["%.2f" % (seconds["session"] / seconds[name]) for name in ("clusters", "compile_step")]
-    return "| %s | %s | %s |" % (title(row), row["form"], " | ".join(ratios + cells))
-
-
-def session_table(rows):
-    """The table of `session`."""
-    return [
-        "Ratios of sess.run's step time to that of the other two, then milliseconds a step.",
-        "",
-        "| model | form | clusters by XLA | compile_step | sess.run, ms | clusters, ms | compile_step, ms |",
-        "|---|---|---|---|---|---|---|",
-        *[session_row(row) for row in rows],
-    ]

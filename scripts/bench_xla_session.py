@@ -1,14 +1,15 @@
-"""Measures XLA in the session: clusters, share of float ops inside, compile time, recompilations, time of a step.
+"""Measures XLA in the session: clusters, share of float ops inside, compile time, recompilations, time of a warm step.
 
     python scripts/bench_xla_session.py GRAPHS [--steps 10] [--out FILE] [MODEL ...]
 
 GRAPHS is a folder of training graphs with graphs.json and run_graph.py, which makes feeds for them. Each model runs in
-a process of its own, in float32, unmarked and marked taking turns; every step has other data of the same shapes. What
-compiles is read from TensorFlow's log.
+a process of its own, in float32: the session without clusters, with clusters, and compile_step, which is XLA alone,
+taking turns; every step has other data of the same shapes. What compiles is read from TensorFlow's log.
 """
 
 import argparse
 import datetime
+import functools
 import gzip
 import importlib.util
 import json
@@ -21,18 +22,20 @@ import sys
 import time
 
 MODELS = ("digits", "bert_tiny_train", "lstm_lm_train", "resnet50_train")
-SLOW = {"resnet50_train": 3}  # steps of what takes seconds a step on a CPU
+STEPS = {"digits": 200, "resnet50_train": 3}  # of what takes less than a millisecond a step, and of what takes seconds
 COMPILED = re.compile(r"Compiled (\S+) (\d+) times, compile time: (\d+) us")
+MARKED = "FIRST STEP IN THE SESSIONS"  # in the log
+FUNCTION = "function"  # stands for the call of one that XLA compiles
 # no arithmetic: what only moves, names or stores values
 PLUMBING = (
     "Const", "Identity", "IdentityN", "VarHandleOp", "VariableV2", "ReadVariableOp", "Assign", "Enter", "Exit", "Merge",
     "Switch", "NextIteration", "_Arg", "_Retval", "_XlaCompile", "_XlaRun", "_XlaMerge", "Placeholder", "StackV2",
-    "StackPushV2", "StackPopV2", "TensorArrayV3", "TensorArrayGradV3",
+    "StackPushV2", "StackPopV2", "TensorArrayV3", "TensorArrayGradV3", FUNCTION,
 )  # fmt: skip
 COLUMNS = (
     ("model", "model"), ("clusters", "clusters"), ("inside", "float ops inside"), ("compile_s", "compile time, s"),
-    ("recompiled", "recompiled in %d steps"), ("unmarked_ms", "step unmarked, ms"), ("marked_ms", "step marked, ms"),
-    ("ratio", "unmarked / marked"),
+    ("recompiled", "recompiled in %d steps"), ("ratio", "marked / unmarked"), ("whole_ratio", "whole step / unmarked"),
+    ("unmarked_ms", "step unmarked, ms"), ("marked_ms", "step marked, ms"), ("whole_ms", "whole step, ms"),
 )  # fmt: skip
 
 
@@ -44,9 +47,9 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", help="file that the table is written to as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.one:
-        print(json.dumps(measure(args.graphs, args.one, SLOW.get(args.one, args.steps))))
+        print(json.dumps(measure(args.graphs, args.one, STEPS.get(args.one, args.steps))))
         return
     rows = [in_own_process(args.graphs, model, args.steps) for model in args.models]
     text = table(rows, args.steps)
@@ -64,7 +67,7 @@ def in_own_process(graphs, model, steps):
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     row = json.loads(done.stdout.splitlines()[-1])
-    compiled = COMPILED.findall(done.stderr.partition("MARKED TRAINING")[2])
+    compiled = COMPILED.findall(done.stderr.partition(MARKED)[2])
     row["compile_s"] = sum(int(us) for _, _, us in compiled) / 1e6
     row["recompiled"] = sum(int(count) > 1 for _, count, _ in compiled)
     return row
@@ -77,30 +80,57 @@ def measure(graphs, model, steps):
     import npu_shim
 
     tf.disable_v2_behavior()
+    tf.enable_resource_variables()  # as importing npu_bridge does
     npu_shim.patch()
     graph_def, init, fetches, feeds = load(tf, graphs, model)
     opened = {xla: initialized(tf, graph_def, init, xla) for xla in ("off", "on")}
-    print("MARKED TRAINING", file=sys.stderr, flush=True)
+    whole = whole_step(opened["off"], fetches, feeds)
+    print(MARKED, file=sys.stderr, flush=True)
     total, outside = (first_runs(tf, session, fetches, feeds) for session in opened.values())
-    times = {xla: [] for xla in opened}
-    for number in range(steps):
-        fed = feeds(2 + number)
-        for xla, session in opened.items():
-            start = time.perf_counter()
-            session.run(fetches, fed)
-            times[xla].append(time.perf_counter() - start)
-    off, on = (statistics.median(each) for each in times.values())
+    calls = {xla: functools.partial(session.run, fetches) for xla, session in opened.items()}
+    calls["whole"] = whole
+    off, on, whole = medians(calls, feeds, steps)
     arithmetic = {op: count for op, count in total.items() if op not in PLUMBING}
     left = {op: count for op, count in outside.items() if op not in PLUMBING}
     return {
         "model": model,
-        "clusters": outside.get("_XlaCompile", 0),
+        "clusters": outside.get("_XlaCompile", 0) + outside.get(FUNCTION, 0),
         "inside": 1 - sum(left.values()) / sum(arithmetic.values()),
         "unmarked_ms": 1e3 * off,
         "marked_ms": 1e3 * on,
-        "ratio": off / on,
+        "whole_ms": whole and 1e3 * whole,
+        "ratio": on / off,
+        "whole_ratio": whole and whole / off,
         "steps": steps,
     }
+
+
+def whole_step(session, fetches, feeds):
+    """Returns the step as one program, after two runs; None where it cannot be one."""
+    import npu_shim
+    from npu_shim.rewriter.errors import PlanError
+
+    try:
+        step = npu_shim.compile_step(session, fetches, list(feeds(0)))
+        for number in range(2):
+            step(feeds(number))
+    except PlanError as error:
+        print(error, file=sys.stderr)
+        return None
+    return step
+
+
+def medians(calls, feeds, steps):
+    """Returns the median time of each call, in seconds; they take turns. None where there is no call."""
+    times = {name: [] for name in calls}
+    for number in range(steps):
+        fed = feeds(2 + number)
+        for name, call in calls.items():
+            if call is not None:
+                start = time.perf_counter()
+                call(fed)
+                times[name].append(time.perf_counter() - start)
+    return [statistics.median(each) if each else None for each in times.values()]
 
 
 def initialized(tf, graph_def, init, xla):
@@ -118,13 +148,15 @@ def initialized(tf, graph_def, init, xla):
 
 
 def first_runs(tf, session, fetches, feeds):
-    """Runs two steps and returns the number of float ops that ran, by op type; clusters are among them."""
+    """Runs two steps and returns the number of float ops that ran, by op type; what XLA compiled is among them."""
     seen = tf.RunMetadata()
     session.run(fetches, feeds(0), options=tf.RunOptions(output_partition_graphs=True), run_metadata=seen)
     session.run(fetches, feeds(1))
     counts = {}
     for node in (node for graph in seen.partition_graphs for node in graph.node):
-        if node.op == "_XlaCompile" or any(attr.type == tf.float32.as_datatype_enum for attr in node.attr.values()):
+        if "_XlaMustCompile" in node.attr:
+            counts[FUNCTION] = counts.get(FUNCTION, 0) + 1
+        elif node.op == "_XlaCompile" or any(attr.type == tf.float32.as_datatype_enum for attr in node.attr.values()):
             counts[node.op] = counts.get(node.op, 0) + 1
     return counts
 
@@ -184,25 +216,29 @@ def table(rows, steps):
     """Returns the table as Markdown, with date, machine, versions and command."""
     import tensorflow as tf
 
+    from npu_shim import xla
+
     head = [title % steps if "%" in title else title for _, title in COLUMNS]
     shown = [[show(key, row[key]) for key, _ in COLUMNS] for row in rows]
-    where = "%s, TensorFlow %s, Python %s, %s, %d CPUs (shared with other work, load %.0f), XLA on the CPU" % (
+    where = "%s, TensorFlow %s, Python %s, %s, %d CPUs (load %.0f), XLA on the %s" % (
         datetime.date.today().isoformat(), tf.__version__, platform.python_version(), platform.machine(),
-        os.cpu_count(), os.getloadavg()[0],
+        os.cpu_count(), os.getloadavg()[0], xla.accelerator(),
     )  # fmt: skip
     command = "    python scripts/bench_xla_session.py GRAPHS --steps %d" % steps
     lines = ["# XLA in the session", "", where, "", command, ""]
     lines += ["| %s |" % " | ".join(head), "|" + "---|" * len(head)]
     lines += ["| %s |" % " | ".join(cells) for cells in shown]
-    fewer = ["%s %d" % pair for pair in SLOW.items() if pair[1] < steps]
-    return "\n".join(lines + (["", "Fewer steps: %s." % ", ".join(fewer)] if fewer else []))
+    others = ["%s %d" % pair for pair in STEPS.items()]
+    return "\n".join([*lines, "", "Other numbers of steps: %s." % ", ".join(others)])
 
 
 def show(key, value):
     """One cell."""
+    if value is None:
+        return "-"
     if key == "inside":
         return "%.0f %%" % (100 * value)
-    return "%.2f" % value if key == "ratio" else "%.1f" % value if isinstance(value, float) else str(value)
+    return "%.2f" % value if "ratio" in key else "%.1f" % value if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":
