@@ -13,7 +13,7 @@ from typing import Dict, List, Sequence, Set, Tuple
 from .decisions import Reason
 from .dtypes import FLOAT32
 from .policy import Action
-from .state import LOWERED, NEUTRAL, State, lowered, producer
+from .state import LIKE, LOWERED, NEUTRAL, State, lowered, producer
 from .ties import CONTAINERS
 
 SHAPE_ONLY = frozenset({"Shape", "Size", "Rank"})  # these read no values: whatever dtype they get is right
@@ -47,7 +47,7 @@ def move_casts(state: State, order: Sequence[int]) -> None:
         inside = set(positions)
         outside = [r for p in positions for r in readers.get(p, ()) if r[0] not in inside]
         is_low = state.becomes[state.first[positions[0]]] != FLOAT32
-        if not is_low and _all_low(state, outside, unread) and _lower(state, positions):
+        if not is_low and _all_low(state, outside, unread, len(inside) > 1) and _lower(state, positions):
             waiting += [unit[port.node] for p in positions for port in nodes[p].inputs if port.node in unit]
     _follow(state, [position for position in reversed(backwards) if position in unread])
 
@@ -113,8 +113,11 @@ def _readers(state: State, candidates: Set[int]) -> Readers:
     }
 
 
-def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int]) -> bool:
-    """Whether all readers, and at least one that reads values, take the low dtype."""
+def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int], of_loop: bool) -> bool:
+    """Whether all readers, and at least one that reads values, take the low dtype.
+
+    A cast of its own for the zeros of a gradient's beginning is worth one that a loop does not make in every iteration.
+    """
     values = 0
     for position, number in readers:
         if position in unread:
@@ -123,9 +126,10 @@ def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int])
         if node.op in SHAPE_ONLY and state.reasons[state.first[position]] is not Reason.FED:
             continue
         slot = node.layout.inputs[number]
-        if slot < 0 or state.becomes[state.first[position] + slot] != state.policy.low or node.op == "Cast":
+        if slot >= 0 and state.becomes[state.first[position] + slot] == state.policy.low and node.op != "Cast":
+            values += 1
+        elif not of_loop or node.op not in LIKE:
             return False
-        values += 1
     return values > 0
 
 

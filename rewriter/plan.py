@@ -29,7 +29,7 @@ from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
 from .policy import Action, PrecisionPolicy
 from .rounds import Rounds
-from .state import COMPUTED, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
+from .state import COMPUTED, LIKE, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
 
 
 def plan(
@@ -176,7 +176,7 @@ def _rule(state: State, node: Node) -> _Rule:
     action, reason = _action(state.policy, entry)
     governed: List[List[int]] = [[] for _ in node.layout.slots]
     for number, slot in enumerate(node.layout.inputs):
-        if slot >= 0:
+        if slot >= 0 and node.op not in LIKE:
             governed[slot].append(number)
     pinned = _pin_by_table(state.view.functions, node.op, entry)
     moves = entry is not None and entry.role == "moves"

@@ -15,6 +15,7 @@ from .ties import Tie, find_ties
 # what a float32 tensor means to a gray consumer
 NEUTRAL, COMPUTED, LOWERED = 0, 1, 2
 UNKNOWN = 1 << 30  # no round yet
+LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: what they give is as neutral as a constant
 
 
 class Outcome(NamedTuple):

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter import graph_def as graphs
 from npu_shim.rewriter import report
+from npu_shim.rewriter.dtypes import FLOAT16
 from npu_shim.rewriter.graph_view import Port
 from npu_shim.rewriter.shapes import Shapes
 
@@ -84,6 +85,20 @@ def test_loops_over_dynamic_batches_stay_as_low_as_over_static_ones(build):
         with tf.Graph().as_default():
             counts.append(report.summary(rewritten(build(batch))[1])["casts_to_float32"])
     assert counts[0] == counts[1]
+
+
+@lowers
+@both_versions
+def test_weights_are_cast_before_the_loop():
+    with tf.Graph().as_default():
+        fetches = recurrent(None)
+        graph_def, plan = rewritten(fetches)
+    casts = [cast for cast in plan.casts if cast.dtype == FLOAT16 and not cast.folded]
+    sources = [plan.view.nodes[cast.source.node].op for cast in casts]
+    assert sources.count("ReadVariableOp") == 4
+    assert not {"Enter", "Switch"}.intersection(sources)
+    again, _ = npu_shim.rewrite(graph_def, [fetch.name for fetch in fetches], **MIX)
+    assert again is graph_def
 
 
 def shrinking(h, x):
