@@ -11,13 +11,14 @@ from npu_bridge.npu_init import npu_scope
 from npu_shim.loss_scale import NPULossScaleOptimizer
 from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
 from npu_shim.scopes import attributes
-from npu_shim.xla import conditionals
+from npu_shim.xla import conditionals, marking
 from npu_shim.xla.moves import MUST_COMPILE
 
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"}
 MIXED = {"precision_mode": "allow_mix_precision"}
 PLUMBING = {"Const", "Identity", "Switch", "Merge", "VarHandleOp", "ReadVariableOp", "Assign", "VariableV2"}
 OVERFLOWING = (2, 3, 5)  # steps
+SEEDS = 12  # random graphs
 ADAM = ("Adam", lambda: tf.train.AdamOptimizer(1e-2))
 OPTIMIZERS = [
     ADAM,
@@ -248,6 +249,89 @@ def test_a_conditional_in_a_loop(patched):
     assert len(calls) == 1
     assert not none
     np.testing.assert_allclose(values, expected, 1e-6)
+
+
+def test_checkpoints_of_both_kinds_are_the_same(tmp_path):
+    names = []
+    for kind, other in ((True, False), (False, True)):
+        path = str(tmp_path / str(kind))
+        with tf.Graph().as_default(), tf.Session() as session:
+            ExponentialUpdateLossScaleManager(64.0, 3, use_resource=kind)
+            session.run(tf.global_variables_initializer())
+            tf.train.Saver().save(session, path)
+            names.append(tf.train.list_variables(path))
+        with tf.Graph().as_default(), tf.Session() as session:
+            manager = ExponentialUpdateLossScaleManager(2.0, 3, use_resource=other)
+            tf.train.Saver().restore(session, path)
+            assert session.run(manager.get_loss_scale()) == 64.0
+    assert names[0] == names[1] == [("bad_steps", []), ("good_steps", []), ("loss_scale", [])]
+
+
+class Random:
+    """Conditionals of two predicates, one behind the other, that write to variables; some ops stay out of XLA."""
+
+    def __init__(self, seed):
+        self.random = np.random.RandomState(seed)
+        self.predicates = [tf.placeholder(tf.bool, [], name) for name in "pq"]
+        self.variables = [tf.get_variable("v%d" % k, initializer=np.float32([k, 1.0])) for k in range(3)]
+        last, value = tf.no_op(), tf.constant([0.5, -0.5])
+        for number in range(self.random.randint(2, 6)):
+            predicate = self.predicates[self.random.randint(2)]
+            with tf.control_dependencies([last]):
+                last = tf.cond(predicate, self.side(value), self.side(value), name="cond%d" % number)
+            if self.random.rand() < 0.5:
+                with tf.control_dependencies([last]):
+                    value = tf.tanh(self.pick().read_value())  # the next one starts from outside of this one
+        self.last = last.op
+
+    def side(self, value, depth=0):
+        """A function that builds a branch; all choices are made before, since tf.cond may call it where it likes."""
+        plan = [(self.random.rand(), self.random.randint(3), self.random.randint(3)) for _ in range(3)]
+        inner = self.side(value, 1) if depth == 0 and self.random.rand() < 0.3 else None
+        predicate = self.predicates[self.random.randint(2)]
+
+        def build():
+            last = tf.no_op()
+            for kind, target, source in plan[: int(4 * plan[0][0])]:
+                with tf.control_dependencies([last]):
+                    after = self.variables[source].read_value() * 0.5 + value
+                    if kind < 0.2:
+                        after = tf.cast(tf.unique(tf.cast(after * 0, tf.int32)).y[0], tf.float32) + after  # no OPS
+                    target = self.variables[target]
+                    write = target.assign if kind < 0.6 else target.assign_add if kind < 0.8 else target.assign_sub
+                    last = write(after, read_value=False)
+            if inner is not None:
+                with tf.control_dependencies([last]):
+                    last = tf.cond(predicate, inner, tf.no_op).op
+            return tf.group(last)
+
+        return build
+
+    def pick(self):
+        return self.variables[self.random.randint(3)]
+
+
+def test_random_conditionals_are_what_they_are_without_xla(patched, monkeypatch):
+    monkeypatch.setattr(marking, "MINIMUM_OPS", 1)
+
+    def run(seed, xla):
+        with tf.Graph().as_default(), tf.Session(config=sessions.config(npu_shim_xla=xla, **AS_WRITTEN)) as session:
+            tf.get_variable_scope().set_use_resource(True)
+            graph = Random(seed)
+            session.run(tf.global_variables_initializer())
+            states, calls = [], 0
+            for p, q in ((True, True), (True, False), (False, False), (False, True)):
+                ran = sessions.Ran(session, graph.last, dict(zip(graph.predicates, (p, q))))
+                calls += len(compiled_calls(ran.nodes))
+                states.append(session.run(graph.variables))
+            return states, calls
+
+    functions = 0
+    for seed in range(SEEDS):
+        (states, calls), (expected, _) = run(seed, "on"), run(seed, "off")
+        np.testing.assert_allclose(states, expected, 1e-5, 1e-6, err_msg="seed %d" % seed)
+        functions += calls > 0
+    assert functions > SEEDS / 2
 
 
 def functional(build, keep=()):
