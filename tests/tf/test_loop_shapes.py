@@ -159,6 +159,37 @@ def _named(dim, nodes):
     return dim if isinstance(dim, int) else (dim[0], nodes[dim[1]].name, *dim[2:])
 
 
+GRAPHS = {
+    "gated": lambda: gradients_of(gated),
+    "nested": lambda: gradients_of(nested),
+    "recurrent": lambda: recurrent(None),
+    "shrinking": lambda: gradients_of(shrinking, shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 4])]),
+    "array": lambda: array_that_feeds_itself(),
+}
+
+
+@pytest.mark.parametrize("name", sorted(GRAPHS))
+def test_a_symbol_is_one_number_wherever_it_is_told(name):
+    """Of all tensors that can be fetched, which those in loops cannot, in a run with five rows of three steps."""
+    with tf.Graph().as_default() as graph:
+        GRAPHS[name]()
+        ops = [op for op in graph.get_operations() if op.outputs and op.outputs[0].dtype.base_dtype != tf.resource]
+        given = [op.outputs[0] for op in ops if op.type == "Placeholder"]
+        feeds = {x: np.full([5, 3, 4] if x.shape.rank == 3 else [5, 4][: x.shape.rank], 3) for x in given}
+        known = told(graph)
+        outside = [op for op in ops if graph.is_fetchable(op) and op.type != "Enter"]
+        shapes = {op.outputs[0]: known[op.name] for op in outside if known[op.name]}
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            values = session.run(list(shapes), feeds)
+    numbers = {}
+    for (tensor, shape), value in zip(shapes.items(), values):
+        assert len(shape) == value.ndim, tensor
+        for dim, size in zip(shape, value.shape):
+            assert size == (dim if isinstance(dim, int) else numbers.setdefault(dim, size)), tensor
+    assert 5 in numbers.values()
+
+
 def test_what_is_told_depends_neither_on_the_order_of_nodes_nor_of_questions():
     with tf.Graph().as_default() as graph:
         gradients_of(shrinking, shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, 4])])

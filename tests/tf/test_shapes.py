@@ -148,7 +148,7 @@ def run(graph_def):
         return session.run("out:0", {"x:0": np.arange(12).reshape(3, 4) / 7})
 
 
-@pytest.mark.parametrize("name", ["bert_tiny_train", "crnn_ctc_train", "resnet50_train"])
+@pytest.mark.parametrize("name", ["bert_tiny_train", "crnn_ctc_train", "lstm_lm_train", "resnet50_train"])
 def test_on_real_graphs_what_is_told_is_what_tensorflow_infers(shared, name):
     about = json.loads((shared / "graphs" / "graphs.json").read_text())[name]
     graph_def = tf.GraphDef.FromString(gzip.decompress((shared / "graphs" / (name + ".pb.gz")).read_bytes()))
