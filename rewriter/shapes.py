@@ -257,7 +257,7 @@ SHAPES: Dict[str, Rule] = {
     **dict.fromkeys(["Sum", "Mean", "Max", "Min", "Prod"], _reduce),
     **dict.fromkeys(["RandomUniform", "RandomStandardNormal", "TruncatedNormal", "Fill"], _filled),
     **dict.fromkeys(["VariableV2", "VarHandleOp"], _variable),
-    "Placeholder": _placeholder,
+    **dict.fromkeys(["Placeholder", "PlaceholderWithDefault"], _placeholder),
     "IteratorGetNext": _component,
     "ReadVariableOp": lambda a: a.shape(0),
     "Const": _constant_shape,

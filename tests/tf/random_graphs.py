@@ -31,16 +31,22 @@ STEP = st.recursive(st.sampled_from(LEAVES), steps, max_leaves=6)
 
 
 class Program(NamedTuple):
-    """Steps, version of control flow, whether gradients are fetched, and whether the weight is a variable."""
+    """Steps, version of control flow; whether gradients are fetched, the weight is a variable, shapes are dynamic."""
 
     steps: tuple
     version: int
     gradient: bool
     variable: bool
+    dynamic: bool = False
 
 
 PROGRAMS = st.builds(
-    Program, st.lists(STEP, min_size=1, max_size=4).map(tuple), st.sampled_from([1, 2]), st.booleans(), st.booleans()
+    Program,
+    st.lists(STEP, min_size=1, max_size=4).map(tuple),
+    st.sampled_from([1, 2]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
 )
 
 
@@ -60,10 +66,10 @@ def build(program):
     try:
         with tf.Graph().as_default() as graph:
             x = tf.constant(np.random.RandomState(1).uniform(-1, 1, [SIZE, SIZE]).astype(np.float32))
-            x = tf.placeholder_with_default(x, [SIZE, SIZE], "x")
+            x = tf.placeholder_with_default(x, [None, None] if program.dynamic else [SIZE, SIZE], "x")
             weight = _weight(program.variable)
             # TensorFlow's own gradients of calls in branches in loops of version 1 do not run
-            builder = _Builder(weight, functions=program.version == 2 or not program.gradient)
+            builder = _Builder(weight, program.version == 2 or not program.gradient, program.dynamic)
             y = builder.run(x, program.steps)
             fetches = [y]
             if program.gradient:
@@ -82,8 +88,8 @@ def _weight(variable):
 
 
 class _Builder:
-    def __init__(self, weight, functions):
-        self.weight, self.functions = weight, functions
+    def __init__(self, weight, functions, dynamic):
+        self.weight, self.functions, self.dynamic = weight, functions, dynamic
 
     def run(self, h, body):
         for step in body:
@@ -134,7 +140,8 @@ class _Builder:
         return tf.while_loop(lambda i, _: i < times, lambda i, g: (i + 1, self._same(self.run(g, body))), [0, h])[1]
 
     def _same(self, h):
-        h.set_shape([SIZE, SIZE])
+        if not self.dynamic:
+            h.set_shape([SIZE, SIZE])
         return h
 
     def _cond(self, h, which, then, other):
