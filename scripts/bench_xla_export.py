@@ -1,7 +1,9 @@
 """The half of scripts/bench_xla that needs TensorFlow: exports programs."""
 
+import concurrent.futures
 import gc
 import json
+import multiprocessing
 import os
 import time
 
@@ -36,30 +38,36 @@ FORMS = {
 
 def export(args):
     """Writes DIR/MODEL-NUMBER/FORM for every model, size and form, and DIR/bench.json that describes them."""
-    tf.disable_v2_behavior()
     described = {"size": args.size, "tensorflow": tf.__version__, "npu_shim": npu_shim.__version__, "programs": []}
     os.makedirs(args.folder)
     for model, all_sizes in SIZES[args.size].items():
         for number, sizes in enumerate(all_sizes):
             if not bench_xla_report.wanted(args, model, sizes):
                 continue
-            row = {"model": model, "sizes": sizes, "folder": "%s-%d" % (model, number), "rules": {}, "forms": []}
-            for form, (scaled, products, options) in FORMS.items():
-                begin = time.perf_counter()
-                built = bench_models.build(model, sizes, scaled)
-                out = os.path.join(args.folder, row["folder"], form)
-                exporting.export(
-                    built.graph, built.fetches, _shapes(built), out, float32_products=products, jax=args.jax,
-                    device="GPU", **options,
-                )  # fmt: skip
-                row.update(feeds=built.feeds, rules=dict(row["rules"], **built.rules), own=built.own)
-                row["forms"].append(form)
-                gc.collect()  # the variables that the export was made with: gigabytes at full size
-                print("%s %s: %.0f s" % (row["folder"], form, time.perf_counter() - begin), flush=True)
-            row["products"] = _products(model, sizes)
+            # a process of its own gives back the gigabytes of variables that BERT-large is exported with
+            with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                row = alone.submit(_export_forms, args, model, sizes, "%s-%d" % (model, number)).result()
             described["programs"].append(row)
             with open(os.path.join(args.folder, "bench.json"), "w", encoding="utf-8") as f:
                 json.dump(described, f, indent=1, sort_keys=True)
+
+
+def _export_forms(args, model, sizes, folder):
+    tf.disable_v2_behavior()
+    row = {"model": model, "sizes": sizes, "folder": folder, "rules": {}, "forms": []}
+    for form, (scaled, products, options) in FORMS.items():
+        begin = time.perf_counter()
+        built = bench_models.build(model, sizes, scaled)
+        out = os.path.join(args.folder, folder, form)
+        exporting.export(
+            built.graph, built.fetches, _shapes(built), out, float32_products=products, jax=args.jax, device="GPU",
+            **options,
+        )  # fmt: skip
+        row.update(feeds=built.feeds, rules=dict(row["rules"], **built.rules), own=built.own)
+        row["forms"].append(form)
+        gc.collect()
+        print("%s %s: %.0f s" % (folder, form, time.perf_counter() - begin), flush=True)
+    return dict(row, products=_products(model, sizes))
 
 
 def _products(model, sizes):

@@ -60,7 +60,8 @@ def alternate(calls, rounds, steps):
     taken = {name: [] for name in calls}
     names = list(calls)
     for at in range(rounds + 1):
-        for name in names[at % len(names) :] + names[: at % len(names)]:
+        first = at % max(1, len(names))
+        for name in names[first:] + names[:first]:
             begin = time.perf_counter()
             for _ in range(steps):
                 calls[name]()

@@ -1,8 +1,10 @@
 """The half of scripts/bench_xla that needs JAX and no TensorFlow: runs exported programs beside hand-written ones."""
 
+import concurrent.futures
 import functools
 import json
 import os
+import time
 
 import bench_jax_models
 import bench_xla_report
@@ -19,84 +21,107 @@ HAND = {"jax-float16": jnp.float16, "jax-bfloat16": jnp.bfloat16}
 
 
 def main(args):
-    """Runs every model of DIR and writes the tables."""
+    """Runs every model of DIR and writes the tables anew behind each."""
     device = jax_door.device(jax, args.device)
     with open(os.path.join(args.folder, "bench.json"), encoding="utf-8") as f:
         described = json.load(f)
     forms = args.forms.split(",") if args.forms else [*LIMITS, *HAND]
-    chosen = [row for row in described["programs"] if bench_xla_report.wanted(args, row["model"], row["sizes"])]
-    rows = [measure(row, args, device, [f for f in forms if f in (*row["forms"], *HAND)]) for row in chosen]
     header = {"device": device.device_kind, "jax": jax.__version__, "jaxlib": jaxlib.__version__}
     header.update(tensorflow=described["tensorflow"], npu_shim=described["npu_shim"], size=described["size"])
-    bench_xla_report.write(args.write, header, rows, bench_xla_report.run_table)
+    rows = []
+    for row in described["programs"]:
+        if bench_xla_report.wanted(args, row["model"], row["sizes"]):
+            rows.append(measure(row, args, device, [f for f in forms if f in (*row["forms"], *HAND)]))
+            bench_xla_report.write(args.write, header, rows, bench_xla_report.run_table)
 
 
 def measure(row, args, device, forms):
     """Returns the figures of one model: its forms take turns in single steps, then in loops on the device."""
-    made = {}
-    for form in forms:
-        make = hand_written if form in HAND else exported
-        made[form] = make(row, args, device, form)
-        print("%s %s compiled" % (row["folder"], form), flush=True)
+    begin = time.perf_counter()
+    given = Given(row, args, device)
+    looped = forms if args.loops is None else args.loops.split(",")
+    with concurrent.futures.ThreadPoolExecutor(args.compilers) as pool:  # XLA lets go of Python while it compiles
+        made = {f: pool.submit(hand_written if f in HAND else exported, row, given, f, f in looped) for f in forms}
+        made = {form: each.result() for form, each in made.items()}
+    print("%s: compiled in %.0f s" % (row["folder"], time.perf_counter() - begin), flush=True)
     single = bench_xla_report.alternate({form: each["step"] for form, each in made.items()}, args.rounds, args.steps)
-    loops = bench_xla_report.alternate({form: each["loop"] for form, each in made.items()}, args.rounds, 1)
+    loops = {form: each["loop"] for form, each in made.items() if "loop" in each}
+    loops = bench_xla_report.alternate(loops, args.rounds, 1)
+    print("%s: measured behind %.0f s" % (row["folder"], time.perf_counter() - begin), flush=True)
     limits = chip(device)
     found = {
         form: {
-            "seconds": single[form], "loop_seconds": loops[form] / args.steps, "memory": each["memory"],
-            "loss": each["loss"](), "limit": limits.get(LIMITS[form.replace("jax-", "")]),
+            "seconds": single[form], "loop_seconds": loops[form] / args.steps if form in loops else None,
+            "memory": each["memory"], "loss": each["loss"](), "limit": limits.get(LIMITS[form.replace("jax-", "")]),
         }
         for form, each in made.items()
     }  # fmt: skip
     return {"model": row["model"], "sizes": row["sizes"], "products": row["products"], "forms": found}
 
 
-def exported(row, args, device, form):
+class Given:
+    """What the forms of a model share: values of variables by rule, and feeds on the device.
+
+    Attributes:
+        folder: of the model's exported forms.
+        device: jax device.
+        values: variable name -> array, for the variables of all forms.
+        own: those of them that are the model's, not an optimizer's or a loss scale's.
+        one: feeds of a step.
+        many: feeds of `steps` steps, stacked.
+        steps: in a loop.
+    """
+
+    def __init__(self, row, args, device):
+        self.folder, self.device, self.steps = os.path.join(args.folder, row["folder"]), device, args.steps
+        state = [t for form in row["forms"] for t in manifest.read(os.path.join(self.folder, form)).state]
+        tensors = {t.name: (t.shape, arrays.dtype_of(t.dtype)) for t in state}
+        self.values = bench_xla_report.values(tensors, row["rules"])
+        self.own = {name: self.values[name] for name in row["own"]}
+        self.one, self.many = (
+            jax.device_put(bench_xla_report.feeds(row["feeds"], count=count), device) for count in (None, args.steps)
+        )
+
+
+def exported(row, given, form, looped):
     """An exported form: callables for a step and a loop of steps that wait, its memory, its last loss."""
-    folder = os.path.join(args.folder, row["folder"], form)
-    tensors = {t.name: (t.shape, arrays.dtype_of(t.dtype)) for t in manifest.read(folder).state}
-    program = pjrt.load(folder, device=device, state=bench_xla_report.values(tensors, row["rules"]))
-    one, many = _feeds(row, device), _feeds(row, device, args.steps)
+    program = pjrt.load(os.path.join(given.folder, form), device=given.device, state=given.values)
     last = {}
 
     def run(feeds, iterations):
         last["loss"] = jax.block_until_ready(program.run(feeds, iterations))["loss:0"]
 
-    return {
-        "step": functools.partial(run, one, None),
-        "loop": functools.partial(run, many, args.steps),
+    made = {
+        "step": functools.partial(run, given.one, None),
         "memory": _memory(program.compile()),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
     }
+    if looped:
+        program.compile(given.steps)
+        made["loop"] = functools.partial(run, given.many, given.steps)
+    return made
 
 
-def hand_written(row, args, device, form):
+def hand_written(row, given, form, looped):
     """The same of the model written by hand."""
-    some = manifest.read(os.path.join(args.folder, row["folder"], row["forms"][0]))
-    own = {t.name: (t.shape, arrays.dtype_of(t.dtype)) for t in some.state if t.name in row["own"]}
-    parameters = bench_xla_report.values(own, row["rules"])
-    dtype = HAND[form]
-    with jax.default_device(device):
-        last = {"state": bench_jax_models.initial(row["model"], parameters, dtype)}
-        step = bench_jax_models.step(row["model"], row["sizes"], dtype)
-        one, many = _feeds(row, device), _feeds(row, device, args.steps)
-        single = jax.jit(step, donate_argnums=0).lower(last["state"], one).compile()
-        loop = jax.jit(lambda state, feeds: jax.lax.scan(step, state, feeds), donate_argnums=0)
-        loop = loop.lower(last["state"], many).compile()
+    with jax.default_device(given.device):
+        last = {"state": bench_jax_models.initial(row["model"], given.own, HAND[form])}
+        step = bench_jax_models.step(row["model"], row["sizes"], HAND[form])
+        single = jax.jit(step, donate_argnums=0).lower(last["state"], given.one).compile()
 
     def run(program, feeds):
         last["state"], last["loss"] = jax.block_until_ready(program(last["state"], feeds))
 
-    return {
-        "step": functools.partial(run, single, one),
-        "loop": functools.partial(run, loop, many),
+    made = {
+        "step": functools.partial(run, single, given.one),
         "memory": _memory(single),
         "loss": lambda: float(last["loss"].reshape(-1)[-1]),
     }
-
-
-def _feeds(row, device, count=None):
-    return jax.device_put(bench_xla_report.feeds(row["feeds"], count=count), device)
+    if looped:
+        with jax.default_device(given.device):
+            loop = jax.jit(lambda state, feeds: jax.lax.scan(step, state, feeds), donate_argnums=0)
+            made["loop"] = functools.partial(run, loop.lower(last["state"], given.many).compile(), given.many)
+    return made
 
 
 def _memory(compiled):

@@ -87,6 +87,8 @@ class Program:
 
     def compile(self, iterations=None):
         """Returns the program of `run`, compiled, as jax has it: with cost_analysis() and memory_analysis()."""
+        if self._has_slow_loops():
+            iterations = None
         if iterations not in self._compiled:
             jax, leading = self._jax, () if iterations is None else (iterations,)
             feeds = {t.name: self._aval(t, leading) for t in self.manifest.feeds}
