@@ -137,7 +137,14 @@ class _Builder:
             return tf.tanh(h)
 
     def _while(self, h, times, body):
-        return tf.while_loop(lambda i, _: i < times, lambda i, g: (i + 1, self._same(self.run(g, body))), [0, h])[1]
+        def once(i, g):
+            return i + 1, self._same(self.run(g, body))
+
+        return tf.while_loop(lambda i, _: i < times, once, [0, h], self._invariants())[1]
+
+    def _invariants(self, *more):
+        """Shapes of a counter, a matrix and what else goes round a loop, in which they may change."""
+        return [tf.TensorShape([]), tf.TensorShape([None, None] if self.dynamic else [SIZE, SIZE]), *more]
 
     def _same(self, h):
         if not self.dynamic:
@@ -167,5 +174,6 @@ class _Builder:
             return i + 1, g, array.write(i, g)
 
         array = tf.TensorArray(tf.float32, times, element_shape=[SIZE, SIZE])
-        _, _, array = tf.while_loop(lambda i, *_: i < times, once, [0, h, array])
+        shapes = self._invariants(tf.TensorShape(None))
+        _, _, array = tf.while_loop(lambda i, *_: i < times, once, [0, h, array], shapes)
         return tf.reduce_mean(array.stack(), 0)
