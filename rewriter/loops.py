@@ -117,7 +117,7 @@ def _low_gradient(state: State, number: int) -> Optional[int]:
         if meaning != LOWERED or added_up:
             return None
         slots.append(slot)
-    return state.earliest(LOWERED, sorted(slots)) if slots else None
+    return state.earliest(LOWERED, slots) if slots else None
 
 
 def _fed_by(state: State) -> Dict[int, List[int]]:
@@ -131,7 +131,8 @@ def _fed_by(state: State) -> Dict[int, List[int]]:
 
 def _gradient_feeders(state: State, tie: Tie) -> List[Feeder]:
     """The data inputs that are written into a container's gradient array."""
-    writes = [(position, MEMBERS[state.view.nodes[position].op]) for position in tie.gradients]
+    gradients = sorted(tie.gradients, key=lambda position: state.view.nodes[position].name)
+    writes = [(position, MEMBERS[state.view.nodes[position].op]) for position in gradients]
     return [(position, number) for position, number in writes if number is not None]
 
 

@@ -105,7 +105,12 @@ def _path(view: GraphView, port: Port) -> List[int]:
 def _lists(view: GraphView) -> Iterable[Tie]:
     for ops in tensor_lists(view):
         members = tuple((position, 0) for position, _ in ops)
-        yield Tie(members, tuple((position, number) for position, number in ops if number is not None))
+        yield Tie(members, _by_name(view, [(position, number) for position, number in ops if number is not None]))
+
+
+def _by_name(view: GraphView, feeders: Iterable[Feeder]) -> Tuple[Feeder, ...]:
+    """Feeders in an order that is not that of the nodes: of several causes of a decision the first is told."""
+    return tuple(sorted(feeders, key=lambda feeder: (view.nodes[feeder[0]].name, feeder[1])))
 
 
 def containers(view: GraphView) -> Iterable[Tie]:
@@ -131,7 +136,7 @@ def containers(view: GraphView) -> Iterable[Tie]:
         if maker in out_of_sight:
             continue
         made = frozenset(gradients.get(maker, ()))
-        yield Tie(tuple(sorted(members[maker])), tuple(feeders.get(maker, ())), gradients=made)
+        yield Tie(tuple(sorted(members[maker])), _by_name(view, feeders.get(maker, ())), gradients=made)
 
 
 def _pushed_handles(view: GraphView) -> Dict[int, int]:

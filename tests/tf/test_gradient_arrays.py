@@ -1,5 +1,7 @@
 """TensorArrays of data and their gradient arrays, which have one dtype: low where all that is computed from them is."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -98,3 +100,28 @@ def test_what_is_computed_from_low_gradients_follows_them():
     decided = {d.op: d for d in plan.decisions() if d.node in ("mul", "Relu")}
     assert dtypes(result, ("Relu",)) == {"float16"}
     assert {d.reason for d in decided.values()} == {Reason.FOLLOWS_LOW}
+
+
+def written_often():
+    """An array that four products are written into, and its gradient."""
+    x = tf.placeholder(tf.float32, [4, 3], "x")
+    array = tf.TensorArray(tf.float32, 4)
+    for k in range(4):
+        array = array.write(k, tf.matmul(x * (k + 1.0), tf.ones([3, 3])))
+    y = tf.nn.relu(array.stack())
+    return [tf.identity(y, "y"), tf.identity(tf.gradients(y, x)[0], "gradient")]
+
+
+@pytest.mark.parametrize("build", [written_often, sequence])
+def test_of_several_causes_the_same_one_is_told_whatever_the_order_of_the_nodes(build):
+    with tf.Graph().as_default() as graph:
+        names = [fetch.op.name for fetch in build()]
+    graph_def = graph.as_graph_def()
+    nodes, told = list(graph_def.node), []
+    for seed in range(4):
+        random.Random(seed).shuffle(nodes)
+        del graph_def.node[:]
+        graph_def.node.extend(nodes)
+        _, plan = npu_shim.rewrite(graph_def, names, **MIX)
+        told.append(list(plan.decisions()))
+    assert all(decisions == told[0] for decisions in told)
