@@ -1,7 +1,8 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
-    Graph, Session or GraphDef -> cut out (pruning.py) -> rewritten (rewriting.py) -> reference variables to resources
-    (references.py) -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> StepFunction
+    Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reference variables to
+    resources (references.py) -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) ->
+    StepFunction
 
 `compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
 for one rule: a read that waits for no write comes before the writes (ordering.py).
@@ -28,6 +29,7 @@ from npu_shim.xla import (
     pruning,
     random_ops,
     references,
+    unused,
     writers,
 )
 from npu_shim.xla.sources import Argument, Source
@@ -162,6 +164,7 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     fixed = {each.name: np.asarray(value, each.dtype.as_numpy_dtype) for each, value in fixed}
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
+    graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
     graph_def = references.to_resources(host_reports.leave_out(graph_def, nodes))

@@ -322,3 +322,26 @@ def test_the_program_takes_feeds_then_state_and_gives_fetches_then_new_state():
     assert all(part in arguments for part in shown)
     assert results.count("[") == 1 + sum(each.updated for each in step.state)
     assert {each.name for each in step.state if not each.updated} == set()
+
+
+def test_what_only_a_group_waits_for_is_left_out_unless_it_has_an_effect():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        w = tf.get_variable("w", initializer=[1.0, 2.0, 3.0, 4.0], use_resource=True)
+        count = tf.get_variable("count", initializer=0, use_resource=True)
+        idle, added = tf.sinh(x, name="idle"), count.assign_add(1, read_value=False)
+        gradient = tf.gradients(tf.reduce_sum(tf.pow(x * w, 3.0)), w)[0]
+        with tf.control_dependencies([tf.group(idle, added, w.read_value())]):
+            train = tf.assign_sub(w, 0.1 * gradient).op
+        tf.global_variables_initializer()
+    fed = {"x:0": np.array([0.5, -0.25, 0.0, 2.0], np.float32)}
+    built = step_function.build(graph, [train], ["x"], **FLOAT32)
+    assert not {node.op for node in built.graph_def.node} & {"Log", "Sinh"}
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, [gradient, train], ["x"])
+        for _ in range(3):
+            assert np.allclose(step(fed)[0], session.run([gradient, train], fed)[0], rtol=8 * EPS["float32"])
+        expected = session.run([w, count])
+    assert step.state()["count"] == expected[1] == 3
+    assert np.allclose(step.state()["w"], expected[0], rtol=8 * EPS["float32"])
