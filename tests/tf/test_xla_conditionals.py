@@ -10,6 +10,7 @@ import npu_shim
 from npu_bridge.npu_init import npu_scope
 from npu_shim.loss_scale import NPULossScaleOptimizer
 from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
+from npu_shim.rewriter import tf_internals
 from npu_shim.scopes import attributes
 from npu_shim.xla import conditionals, marking
 from npu_shim.xla.moves import MUST_COMPILE
@@ -249,6 +250,13 @@ def test_a_conditional_in_a_loop(patched):
     assert len(calls) == 1
     assert not none
     np.testing.assert_allclose(values, expected, 1e-6)
+
+
+def test_xla_has_a_kernel_for_every_op_that_may_move(patched):
+    trained(network, "on", steps=1)  # TensorFlow registers XLA's kernels when it first forms clusters
+    registered = tf_internals.kernels.__wrapped__()
+    compiled = {op for op, kernels in registered.items() if any("_JIT" in each.device_type for each in kernels)}
+    assert conditionals.OPS - compiled == set()
 
 
 def test_checkpoints_of_both_kinds_are_the_same(tmp_path):
