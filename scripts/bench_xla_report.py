@@ -127,8 +127,8 @@ COLUMNS = "| model | form | step, ms | in a loop, ms | samples/s | memory, MB | 
 NOTES = (
     "float32: products in full float32. tf32: products in what the device takes for float32. float16, bfloat16:",
     "rewritten by allow_mix_precision and allow_mix_precision_bf16, float16 with dynamic loss scaling. jax-*: the same",
-    "model written by hand in JAX. In a loop: milliseconds a step in one XLA loop on the device (on a CPU, exported steps",
-    "with convolutions run one after another instead, which is faster there). Memory: arguments,",
+    "model written by hand in JAX. In a loop: milliseconds a step in one XLA loop on the device (on a CPU, exported",
+    "steps with convolutions run one after another instead, which is faster there). Memory: arguments,",
     "results and temporaries of the compiled step, by XLA. TFLOP/s: operations of the products as written over the",
     "step's time; the limit is the chip's for the form's dtype.",
 )
