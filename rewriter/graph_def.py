@@ -9,7 +9,7 @@ from . import tf_internals
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import Kernel, KernelTable
-from .shapes import Shapes
+from .ranges import Ranges
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
@@ -50,8 +50,8 @@ def read(graph_def, feeds=(), preserved=()):
         dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
         return functools.reduce(operator.mul, [dim.size for dim in dims], 1)
 
-    shapes = Shapes(nodes, graph_def.node, fed)
-    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements, shapes.sums_nothing)
+    told = Ranges(nodes, graph_def.node, fed)
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements, told.sums_nothing, told.range)
 
 
 def reread(before, graph_def, touched):

@@ -78,13 +78,18 @@ def _never(_: int) -> bool:
     return False
 
 
+def _unbounded(_: Port) -> None:
+    return None
+
+
 class GraphView(NamedTuple):
     """A graph and its interface.
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
     library functions; `elements` gives the number of elements of the Const at a position; `sums_nothing` says whether
-    each element of the result of the Sum at a position is one element of its input.
+    each element of the result of the Sum at a position is one element of its input; `range_of` gives the least and the
+    most that an output may be, None where that cannot be told.
     """
 
     nodes: Tuple[Node, ...]
@@ -93,6 +98,7 @@ class GraphView(NamedTuple):
     functions: FrozenSet[str] = frozenset()
     elements: Callable[[int], int] = _unknown
     sums_nothing: Callable[[int], bool] = _never
+    range_of: Callable[[Port], Optional[Tuple[float, float]]] = _unbounded
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""

@@ -17,6 +17,7 @@ Number = Union[int, float, Symbol]
 Answer = Optional[Tuple[Any, ...]]  # a shape, the value of a vector, a range; None for what is not known
 Question = Tuple[str, Port]  # one of a graph's tables, and an output
 Rule = Callable[["Asker"], Answer]
+Tables = Mapping[str, Mapping[str, Rule]]  # what is asked -> op type -> rule
 DIM, ELEMENT = "dim", "element"  # kinds of symbols: (kind, node, output, ...)
 NOTHING: Tuple[Any, ...] = ("nothing",)  # what is in a container before anything is: agrees with every answer
 
@@ -24,9 +25,7 @@ NOTHING: Tuple[Any, ...] = ("nothing",)  # what is in a container before anythin
 class Inference:
     """Answers questions about the outputs of a graph, by one table of rules (op type -> rule) for each question."""
 
-    def __init__(
-        self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Mapping[str, Mapping[str, Rule]]
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Tables) -> None:
         """Keeps the nodes and their tf.NodeDef messages, in the same order; of what is fed nothing is known."""
         self.nodes, self._protos, self._tables, self._fed = nodes, protos, tables, fed
         placeholders = ("Placeholder", "PlaceholderWithDefault")

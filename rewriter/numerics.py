@@ -12,7 +12,6 @@ from .casts import INTEGERS
 from .dtypes import FLOAT16, FLOAT32
 from .dtypes import name as dtype_name
 from .graph_view import Port
-from .ranges import Ranges
 
 LARGEST = 65520.0  # from here on float16 rounds to infinity
 SMALLEST = 2.0**-25  # up to here float16 rounds to zero
@@ -36,12 +35,11 @@ def warnings(plan, graph_def):
     """
     if plan.policy.low != FLOAT16:
         return ()
-    ranges = Ranges(plan.view.nodes, graph_def.node, plan.view.fed)
     return (
         *_lost_constants(plan, graph_def.node),
-        *_overflows(plan, ranges),
-        *_rounded_growth(plan, ranges),
-        *_whole_numbers(plan, ranges),
+        *_overflows(plan),
+        *_rounded_growth(plan),
+        *_whole_numbers(plan),
     )
 
 
@@ -74,13 +72,13 @@ def _lost(values):
     return "%g, which becomes zero" % small[np.argmin(np.abs(small))] if small.size else ""
 
 
-def _overflows(plan, ranges):
+def _overflows(plan):
     """Low-precision ops whose result leaves float16 although all they read is in it."""
     for position, node in enumerate(plan.view.nodes):
         if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
             continue
-        reached = _reach(ranges.of(Port(position, 0)))
-        if reached >= LARGEST and all(_reach(ranges.of(port)) < LARGEST for port in node.inputs):
+        reached = _reach(plan.view.range_of(Port(position, 0)))
+        if reached >= LARGEST and all(_reach(plan.view.range_of(port)) < LARGEST for port in node.inputs):
             text = "'%s' (op %s) is computed in float16 and may reach %g, which becomes infinity; %s"
             yield text % (node.name, node.op, reached, WAY_OUT)
 
@@ -89,14 +87,14 @@ def _reach(found):
     return 0.0 if found is None else max(abs(end) for end in found)
 
 
-def _rounded_growth(plan, ranges):
+def _rounded_growth(plan):
     """Squares, powers and exponentials in float32 whose results are rounded to float16."""
     for cast in _down(plan):
         node = plan.view.nodes[cast.source.node]
         squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
             continue
-        found = ranges.of(cast.source)
+        found = plan.view.range_of(cast.source)
         if found is None or _reach(found) >= LARGEST:
             reader = plan.view.nodes[cast.consumers[0][0]]
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
@@ -104,12 +102,12 @@ def _rounded_growth(plan, ranges):
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
 
 
-def _whole_numbers(plan, ranges):
+def _whole_numbers(plan):
     """Integers, and ranges of whole numbers, that are rounded to float16."""
     for cast in _down(plan):
         node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
         counts = node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS)
-        found = ranges.of(cast.source)
+        found = plan.view.range_of(cast.source)
         if counts and (found is None or _reach(found) > WHOLE):
             most = "may go" if found is None else "goes to %g," % _reach(found)
             reader = plan.view.nodes[cast.consumers[0][0]]

@@ -9,20 +9,20 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from .graph_view import Node, Port
-from .inference import Answer, Asker, Inference, Rule, Unknown
-from .shapes import TABLES
+from .inference import Answer, Asker, Rule, Unknown
+from .shapes import TABLES, Shapes
 
 Range = Tuple[float, float]
 
 
-class Ranges(Inference):
-    """The ranges of a graph's tensors."""
+class Ranges(Shapes):
+    """The ranges of a graph's tensors, and the shapes that they depend on."""
 
     def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port]) -> None:
         """As `Inference`."""
         super().__init__(nodes, protos, fed, {**TABLES, "range": RANGES})
 
-    def of(self, port: Port) -> Optional[Range]:
+    def range(self, port: Port) -> Optional[Range]:
         """The range of an output, or None."""
         found = self.ask("range", port)
         return None if found is None else (float(found[0]), float(found[1]))

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from . import contents
 from .graph_view import Node, Port
-from .inference import Asker, Inference, Rule
+from .inference import Asker, Inference, Rule, Tables
 from .inference import Number as Dim
 
 Shape = Optional[Tuple[Dim, ...]]
@@ -22,9 +22,11 @@ Shape = Optional[Tuple[Dim, ...]]
 class Shapes(Inference):
     """The shapes of a graph's tensors and the values of its integer vectors."""
 
-    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Optional[Tables] = None
+    ) -> None:
         """As `Inference`."""
-        super().__init__(nodes, protos, fed, TABLES)
+        super().__init__(nodes, protos, fed, TABLES if tables is None else tables)
 
     def sums_nothing(self, position: int) -> bool:
         """Whether the Sum at a position, with axes from BroadcastGradientArgs, sums over axes of one element only."""

@@ -132,7 +132,7 @@ def test_ranges_are_sound():
         for seed in range(20):
             values = session.run(outputs, {"x:0": np.random.RandomState(seed).randn(3, 5) * 10**seed})
             for output, value in zip(outputs, values):
-                least, most = ranges.of(Port(position[output.op.name], 0))
+                least, most = ranges.range(Port(position[output.op.name], 0))
                 assert least - 1e-4 <= value.min(), output.op
                 assert value.max() <= most + 1e-4, output.op
 
@@ -145,4 +145,4 @@ def test_nothing_is_told_of_what_may_be_anything():
     graph_def = graph.as_graph_def()
     view = graphs.read(graph_def)
     ranges = Ranges(view.nodes, graph_def.node, frozenset())
-    assert [ranges.of(Port(view.positions()[output.op.name], 0)) for output in outputs] == [None] * 5
+    assert [ranges.range(Port(view.positions()[output.op.name], 0)) for output in outputs] == [None] * 5
