@@ -80,7 +80,7 @@ def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int
     for number in open_ties:
         state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
     state.gradients_low.clear()
-    state.forget(LOWERED)
+    rounds.forget(LOWERED)
     rounds.all()
     left, asked = set(open_ties), set(range(len(state.ties)))
     fed_by = _fed_by(state)

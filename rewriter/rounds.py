@@ -1,7 +1,7 @@
 """Decides the nodes of a graph in topological order: all of them, or again those that a changed tie reaches."""
 
 import heapq
-from typing import Callable, Iterable, List, Sequence, Set, Tuple
+from typing import Callable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from .dtypes import FLOATS
 from .state import State
@@ -21,13 +21,21 @@ class Rounds:
         self._state, self._decide = state, decide
         self._order = [position for position in order if not FLOATS.isdisjoint(state.view.nodes[position].dtypes)]
         self._rank = {position: rank for rank, position in enumerate(self._order)} if state.ties else {}
+        self._behind: Optional[List[int]] = None  # positions of what can change once all has been decided
         self._late: Set[int] = set()  # ranks that a back edge reached after their turn
 
     def all(self) -> None:
-        """Decides every node."""
+        """Decides every node; after the first time only those behind ties, since no other can change."""
         self._late.clear()
-        for position in self._order:
+        for position in self._order if self._behind is None else self._behind:
             self._decide(position)
+        if self._behind is None:
+            self._behind = self._behind_ties()
+
+    def forget(self, meaning: int) -> None:
+        """Forgets in which rounds the slots that can change had a meaning."""
+        for position in self._behind or ():
+            self._state.forget(position, meaning)
 
     def after(self, ties: Iterable[int]) -> Set[int]:
         """Decides again the members of ties, by their numbers, and whatever changes; returns what has changed."""
@@ -50,6 +58,16 @@ class Rounds:
                     else:
                         self._late.add(consumer)
         return changed
+
+    def _behind_ties(self) -> List[int]:
+        """Positions of the members of ties and of all that depends on them, in topological order."""
+        waiting = [position for tie in self._state.ties for position, _ in tie.members]
+        found = set(waiting)
+        for position in waiting:  # grows while it is read
+            new = [consumer for consumer in self._state.consumers[position] if consumer not in found]
+            found.update(new)
+            waiting += new
+        return [position for position in self._order if position in found]
 
     def _decided(self, position: int) -> Tuple[List[int], List[int]]:
         state = self._state

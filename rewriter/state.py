@@ -52,9 +52,10 @@ class State:
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
 
-    def forget(self, meaning: int) -> None:
-        """Forgets in which rounds slots had a meaning."""
-        self.since[meaning] = [UNKNOWN] * len(self.becomes)
+    def forget(self, position: int, meaning: int) -> None:
+        """Forgets in which round the slots of a node had a meaning."""
+        for slot in range(self.first[position], self.first[position] + len(self.view.nodes[position].dtypes)):
+            self.since[meaning][slot] = UNKNOWN
 
     def earliest(self, meaning: int, slots: List[int]) -> int:
         """Of slots with this meaning the one that had it first, so that chains of causes lead out of loops."""
