@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import random_graphs
 import tensorflow.compat.v1 as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import npu_shim
@@ -77,12 +77,21 @@ def check_values(program, built, rewritten, mode):
         assert [fetch.dtype for fetch in plain] == [fetch.dtype for fetch in mixed]
         with tf.Session(graph=graph, config=config) as session:
             session.run("plain/" + built.init)
-            expected, got = session.run(plain), session.run(mixed)
+            expected, got = run_plain(session, plain), session.run(mixed)
     rounding = EPSILON.get(mode, 2.0**-11) * random_graphs.SIZE
     assert np.max(np.abs(expected[0] - got[0])) <= built.ops * rounding
     for one, other in zip(expected[1:], got[1:]):
         assert np.max(np.abs(one - other)) <= built.ops**2 * rounding * random_graphs.SIZE
     assert program.gradient or len(got) == 1
+
+
+def run_plain(session, fetches):
+    """Values of a graph as it was built; a graph that TensorFlow itself cannot run is no test case."""
+    try:
+        return session.run(fetches)
+    except tf.errors.InternalError as error:  # the gradient of a Case in a Cond in a While, in 2.15.1
+        assume("Invalid loop structure" not in error.message)
+        raise
 
 
 @pytest.mark.slow
