@@ -1,11 +1,12 @@
 """The rewrite beside TensorFlow's own AMP pass: seconds, casts and low-precision matrix ops, side by side in one run.
 
-    python scripts/bench_rewrite.py [--graphs FOLDER] [--only NAME,NAME] [--repeats N] [--write FILE]
+    python scripts/bench_rewrite.py [--graphs FOLDER] [--only NAMES] [--alone NAMES] [--repeats N] [--write FILE]
 
 Each graph goes from GraphDef bytes to GraphDef bytes, N times each way in turn: through npu_shim.rewrite, and through
 TensorFlow's offline Grappler with no optimizer and with auto_mixed_precision only, on a virtual GPU (the full
 tensorflow wheel has the GPU kernels' registrations that the pass asks for). Medians are compared. FOLDER holds training
-graphs with their graphs.json; without it only the synthetic graphs of bench_graphs.py are measured.
+graphs with their graphs.json; without it only the synthetic graphs of bench_graphs.py are measured. The graphs of
+--alone are rewritten by us alone: on thousands of TensorList ops Grappler takes hours.
 """
 
 import argparse
@@ -71,25 +72,24 @@ class Grappler:
         return time.perf_counter() - start, graph_def
 
 
-def measure(data, fetches, repeats):
-    """Median seconds of ours, of Grappler with and without its pass, in turn; and the two rewritten graphs."""
-    grappler = Grappler(data, fetches)
-    seconds = {"ours": [], "with": [], "without": []}
-    runs = (
-        ("ours", functools.partial(ours, data, fetches)),
-        ("without", functools.partial(grappler.run, "none")),
-        ("with", functools.partial(grappler.run, "auto_mixed_precision")),
-    )
+def measure(data, fetches, repeats, alone):
+    """Median seconds of ours, and unless `alone` of Grappler with and without its pass, in turn; rewritten graphs."""
+    runs = [("ours", functools.partial(ours, data, fetches))]
+    if not alone:
+        grappler = Grappler(data, fetches)
+        runs.append(("without", functools.partial(grappler.run, "none")))
+        runs.append(("with", functools.partial(grappler.run, "auto_mixed_precision")))
+    seconds = {name: [] for name, _ in runs}
     results = {}
     for _ in range(repeats + 1):  # the first is a warm-up
         for name, run in runs:
             gc.collect()
             took, results[name] = run()
             seconds[name].append(took)
-        if max(seconds["with"]) > SLOW:
+        if max(map(max, seconds.values())) > SLOW:
             break
     medians = {name: statistics.median(taken[1:] or taken) for name, taken in seconds.items()}
-    return medians, results["ours"], results["with"]
+    return medians, results["ours"], results.get("with")
 
 
 def needed(graph_def, fetches):
@@ -174,22 +174,32 @@ that saves it a cast of an activation in the gradient of each GELU.
 """
 
 
-def row(name, data, fetches, feeds, repeats):
+def row(name, data, fetches, feeds, repeats, alone=False):
     """One line of the table."""
-    medians, our_graph, their_graph = measure(data, fetches, repeats)
-    ours_counts, theirs = counted(our_graph, fetches), counted(their_graph, fetches)
-    alone = medians["with"] - medians["without"]
-    megabytes = ["%.0f" % cast_megabytes(g, fetches, feeds) if feeds else "" for g in (our_graph, their_graph)]
+    medians, our_graph, their_graph = measure(data, fetches, repeats, alone)
+    mine, theirs = (cells(graph, fetches, feeds) for graph in (our_graph, their_graph))
+    both = [cell for pair in zip(mine, theirs) for cell in pair]
     nodes = len(tf.GraphDef.FromString(data).node)
+    return "| %s |" % " | ".join([name, str(nodes), *times(medians), *both])
+
+
+def times(medians):
+    """The cells of seconds and their ratios."""
+    ours = "%.3f" % medians["ours"]
+    if "with" not in medians:
+        return [ours, *["-"] * 4]
+    alone = medians["with"] - medians["without"]
     share = "%.2f" % (medians["ours"] / alone) if alone > 0 else "-"
-    cells = [
-        name, nodes, "%.3f" % medians["ours"], "%.3f" % alone, "%.3f" % medians["with"],
-        "%.2f" % (medians["ours"] / medians["with"]), share,
-        "%d + %d" % (ours_counts["down"], ours_counts["up"]), "%d + %d" % (theirs["down"], theirs["up"]),
-        ours_counts["run"], theirs["run"], *megabytes,
-        "%d of %d" % (ours_counts["low"], ours_counts["heavy"]), "%d of %d" % (theirs["low"], theirs["heavy"]),
-    ]  # fmt: skip
-    return "| %s |" % " | ".join(str(cell) for cell in cells)
+    return [ours, "%.3f" % alone, "%.3f" % medians["with"], "%.2f" % (medians["ours"] / medians["with"]), share]
+
+
+def cells(graph_def, fetches, feeds):
+    """What is counted in a rewritten graph: casts, casts in a step, megabytes of those, low matrix ops."""
+    if graph_def is None:
+        return ["-"] * 4
+    counts = counted(graph_def, fetches)
+    casts, low = "%d + %d" % (counts["down"], counts["up"]), "%d of %d" % (counts["low"], counts["heavy"])
+    return [casts, str(counts["run"]), "%.0f" % cast_megabytes(graph_def, fetches, feeds) if feeds else "", low]
 
 
 def shared_graphs(folder):
@@ -207,6 +217,7 @@ def main(argv):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", help="folder with training graphs and graphs.json")
     parser.add_argument("--only", help="names of graphs, separated by commas")
+    parser.add_argument("--alone", default="", help="names of graphs that Grappler does not get")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", help="file to write the table to")
     args = parser.parse_args(argv)
@@ -225,11 +236,12 @@ def main(argv):
     print("\n".join(lines), flush=True)
     for name, data, fetches, feeds in graphs:
         if not wanted or name in wanted:
-            lines.append(row(name, data() if callable(data) else data, fetches, feeds, args.repeats))
+            made = data() if callable(data) else data
+            lines.append(row(name, made, fetches, feeds, args.repeats, name in args.alone.split(",")))
             print(lines[-1], flush=True)
-    if args.write:
-        with open(args.write, "w") as f:
-            f.write("\n".join(lines) + "\n" + READING)
+            if args.write:
+                with open(args.write, "w") as f:
+                    f.write("\n".join(lines) + "\n" + READING)
 
 
 if __name__ == "__main__":
