@@ -114,6 +114,15 @@ def consumers_of(nodes: Sequence[Node]) -> List[List[int]]:
     return consumers
 
 
+def waiting_of(nodes: Sequence[Node]) -> Dict[int, List[int]]:
+    """Positions of the nodes that wait for a node by a control input; nodes that nobody waits for are left out."""
+    waiting: Dict[int, List[int]] = {}
+    for position, node in enumerate(nodes):
+        for control in node.controls:
+            waiting.setdefault(control, []).append(position)
+    return waiting
+
+
 def topological_order(nodes: Sequence[Node], consumers: Sequence[Sequence[int]]) -> List[int]:
     """Positions of the nodes, each after its data inputs; edges out of NextIteration, which close a loop, do not count.
 

@@ -10,7 +10,7 @@ as further inputs, and the Merge of a loop loses its NextIteration.
 
 from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
-from .graph_view import GraphView, Node, Port, consumers_of, topological_order
+from .graph_view import GraphView, Node, Port, consumers_of, topological_order, waiting_of
 from .ties import NEXT, containers
 
 ENTERS = ("Enter", "RefEnter")
@@ -77,14 +77,11 @@ def _on_cycles(nodes: Sequence[Node]) -> List[int]:
 
 def repeated(nodes: Sequence[Node]) -> Set[int]:
     """Positions of the nodes that may run more than once in a run: in loops, behind one, or in a function's body."""
-    readers: List[List[int]] = [[] for _ in nodes]
-    for position, node in enumerate(nodes):
-        for source in (*(port.node for port in node.inputs), *node.controls):
-            readers[source].append(position)
-    waiting = [position for position, node in enumerate(nodes) if node.op in ENTERS or BODY in node.name]
-    found = set(waiting)
-    for position in waiting:  # grows while it is read
-        new = {reader for reader in readers[position] if reader not in found}
+    readers, waiting = consumers_of(nodes), waiting_of(nodes)
+    reached = [position for position, node in enumerate(nodes) if node.op in ENTERS or BODY in node.name]
+    found = set(reached)
+    for position in reached:  # grows while it is read
+        new = {*readers[position], *waiting.get(position, ())} - found
         found |= new
-        waiting += new
+        reached += new
     return found

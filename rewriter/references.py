@@ -12,7 +12,7 @@ all readers of a variable that a loop writes, since TensorFlow's own optimizers 
 
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set
 
-from .graph_view import GraphView
+from .graph_view import GraphView, waiting_of
 
 # ops whose output may be the memory of their input
 SHARES = frozenset(["Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "StopGradient", "PreventGradient"])
@@ -37,7 +37,7 @@ def late_readers(view: GraphView, consumers: Sequence[Sequence[int]]) -> FrozenS
                 writers[variable] = writers.get(variable, 0) | bit
     if not writers:
         return frozenset()
-    _spread(written, consumers, _waiting(view))
+    _spread(written, consumers, waiting_of(nodes))
     late = set()
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
@@ -65,15 +65,6 @@ def _variable(view: GraphView, position: int) -> Optional[int]:
             return None
         position = node.inputs[0].node
     return None
-
-
-def _waiting(view: GraphView) -> Dict[int, List[int]]:
-    """Positions of the nodes that wait for a node by a control input."""
-    found: Dict[int, List[int]] = {}
-    for position, node in enumerate(view.nodes):
-        for control in node.controls:
-            found.setdefault(control, []).append(position)
-    return found
 
 
 def _spread(written: Dict[int, int], consumers: Sequence[Sequence[int]], waiting: Mapping[int, List[int]]) -> None:

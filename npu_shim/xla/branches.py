@@ -7,6 +7,8 @@ Source: TensorFlow's v1 control flow, in which a node runs when all of its input
 
 import collections
 
+from npu_shim.xla.pruning import source_of
+
 SWITCHES = ("Switch", "RefSwitch")
 MERGES = ("Merge", "RefMerge")
 NONE = frozenset()
@@ -62,11 +64,6 @@ class Branches:
         values = [self.along(text) for text in node.input if text[0] != "^" and source_of(text) in self.of]
         waits = [self.along(text) for text in node.input if text[0] == "^"]
         return frozenset.intersection(*values).union(*waits) if values else NONE
-
-
-def source_of(text):
-    """Name of the node that an input names."""
-    return text.lstrip("^").partition(":")[0]
 
 
 def _sorted(nodes):

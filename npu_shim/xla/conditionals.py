@@ -16,8 +16,9 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.branches import NONE, Branches, source_of
+from npu_shim.xla.branches import NONE, Branches
 from npu_shim.xla.moves import Move, constant_behind, input_dtypes
+from npu_shim.xla.pruning import source_of
 
 EQUAL_SHAPES = "_npu_shim_equal_shapes"
 ASSIGNS = frozenset(["AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"])

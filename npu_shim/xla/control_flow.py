@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.native import functionalize
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla import static_shapes
+from npu_shim.xla.pruning import source_of
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")  # their values are known when XLA compiles
@@ -67,7 +68,7 @@ def bound_stacks(graph_def):
 
 
 def _size(stack, nodes):
-    source = nodes[_name(stack.input[0])]
+    source = nodes[source_of(stack.input[0])]
     return int(tf.make_ndarray(source.attr["value"].tensor)) if source.op == "Const" else 0
 
 
@@ -76,7 +77,7 @@ def _frames_of_stacks(graph_def, nodes):
     frames = {}
     for node in graph_def.node:
         if node.op == "StackPushV2":
-            entered = nodes[_name(node.input[0])]
+            entered = nodes[source_of(node.input[0])]
             stack = _origin(node.input[0], nodes)
             if stack.op == "StackV2" and entered.op == "Enter":
                 frames[stack.name] = entered.attr["frame_name"].s
@@ -90,7 +91,7 @@ def _trip_counts(graph_def, nodes):
         if node.op != "LoopCond":
             continue
         for less in _conjuncts(node.input[0], nodes):
-            limit = nodes[_name(less.input[1])]
+            limit = nodes[source_of(less.input[1])]
             if limit.op == "Enter" and _is_static(limit.input[0], nodes) and _counts_up(less.input[0], nodes):
                 counts[limit.attr["frame_name"].s.decode()] = limit.input[0]
     return counts
@@ -98,7 +99,7 @@ def _trip_counts(graph_def, nodes):
 
 def _conjuncts(text, nodes):
     """The Less nodes that must all hold for a condition to hold."""
-    node = nodes[_name(text)]
+    node = nodes[source_of(text)]
     if node.op in ("LogicalAnd", "Identity"):
         return [less for part in node.input if part[0] != "^" for less in _conjuncts(part, nodes)]
     return [node] if node.op == "Less" else []
@@ -106,13 +107,13 @@ def _conjuncts(text, nodes):
 
 def _counts_up(text, nodes):
     """Whether a tensor is a loop variable that starts at 0 or above and grows by 1 or more."""
-    merge = nodes[_name(text)]
+    merge = nodes[source_of(text)]
     if merge.op != "Merge":
         return False
-    start, following = (nodes[_name(part)] for part in merge.input[:2])
+    start, following = (nodes[source_of(part)] for part in merge.input[:2])
     if following.op != "NextIteration":
         return False
-    add = nodes[_name(following.input[0])]
+    add = nodes[source_of(following.input[0])]
     if add.op not in ("Add", "AddV2"):
         return False
     parts = [_origin(part, nodes) for part in add.input[:2]]
@@ -129,26 +130,22 @@ def _constant(node, least):
 
 def _origin(text, nodes):
     """The node behind Identity, Enter and Switch."""
-    node = nodes[_name(text)]
+    node = nodes[source_of(text)]
     while node.op in PASSES_ON:
-        node = nodes[_name(node.input[0])]
+        node = nodes[source_of(node.input[0])]
     return node
 
 
 def _is_static(text, nodes):
     """Whether a tensor is computed from constants and shapes alone."""
-    pending, seen = [_name(text)], set()
+    pending, seen = [source_of(text)], set()
     while pending:
         node = nodes[pending.pop()]
         if node.name in seen or node.op in SHAPE_OPS or node.op == "Const":
             continue
         seen.add(node.name)
-        inputs = [_name(part) for part in node.input if part[0] != "^"]
+        inputs = [source_of(part) for part in node.input if part[0] != "^"]
         if not inputs:
             return False
         pending += inputs
     return True
-
-
-def _name(text):
-    return text.lstrip("^").partition(":")[0]

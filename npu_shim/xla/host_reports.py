@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla import pruning
+from npu_shim.xla.pruning import source_of
 
 LOG = logging.getLogger("npu_shim")
 SILENT = ("Assert", "PrintV2")
@@ -62,18 +63,14 @@ def _prune_body(function):
     """Removes from a FunctionDef what neither its results nor an op with effects need."""
     ops = tf_internals.op_defs()
     nodes = {node.name: node for node in function.node_def}
-    pending = [_source(text) for text in [*function.ret.values(), *function.control_ret.values()]]
+    pending = [source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]]
     pending += [node.name for node in function.node_def if node.op not in ops or ops[node.op].is_stateful]
     needed = set()
     while pending:
         name = pending.pop()
         if name in nodes and name not in needed:
             needed.add(name)
-            pending += [_source(text) for text in nodes[name].input]
+            pending += [source_of(text) for text in nodes[name].input]
     kept = [node for node in function.node_def if node.name in needed]
     del function.node_def[:]
     function.node_def.extend(kept)
-
-
-def _source(text):
-    return text.lstrip("^").partition(":")[0]

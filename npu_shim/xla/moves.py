@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.functions import Outputs
-from npu_shim.xla.branches import NONE, source_of
+from npu_shim.xla.branches import NONE
+from npu_shim.xla.pruning import source_of
 
 MUST_COMPILE = "_XlaMustCompile"
 PLUMBING = ("Const", "Identity", "NoOp", "ReadVariableOp", "Snapshot")

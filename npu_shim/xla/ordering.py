@@ -9,6 +9,7 @@ import collections
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla import writers
+from npu_shim.xla.pruning import source_of
 
 
 def reads_first(graph_def):
@@ -33,7 +34,7 @@ def _users(graph_def):
     handles = {node.name for node in graph_def.node if node.op == "VarHandleOp"}
     users = collections.defaultdict(dict)
     for node in graph_def.node:
-        taken = [handle for handle in map(_source, node.input) if handle in handles]
+        taken = [handle for handle in map(source_of, node.input) if handle in handles]
         if taken:
             written = writers.written_by([node], {handle: {handle} for handle in taken}, bodies)
             for handle in taken:
@@ -43,7 +44,7 @@ def _users(graph_def):
 
 def _order(graph_def, late):
     """Names of all nodes so that each stands behind its inputs, those of `late` as far back as that allows."""
-    waits_for = {node.name: {_source(text) for text in node.input} for node in graph_def.node}
+    waits_for = {node.name: {source_of(text) for text in node.input} for node in graph_def.node}
     consumers = collections.defaultdict(list)
     for name in sorted(waits_for):
         for source in waits_for[name]:
@@ -62,7 +63,3 @@ def _order(graph_def, late):
             if not open_inputs[consumer]:
                 (last if consumer in late else ready).append(consumer)
     return order
-
-
-def _source(text):
-    return text.lstrip("^").partition(":")[0]

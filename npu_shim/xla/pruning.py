@@ -37,7 +37,7 @@ def cut_out(graph_def, fetches, feeds=(), constants=None):
             source = text if ":" in text or text[0] == "^" else text + ":0"
             if source in replaced:
                 node.input[number] = replaced[source]
-            pending.append(node.input[number].lstrip("^").partition(":")[0])
+            pending.append(source_of(node.input[number]))
     made.node.sort(key=lambda node: node.name)
     return made, placeholders
 
@@ -77,3 +77,8 @@ def _constant(name, value):
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node
+
+
+def source_of(text):
+    """Name of the node that an input names."""
+    return text.lstrip("^").partition(":")[0]

@@ -18,6 +18,8 @@ import zlib
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.xla.pruning import source_of
+
 STATE = "npu_shim/random_state"
 STATELESS = {
     "RandomUniform": "StatelessRandomUniformV2",
@@ -110,7 +112,7 @@ def _in_loops(graph_def):
     consumers = {}
     for node in graph_def.node:
         for text in node.input:
-            consumers.setdefault(text.lstrip("^").partition(":")[0], []).append(node)
+            consumers.setdefault(source_of(text), []).append(node)
     depth = {node.name: 0 for node in graph_def.node if not node.input}
     pending = list(depth)
     for name in pending:  # grows while it is read

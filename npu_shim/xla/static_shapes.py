@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla import pruning
+from npu_shim.xla.pruning import source_of
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # hand their first input on, or what is like it
@@ -49,7 +50,7 @@ def _folded(node, nodes, known, constant_stacks):
     if node.op in ("StackPushV2", "StackPopV2") and _stack(node, nodes) in constant_stacks:
         if node.op == "StackPushV2":
             return [_identity(node.name, node.input[1], node.attr["T"].type, _controls(node))]
-        waits = ["^" + _source(node.input[0]), *_controls(node)]
+        waits = ["^" + source_of(node.input[0]), *_controls(node)]
         return [_constant(node.name, constant_stacks[_stack(node, nodes)], waits)]
     return [node]
 
@@ -124,7 +125,7 @@ def _without_back_edges(graph_def, nodes):
 
 
 def _loopless(node, nodes, pushed, elements):
-    if node.op in ("Enter", "Exit") or (node.op == "Merge" and nodes[_source(node.input[1])].op == "NextIteration"):
+    if node.op in ("Enter", "Exit") or (node.op == "Merge" and nodes[source_of(node.input[1])].op == "NextIteration"):
         return [_identity(node.name, node.input[0], node.attr["T"].type)]
     if node.op == "StackPushV2":
         return [_identity(node.name, node.input[1], node.attr["T"].type)]
@@ -180,10 +181,10 @@ def _gather(name, values, indices, dtype):
 def _origin(text, nodes):
     """(name of the node that makes a handle, whether it is the handle of gradients)."""
     is_gradient = False
-    node = nodes[_source(text)]
+    node = nodes[source_of(text)]
     while node.op in FORWARDS or node.op == "Merge":
         is_gradient = is_gradient or node.op == "TensorArrayGradV3"
-        node = nodes[_source(node.input[0])]
+        node = nodes[source_of(node.input[0])]
     return node.name, is_gradient
 
 
@@ -210,7 +211,3 @@ def _data(node):
 
 def _controls(node):
     return [text for text in node.input if text[0] == "^"]
-
-
-def _source(text):
-    return text.lstrip("^").partition(":")[0]

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla import pruning, random_ops
 from npu_shim.xla.control_flow import V1_OPS
+from npu_shim.xla.pruning import source_of
 
 # they have a state and change none of the step's; what is drawn depends on the step's number alone
 READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",
@@ -34,7 +35,7 @@ def leave_out(graph_def, keep):
     made.CopyFrom(graph_def)
     for node in made.node:
         if node.op == "NoOp":
-            kept = [text for text in node.input if _name(text) not in idle]
+            kept = [text for text in node.input if source_of(text) not in idle]
             del node.input[:]
             node.input.extend(kept)
     return pruning.reachable(made, keep)
@@ -45,7 +46,7 @@ def _without_effect(graph_def):
     ops = tf_internals.op_defs()
     consumers, waiting = collections.defaultdict(list), {}
     for node in graph_def.node:
-        sources = {_name(text) for text in node.input}
+        sources = {source_of(text) for text in node.input}
         waiting[node.name] = len(sources)
         for source in sources:
             consumers[source].append(node)
@@ -68,7 +69,3 @@ def _changes_nothing(node, ops):
     if node.op not in ops or node.op in V1_OPS:
         return False
     return not ops[node.op].is_stateful and not any(argument.is_ref for argument in ops[node.op].input_arg)
-
-
-def _name(text):
-    return text.lstrip("^").partition(":")[0]
