@@ -30,3 +30,21 @@ def patched():
     npu_shim.patch()
     yield
     npu_shim.unpatch()
+
+
+@pytest.fixture
+def control_flow_of_version_1():
+    """Graphs are built with Switch, Merge and Enter within the test."""
+    import sessions
+
+    with sessions.control_flow(1):
+        yield
+
+
+@pytest.fixture
+def control_flow_of_version_2():
+    """Graphs are built with If and While within the test."""
+    import sessions
+
+    with sessions.control_flow(2):
+        yield

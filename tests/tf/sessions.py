@@ -1,5 +1,6 @@
 """What session tests share: configs in the user's words, and the dtypes that ran, read from the partition graphs."""
 
+import contextlib
 import re
 
 import tensorflow.compat.v1 as tf
@@ -18,6 +19,17 @@ def config(**parameters):
         else:
             entry.parameter_map[key].s = tf.compat.as_bytes(value)
     return made
+
+
+@contextlib.contextmanager
+def control_flow(version):
+    """Graphs are built with control flow of version 1 or 2 within the block."""
+    was = tf.control_flow_v2_enabled()
+    (tf.enable_control_flow_v2 if version == 2 else tf.disable_control_flow_v2)()
+    try:
+        yield
+    finally:
+        (tf.enable_control_flow_v2 if was else tf.disable_control_flow_v2)()
 
 
 class Ran:

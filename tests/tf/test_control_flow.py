@@ -5,16 +5,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-pytestmark = pytest.mark.usefixtures("patched")
-
-
-@pytest.fixture(autouse=True)
-def control_flow_of_version_1():
-    was = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if was:
-        tf.enable_control_flow_v2()
+pytestmark = pytest.mark.usefixtures("patched", "control_flow_of_version_1")
 
 
 def run(fetches, feeds=None, **parameters):

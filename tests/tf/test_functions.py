@@ -9,18 +9,10 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter import functions
 
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_2")
 EPSILON = 2.0**-11  # relative error of one rounding to float16
 X = np.random.RandomState(0).uniform(-1, 1, [4, 4]).astype(np.float32)
 HALF, FLOAT = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
-
-
-@pytest.fixture(autouse=True)
-def control_flow_of_version_2():
-    was = tf.control_flow_v2_enabled()
-    tf.enable_control_flow_v2()
-    yield
-    if not was:
-        tf.disable_control_flow_v2()
 
 
 class Case:

@@ -5,18 +5,9 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-pytestmark = pytest.mark.usefixtures("patched")
+pytestmark = pytest.mark.usefixtures("patched", "control_flow_of_version_2")
 HALF = tf.float16.as_datatype_enum
 LISTS = "TensorList"
-
-
-@pytest.fixture(autouse=True)
-def control_flow_of_version_2():
-    was = tf.control_flow_v2_enabled()
-    tf.enable_control_flow_v2()
-    yield
-    if not was:
-        tf.disable_control_flow_v2()
 
 
 def run(fetches, feeds=None, **parameters):

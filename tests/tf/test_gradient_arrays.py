@@ -9,17 +9,9 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter.decisions import Reason
 
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 MIX = {"precision_mode": "allow_mix_precision"}
 ARRAY_OPS = ("TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3", "TensorArrayScatterV3")
-
-
-@pytest.fixture(autouse=True)
-def control_flow_of_version_1():
-    was = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if was:
-        tf.enable_control_flow_v2()
 
 
 def sequence(index=lambda i: i, also=None):

@@ -46,16 +46,7 @@ def test_nodes_that_are_as_they_were_keep_their_names():
         assert after.SerializeToString(deterministic=True) == kept
 
 
-@pytest.fixture
-def loops_of_tensorflow_1():
-    was = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    if was:
-        tf.enable_control_flow_v2()
-
-
-@pytest.mark.usefixtures("patched", "loops_of_tensorflow_1")
+@pytest.mark.usefixtures("patched", "control_flow_of_version_1")
 def test_an_rnn_that_trained_with_its_embedding_runs_forward_alone():
     with tf.Graph().as_default(), tf.variable_scope("", use_resource=True):
         tf.set_random_seed(1)

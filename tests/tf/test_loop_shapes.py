@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -21,10 +22,8 @@ lowers = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 
 @pytest.fixture(params=[1])
 def control_flow(request):
     """Control flow of version 1, or of the version that a test asks for."""
-    was = tf.control_flow_v2_enabled()
-    (tf.enable_control_flow_v2 if request.param == 2 else tf.disable_control_flow_v2)()
-    yield
-    (tf.enable_control_flow_v2 if was else tf.disable_control_flow_v2)()
+    with sessions.control_flow(request.param):
+        yield
 
 
 both_versions = pytest.mark.parametrize("control_flow", [1, 2], indirect=True)

@@ -10,6 +10,7 @@ from npu_shim.rewriter.decisions import Reason
 from npu_shim.rewriter.dtypes import FLOAT16, FLOAT32
 from npu_shim.rewriter.lists import LISTS, VARIANT
 
+pytestmark = pytest.mark.usefixtures("control_flow_of_version_2")
 X = np.random.RandomState(0).uniform(-1, 1, [4, 4]).astype(np.float32)
 EPSILON = 2.0**-11
 
@@ -129,15 +130,6 @@ def in_loops(x):
 
 
 CASES = [set_get, push_pop, from_tensor, joined, scattered, added, through_function, of_lists, in_loops]
-
-
-@pytest.fixture(autouse=True)
-def control_flow_of_version_2():
-    was = tf.control_flow_v2_enabled()
-    tf.enable_control_flow_v2()
-    yield
-    if not was:
-        tf.disable_control_flow_v2()
 
 
 def rewritten(build, extra=(), mode="allow_mix_precision"):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -32,10 +33,8 @@ def resource(request):
 @pytest.fixture(params=[False, True], ids=["switches", "functions"])
 def control_flow(request):
     """Both control flows of TensorFlow: v1's Switch and Enter, v2's If and While."""
-    before = tf.control_flow_v2_enabled()
-    (tf.enable_control_flow_v2 if request.param else tf.disable_control_flow_v2)()
-    yield request.param
-    (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
+    with sessions.control_flow(2 if request.param else 1):
+        yield request.param
 
 
 def get(getter, *args, **kwargs):
