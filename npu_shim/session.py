@@ -1,4 +1,4 @@
-"""Sessions: the patch that npu_init makes, and what happens when a session hands a graph to NpuOptimizer.
+"""Sessions: the patches that the bridge's imports make, and what happens when a session hands a graph to NpuOptimizer.
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
 `_optimize` here -> options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the
@@ -28,32 +28,41 @@ _SHAPES = "_npu_shim_shapes"  # attribute of a session: xla.marking.Shapes, or N
 _originals = {}  # (class, name of a method) -> its own method, while patched
 
 
+def activate():
+    """Brings NpuOptimizer to life for every session whose config names it, as any import of npu_bridge does.
+
+    On an NPU each of these imports loads the plugin. A second call does nothing.
+    """
+    base = tf.Session.__mro__[1]  # BaseSession: the one door that both session classes go through
+    if (base, "__init__") in _originals:
+        return
+    show_log()
+    _replace_init(base, _base_init)
+    _replace_run(base)
+
+
 def patch():
     """Makes every session from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
 
     A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook
     needs on top goes into a copy.
     """
-    if _originals:
-        return
-    show_log()
-    base = tf.Session.__mro__[1]  # BaseSession: the one door that both session classes go through
-    _replace_init(base, _base_init)
-    for cls in (tf.Session, tf.InteractiveSession):
-        _replace_init(cls, _user_init)
-    _replace_run(base)
+    activate()
+    if not is_patched():
+        for cls in (tf.Session, tf.InteractiveSession):
+            _replace_init(cls, _user_init)
 
 
 def unpatch():
-    """Takes `patch` back; sessions that exist keep what they have."""
+    """Takes `patch` and `activate` back; sessions that exist keep what they have."""
     while _originals:
         (cls, method), original = _originals.popitem()
         setattr(cls, method, original)
 
 
 def is_patched():
-    """Whether new sessions run through NpuOptimizer."""
-    return bool(_originals)
+    """Whether new sessions run through NpuOptimizer even if their config does not name it."""
+    return (tf.Session, "__init__") in _originals
 
 
 def show_log():

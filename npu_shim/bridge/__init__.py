@@ -1,6 +1,7 @@
 """The face of the vendor's package npu_bridge: its modules and names, which npu_shim implements.
 
-Nothing happens on import, except with `npu_bridge.npu_init`.
+Its import, and so that of every module in it, brings NpuOptimizer to life for sessions whose config names it, as it
+loads the plugin on an NPU. `npu_bridge.npu_init` also adds NpuOptimizer to all other sessions.
 """
 
 from npu_shim.compat.tensorflow_v1 import import_tensorflow
@@ -12,6 +13,9 @@ from npu_bridge.hccl import hccl_ops
 from npu_bridge.helper import helper
 from npu_bridge.helper.helper import npu_bridge_handle
 from npu_bridge.helper.helper import version as __version__
+from npu_shim import session as _session
 from npu_shim.plugin import npu_close
 
 __all__ = ["helper", "hccl_ops", "npu_bridge_handle", "npu_close", "npu_estimator"]
+
+_session.activate()

@@ -1,4 +1,4 @@
 """npu_bridge.estimator.npu.npu_loss_scale_optimizer, see npu_shim.loss_scale."""
 
 from npu_shim import gen_ops as gen_npu_ops
-from npu_shim.loss_scale import NPULossScaleOptimizer
+from npu_shim.loss_scale import FixedLossScaleManager, NPULossScaleOptimizer
