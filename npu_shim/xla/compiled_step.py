@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.xla import marking, step_checkpoint, step_function
+from npu_shim.xla import marking, random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -79,7 +79,7 @@ class CompiledStep:
         self._others = source.other_values(self._variables)
         self._kept = {name: each for name, each in self._variables.items() if not source.is_local(name)}
         self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
-        self._has_values = source.session is not None or not self._variables
+        self._has_values = source.session is not None or not set(self._variables) - {random_ops.STATE}
 
     def __call__(self, feeds=None):
         """Runs one step, or `iterations_per_loop` of them.
@@ -94,9 +94,7 @@ class CompiledStep:
             ConfigError: a feed that is missing, unknown, or of another shape or dtype; variables without values.
             PlanError: an op that XLA cannot compile, named with its node.
         """
-        if not self._has_values:
-            ways = "give compile_step a Session or an initializer, or load a checkpoint"
-            raise ConfigError("the step's variables have no values: %s" % ways)
+        self._require_values()
         arrays = self._arrays(feeds or {})
         with tf_internals.eager_mode(), xla_errors(self._prepared.graph_def):
             tensors = [tf.constant(array) for array in arrays]
@@ -104,7 +102,12 @@ class CompiledStep:
         return self._like_fetches([None if isinstance(f, str) else next(results) for f in self._prepared.fetches])
 
     def state(self):
-        """Returns the variables of the step: dict of name to np.ndarray, copied from the device."""
+        """Returns the variables of the step: dict of name to np.ndarray, copied from the device.
+
+        Raises:
+            ConfigError: they have no values yet.
+        """
+        self._require_values()
         with tf_internals.eager_mode():
             return {name: variable.numpy() for name, variable in self._variables.items()}
 
@@ -116,7 +119,11 @@ class CompiledStep:
 
         Args:
             prefix: path of the checkpoint, str or os.PathLike.
+
+        Raises:
+            ConfigError: the variables have no values yet.
         """
+        self._require_values()
         with tf_internals.eager_mode():
             return step_checkpoint.save(prefix, {**self._others, **self._kept}, self._keys)
 
@@ -133,6 +140,11 @@ class CompiledStep:
             for name, value in step_checkpoint.load(prefix, self._kept, self._keys).items():
                 self._variables[name].assign(value)
         self._has_values = True
+
+    def _require_values(self):
+        if not self._has_values:
+            ways = "give compile_step a Session or an initializer, or load a checkpoint"
+            raise ConfigError("the step's variables have no values: %s" % ways)
 
     def _arrays(self, feeds):
         """The fed values in the order of the program's arguments, checked."""

@@ -3,16 +3,22 @@
     v:VariableV2   r:Identity(v)        u:AssignAdd(v, d)            z:Mul(u, y)
     v:VarHandleOp  r:ReadVariableOp(v)  u:AssignAddVariableOp(v, d)  u/value:ReadVariableOp(v, ^u)  z:Mul(u/value, y)
 
-Nodes keep their names. A reference is read when its consumer runs, so a consumer that waits for others gets a read
-that waits for the same ones; consumers that wait for nothing share one.
+Nodes keep their names. A reference is read when its consumer runs, and so is a variable's memory behind an Identity
+(late_reads.py): a consumer that runs after a write gets a read of its own, which waits for what the consumer waits for;
+the others share one. What a tf.cond gives of its branches' references is their values:
+
+    m:RefMerge(Assign(Switch(v):1), AssignAdd(Switch(v):0))     becomes     Merge(read after the one, after the other)
+
+and who writes to it writes to v, once it is done.
 """
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
+from npu_shim.xla.pruning import source_of
 
-VARIABLES = ("VariableV2", "Variable")
 # reference op -> resource op, where the name is not just "Resource" in front
 RENAMED = {
     "Assign": "AssignVariableOp",
@@ -26,7 +32,6 @@ RENAMED = {
     "RefExit": "Exit",
     "RefNextIteration": "NextIteration",
 }
-PASSES_ON = ("RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration")
 TYPE = "T"  # what reference ops call the attribute that resource ops call dtype
 
 
@@ -37,7 +42,8 @@ def to_resources(graph_def):
         graph_def: tf.compat.v1.GraphDef; it is not changed.
 
     Raises:
-        PlanError: an op writes to a reference variable and has no form for resources, named with its node.
+        PlanError: an op writes to a reference variable and has no form for resources, or to what may be one of two
+            variables, named with its node.
     """
     if not any(node.op in VARIABLES for node in graph_def.node):
         return graph_def
@@ -45,7 +51,7 @@ def to_resources(graph_def):
 
 
 class _Conversion:
-    """One graph's conversion: where references come from, and the reads that were added."""
+    """One graph's conversion: where references come from, and the nodes that were added."""
 
     def __init__(self, graph_def):
         self._source = graph_def
@@ -53,36 +59,45 @@ class _Conversion:
         self._ops = tf_internals.op_defs()
         self._library = {function.signature.name for function in graph_def.library.function}
         self._references = {}  # tensor (node, port) -> whether it is a reference
-        self._reads = {}  # name of an added read -> its node
+        self._added = {}  # name of an added node -> the node
+        self._shared = {}  # tensor -> name of the read that its early consumers share
+        self._routes = {}  # name of a Switch or Enter of memory -> name of the added one, of the handle
+        self._writes = Writes(self._nodes, self._wanted_handles)
 
     def result(self):
         made = tf.GraphDef(versions=self._source.versions, library=self._source.library)
         made.node.extend(self._converted(node) for node in self._source.node)
-        made.node.extend(self._reads.values())
-        return made
+        made.node.extend(self._added.values())
+        return _entered_once(made)
 
     def _converted(self, node):
         if node.op in VARIABLES:
             return _handle_node(node)
-        if node.op in self._library or not any(self._is_reference(text) for text in node.input):
+        if not any(self._is_memory(text) for text in node.input):
             return node
-        if node.op == "Identity":
+        if self._joins(node):
+            return self._join(node)
+        if node.op == "Identity" and self._is_reference(node.input[0]) and not self._is_join(node.input[0]):
             return self._read(node.name, node.input[0], node.input[1:])
-        wants_handle = [arg.is_ref for arg in _argument_defs(self._ops[node.op].input_arg, node)]
         made = tf.NodeDef()
         made.CopyFrom(node)
-        if any(wants_handle):
+        wanted = self._wanted_handles(node)
+        if wanted:
             self._take_resource_form(made, node)
-        controls = [text for text in node.input if text.startswith("^")]
-        for number, text in enumerate(node.input[: len(wants_handle)]):
-            if not self._is_reference(text):
-                continue
-            if wants_handle[number]:
-                made.input[number], writers = self._handle(text)
-                made.input.extend(w for w in writers if w not in made.input)
-            else:
-                made.input[number] = self._value_for(node, number, text, controls)
+        for number, text in enumerate(node.input):
+            if number in wanted and self._is_reference(text):
+                made.input[number], waits = self._handle(text)
+                made.input.extend(each for each in waits if each not in made.input)
+            elif self._is_memory(text):
+                made.input[number] = self._value_for(node, number, text)
         return made
+
+    def _wanted_handles(self, node):
+        """Numbers of the inputs that a node takes as references."""
+        if node.op in self._library or node.op not in self._ops:
+            return ()
+        arguments = _argument_defs(self._ops[node.op].input_arg, node)
+        return [number for number, argument in enumerate(arguments) if argument.is_ref]
 
     def _take_resource_form(self, made, node):
         op = RENAMED.get(node.op, "Resource" + node.op)
@@ -101,35 +116,137 @@ class _Conversion:
         for name in [name for name in made.attr if name not in wanted and not name.startswith("_")]:
             del made.attr[name]
 
-    def _value_for(self, node, number, text, controls):
-        if not controls:
-            name = "%s/value" % text.replace(":", "_")
-            if name not in self._reads:
-                self._reads[name] = self._read(name, text, ())
-            return name
-        name = "%s/value_%d" % (node.name, number)
-        self._reads[name] = self._read(name, text, controls)
-        return name
+    def _joins(self, node):
+        """Whether a node joins the references of a tf.cond's branches."""
+        return node.op == "RefMerge" and not any("NextIteration" in self._nodes[source_of(t)].op for t in node.input)
 
-    def _read(self, name, text, controls):
-        handle, writers = self._handle(text)
-        read = tf.NodeDef(name=name, op="ReadVariableOp", input=[handle, *dict.fromkeys([*controls, *writers])])
-        read.attr["dtype"].type = self._dtype(text)
+    def _is_join(self, text):
+        return self._joins(self._nodes[source_of(text)])
+
+    def _join(self, node):
+        """The Merge of the values at the ends of a tf.cond's branches."""
+        made = tf.NodeDef()
+        made.CopyFrom(node)
+        made.op = "Merge"
+        for number, text in enumerate(node.input):
+            if self._is_reference(text):
+                made.input[number] = self._shared_value(text)
+        return made
+
+    def _value_for(self, node, number, text):
+        """The tensor that stands for memory where a node takes its value."""
+        inputs = [text] if node.op == "Merge" else node.input  # the others of a Merge may be dead
+        if node.op not in ROUTES and self._writes.is_late(inputs, text, self._taken(text)):
+            # what comes through Switch or Enter is there when the branch or loop begins
+            waits = [each for each in inputs if each[0] == "^"]
+            sources = [source_of(each) for each in inputs if each[0] != "^"]
+            waits += ["^" + each for each in sources if self._waits_for(each)]
+            return self._fresh(text, dict.fromkeys(waits), self._unused("%s/value_%d" % (node.name, number)))
+        return self._shared_value(text)
+
+    def _waits_for(self, source):
+        op = self._nodes[source].op
+        return op not in VARIABLES and op not in PASSES_ON and op not in ROUTES
+
+    def _shared_value(self, text):
+        if not self._is_reference(text) or self._is_join(text):
+            return text
+        if text not in self._shared:
+            self._shared[text] = self._unused("%s/value" % text.replace(":", "_"))
+            self._add(self._read(self._shared[text], text, ()))
+        return self._shared[text]
+
+    def _fresh(self, text, waits, name):
+        """A tensor's value as it is after `waits`, by a node of that name; the tensor itself where it is no memory."""
+        place = self._place(text)
+        if place is not None:
+            return self._add(self._read(name, text, waits, place))
+        node = self._nodes[source_of(text)]
+        if node.op not in VIEWS:
+            return self._shared_value(text)
+        made = tf.NodeDef()
+        made.CopyFrom(node)
+        made.name = name
+        made.input[0] = self._fresh(node.input[0], waits, self._unused(name + "/memory"))
+        return self._add(made)
+
+    def _place(self, text):
+        """(tensor of the handle, control inputs) of the variable whose memory a tensor is; None where there is none."""
+        node = self._nodes[source_of(text)]
+        if self._is_reference(text):
+            return None if self._is_join(text) and self._origin(node) is None else self._handle(text)
+        if node.op == "Identity":
+            return self._place(node.input[0])
+        if node.op not in ROUTES:
+            return None
+        inner = self._place(node.input[0])
+        if inner is None:
+            return None
+        if node.name not in self._routes:
+            made = tf.NodeDef()
+            made.CopyFrom(node)
+            made.name = self._routes[node.name] = self._unused(node.name + "/handle")
+            made.attr[TYPE].type = tf.resource.as_datatype_enum
+            made.input[0] = inner[0]
+            made.input.extend(each for each in inner[1] if each not in made.input)
+            self._add(made)
+        return text.replace(node.name, self._routes[node.name], 1), []
+
+    def _read(self, name, text, controls, place=None):
+        handle, waits = place or self._handle(text)
+        read = tf.NodeDef(name=name, op="ReadVariableOp", input=[handle, *dict.fromkeys([*controls, *waits])])
+        variable = self._nodes[min(self._writes.variables(text))]
+        read.attr["dtype"].type = variable.attr["dtype"].type
         return read
 
     def _handle(self, text):
-        """(tensor of the handle, control inputs on the writers that lie between): what a reference stands for."""
-        writers = []
-        while True:
-            node = self._nodes[text.partition(":")[0]]
-            if node.op in VARIABLES or node.op in PASSES_ON:
-                return text, writers
-            writers.append("^" + node.name)
-            text = node.input[0]  # every op that writes and passes a reference on takes it as its first input
+        """(tensor of the handle, control inputs on the writers that lie between): what a reference stands for.
 
-    def _dtype(self, text):
-        node = self._nodes[text.partition(":")[0]]
-        return node.attr["dtype" if node.op in VARIABLES else TYPE].type
+        Raises:
+            PlanError: a tf.cond gives one of two variables.
+        """
+        waits = []
+        while True:
+            node = self._nodes[source_of(text)]
+            if self._joins(node):
+                waits.append("^" + node.name)
+                text = self._origin(node)
+                if text is None:
+                    raise PlanError(
+                        "node '%s' gives one of several reference variables, and is written to: XLA must know which; "
+                        "write to the variables inside of tf.cond, or run the step in the session" % node.name
+                    )
+            elif node.op in VARIABLES or node.op in PASSES_ON:
+                return _without_port(text), waits
+            else:
+                waits.append("^" + node.name)
+                text = node.input[0]  # every op that writes and passes a reference on takes it as its first input
+
+    def _origin(self, join):
+        """The handle in front of a tf.cond whose branches all give its variable; None where they give several."""
+        found = set()
+        for text in join.input:
+            if text[0] == "^":
+                continue
+            if self._is_join(text) and self._origin(self._nodes[source_of(text)]) is None:
+                return None
+            switch = self._nodes[source_of(self._handle(text)[0])]
+            found.add(self._handle(switch.input[0])[0] if switch.op == "RefSwitch" else None)
+        return found.pop() if len(found) == 1 else None
+
+    def _is_memory(self, text):
+        """Whether a tensor is a reference or a reference variable's memory."""
+        return self._taken(text) is not None
+
+    def _taken(self, text):
+        """The reference that memory comes from, or the first op that has it as a value; None for other tensors."""
+        taken = text
+        while not self._is_reference(text):
+            node = self._nodes[source_of(text)]
+            if text[0] == "^" or node.op not in MEMORY or not node.input:
+                return None
+            taken, text = text, node.input[0]
+        return taken
 
     def _is_reference(self, text):
         if text.startswith("^"):
@@ -141,6 +258,35 @@ class _Conversion:
             outputs = () if node.op in self._library else _argument_defs(self._ops[node.op].output_arg, node)
             self._references.update(((name, number), arg.is_ref) for number, arg in enumerate(outputs))
         return self._references.get(key, False)
+
+    def _add(self, node):
+        self._added[node.name] = node
+        return node.name
+
+    def _unused(self, name):
+        while name in self._nodes or name in self._added or name in self._shared.values():
+            name += "_"
+        return name
+
+
+def _entered_once(graph_def):
+    """Returns the GraphDef, changed: a handle enters a loop once, since XLA takes two for two variables."""
+    kept, replaced = {}, {}
+    for node in graph_def.node:
+        if node.op == "Enter" and node.attr[TYPE].type == tf.resource.as_datatype_enum:
+            first = kept.setdefault((_without_port(node.input[0]), node.attr["frame_name"].s), node)
+            if first is not node:
+                replaced[node.name] = first.name
+                first.input.extend(text for text in node.input[1:] if text not in first.input)
+    for node in graph_def.node:
+        for number, text in enumerate(node.input):
+            if source_of(text) in replaced:
+                node.input[number] = text.replace(source_of(text), replaced[source_of(text)], 1)
+    return graph_def
+
+
+def _without_port(text):
+    return text[:-2] if text.endswith(":0") else text
 
 
 def _handle_node(node):

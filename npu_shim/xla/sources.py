@@ -85,6 +85,8 @@ class Source:
             ConfigError: it is not in the graph.
         """
         element = self._element(given, "fetch")
+        if isinstance(element, tf.Operation) and element.type in VARIABLE_OPS:
+            element = element.outputs[0]
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
     def feed(self, given, shape=None):
@@ -185,6 +187,8 @@ class Source:
 
     def _element(self, given, role):
         if not isinstance(given, str):
+            if hasattr(given, "_as_graph_element") and given.op.type not in VARIABLE_OPS:
+                given = given._as_graph_element()  # what assign() of a resource variable gives
             given = getattr(given, "name", given)
         if not isinstance(given, str):
             raise ConfigError("%s %r is no tensor, operation or name" % (role, given))
@@ -200,4 +204,3 @@ def _argument(tensor):
     if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
         return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
     return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
-

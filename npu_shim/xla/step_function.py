@@ -8,6 +8,7 @@
 for one rule: a read that waits for no write comes before the writes (ordering.py).
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -22,6 +23,7 @@ from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriting import rewrite_graph
 from npu_shim.xla import (
     control_flow,
+    fetched,
     function_names,
     host_reports,
     marking,
@@ -120,6 +122,7 @@ class Prepared:
     Attributes:
         graph_def: rewritten, with resource variables and v1 control flow.
         fetches: as in StepFunction.
+        places: fetched name -> the name that has its value, or runs it, in graph_def.
         feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
         state: as in StepFunction.
         plan: as in StepFunction.
@@ -127,6 +130,7 @@ class Prepared:
 
     graph_def: Any
     fetches: Tuple[Any, ...]
+    places: Mapping[str, str]
     feeds: Mapping[str, Argument]
     state: Tuple[StateVariable, ...]
     plan: Optional[Plan]
@@ -145,11 +149,11 @@ class Prepared:
         for node in graph_def.node:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
-        keep = [each.partition(":")[0] for each in map(_name, self.fetches)] + random_ops.advances(graph_def)
+        keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
         graph_def = function_names.unique(pruning.without_places(graph_def))
         with tf_internals.eager_mode():
-            function = _function(graph_def, self.fetches, feeds, self.state)
+            function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
 
 
@@ -167,11 +171,12 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
-    graph_def = references.to_resources(host_reports.leave_out(graph_def, nodes))
+    graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
+    graph_def = references.to_resources(graph_def)
     graph_def = random_ops.to_stateless(graph_def)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, dict(zip(placeholders, fed)), state, plan)
+    return Prepared(graph_def, wanted, places, dict(zip(placeholders, fed)), state, plan)
 
 
 def _name(fetched):
@@ -224,14 +229,15 @@ def _variable(name, node, value):
     return tf.compat.v2.Variable(value, dtype=dtype, trainable=False, shape=shape)
 
 
-def _function(graph_def, wanted, feeds, state):
+def _function(graph_def, wanted, places, feeds, state):
     """The callable of a StepFunction; `feeds` is placeholder's name -> Argument, in order."""
     variables = {each.name: each.variable for each in state}
     handles = {node.name: variables[_shared_name(node)] for node in _handles(graph_def)}
     imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
+    _without_waits_for(imported, {*handles, *feeds})
     read = {text if ":" in text else text + ":0" for node in imported.node for text in node.input}
-    targets = [each for each in wanted if isinstance(each, str)]
+    targets = [places[each] for each in wanted if isinstance(each, str)]
     targets += random_ops.advances(graph_def)
 
     def step(*arguments):
@@ -244,7 +250,7 @@ def _function(graph_def, wanted, feeds, state):
         replaced = {name: tensor for name, tensor in {**given, **captured}.items() if name in read}
         tf.import_graph_def(imported, replaced, name=SCOPE)
         everything = [op for op in graph.get_operations() if op not in before]
-        named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
+        named = functools.partial(_element, graph)
         given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))
         results = []
         for each in wanted:
@@ -255,8 +261,24 @@ def _function(graph_def, wanted, feeds, state):
                 if is_variable:  # its value after the step
                     results.append(tf.raw_ops.ReadVariableOp(resource=captured[each.name], dtype=each.dtype))
                 else:
-                    results.append(tf.identity(given[each.name] if each.name in given else named(each.name)))
+                    results.append(tf.identity(given[each.name] if each.name in given else named(places[each.name])))
         return results
 
     return tf.wrap_function(step, [tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds.values()])
 
+
+def _element(graph, name):
+    try:
+        return graph.as_graph_element("%s/%s" % (SCOPE, name))
+    except KeyError:
+        expected = "expected what a loop or tf.cond gives, or what is outside of them"
+        raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (name, expected)) from None
+
+
+def _without_waits_for(graph_def, names):
+    """Removes control inputs from nodes that are arguments of the function: they are there when it begins."""
+    for node in graph_def.node:
+        kept = [text for text in node.input if text[0] != "^" or text[1:] not in names]
+        if len(kept) < len(node.input):
+            del node.input[:]
+            node.input.extend(kept)

@@ -1,0 +1,69 @@
+"""What can be fetched from a compiled step, and what it needs before it runs."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1"),
+]
+
+
+def network(use_resource):
+    """(graph, what is fetched); S14: each of these was a KeyError or None."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [3], "x")
+        w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=use_resource)
+        count = tf.get_variable("c", [], tf.int64, tf.zeros_initializer(), use_resource=use_resource)
+        number, product = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), [0, x * w])
+        either = tf.cond(x[0] > 1.0, lambda: tf.assign(w, x), lambda: tf.assign_add(w, x))
+        fetches = [tf.assign_add(count, 1), number, product, either, "c", "c:0"]
+        tf.global_variables_initializer()
+    return graph, fetches
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_assignments_loops_and_variables_are_fetched(use_resource):  # S14
+    graph, fetches = network(use_resource)
+    step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")
+    expected = [
+        [1, 3, [0.0, 8.0, 16.0], [1.0, 2.0, 3.0], 1, 1],
+        [2, 3, [8.0, 32.0, 72.0], [2.0, 4.0, 6.0], 2, 2],
+        [3, 3, [32.0, 96.0, 192.0], [2.0, 3.0, 4.0], 3, 3],
+    ]
+    for number, wanted in enumerate(expected):
+        for found, value in zip(step({"x": np.arange(3.0) + number}), wanted):
+            assert np.array_equal(found, value)
+
+
+def test_what_a_loop_or_conditional_does_is_run():  # S14
+    graph, _ = network(True)
+    step = npu_shim.compile_step(graph, ["cond/Merge", "while/Exit"], ["x"], initializer="init")
+    assert step({"x": np.arange(3.0)}) == [None, None]
+    assert step.state()["w"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_tensor_inside_of_a_loop_is_named():
+    graph, _ = network(True)
+    step = npu_shim.compile_step(graph, ["while/mul:0"], ["x"], initializer="init")
+    with pytest.raises(npu_shim.ConfigError, match="fetch 'while/mul:0' is inside of a loop or tf.cond"):
+        step({"x": np.arange(3.0)})
+
+
+@pytest.mark.parametrize("use", [lambda step, path: step.save(path), lambda step, path: step.state()])
+def test_variables_without_values_are_not_saved_as_zeros(use, tmp_path):  # S15
+    graph, _ = network(True)
+    step = npu_shim.compile_step(graph, ["c"])
+    with pytest.raises(npu_shim.ConfigError, match="the step's variables have no values"):
+        use(step, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_step_without_variables_draws_random_numbers():  # C6
+    with tf.Graph().as_default() as graph:
+        drawn = tf.random_uniform([100], seed=1)
+    step = npu_shim.compile_step(graph, drawn)
+    assert not np.array_equal(step(), step())
