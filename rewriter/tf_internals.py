@@ -7,6 +7,7 @@ Everything else in the project uses `tensorflow.compat.v1`; the linter and a tes
 import collections
 import contextlib
 import functools
+import importlib
 import sys
 
 
@@ -111,6 +112,15 @@ def replaced_restore_v2(wrap):
         yield
     finally:
         io_ops.restore_v2 = original
+
+
+def python_module(path):
+    """Returns a module of `tensorflow.python`, which scripts reach through modules that import it.
+
+    Raises:
+        ImportError: this TensorFlow does not have it.
+    """
+    return importlib.import_module("tensorflow.python." + path)
 
 
 def client_session():

@@ -1,6 +1,7 @@
 """npu_bridge.estimator.npu_aicore_ops, with a handle to all ops that has the module's name, see npu_shim.ops."""
 
 from npu_shim import gen_ops as npu_aicore_ops
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.ops import (
     centralization,
     dropout_v4,
@@ -29,3 +30,5 @@ __getattr__ = module_getattr(
         "tabulatefusionseagrad",
     ),
 )
+
+_expose(globals())

@@ -1,6 +1,7 @@
 """npu_bridge.hccl.hccl_ops, see npu_shim.distributed and npu_shim.exchange."""
 
 from npu_shim import gen_ops as gen_hccl_ops
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.distributed import allgather, allreduce, broadcast, reduce, reduce_scatter
 from npu_shim.exchange import all_to_all_v, all_to_all_v_c
 from npu_shim.exchange import all_to_all_v as all_to_all_v_dynamic
@@ -18,3 +19,5 @@ __getattr__ = module_getattr(
         "send",
     ),
 )
+
+_expose(globals())

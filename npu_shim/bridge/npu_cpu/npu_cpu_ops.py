@@ -1,6 +1,7 @@
 """npu_bridge.npu_cpu.npu_cpu_ops, see npu_shim.ops."""
 
 from npu_shim import gen_ops as gen_npu_cpu_ops
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.ops import dense_image_warp
 from npu_shim.ops import random_choice_with_mask as RandomChoiceWithMask
 from npu_shim.ops import random_choice_with_mask as randomchoicewithmask
@@ -23,3 +24,5 @@ __getattr__ = module_getattr(
         "resize_and_clip_polys",
     ),
 )
+
+_expose(globals())

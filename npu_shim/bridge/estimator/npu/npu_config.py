@@ -1,5 +1,6 @@
 """npu_bridge.estimator.npu.npu_config, see npu_shim.run_config."""
 
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.run_config import (
     DumpConfig,
     DynamicInputConfig,
@@ -10,3 +11,5 @@ from npu_shim.run_config import (
     NPURunConfig,
     ProfilingConfig,
 )
+
+_expose(globals())

@@ -1,5 +1,6 @@
 """npu_bridge.estimator.npu.npu_plugin, see npu_shim.plugin."""
 
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.plugin import (
     is_inf_nan_enabled,
     npu_close,
@@ -20,3 +21,5 @@ __getattr__ = module_getattr(
         "rdma_remote_register",
     ),
 )
+
+_expose(globals())

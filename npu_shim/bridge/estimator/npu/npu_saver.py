@@ -2,6 +2,9 @@
 
 from tensorflow.compat.v1.train import Saver as NPUSaver
 
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.rewriter.tf_internals import bulk_saver_builder
 
 NPUBulkSaverBuilder = bulk_saver_builder()
+
+_expose(globals())

@@ -1,5 +1,6 @@
 """npu_bridge.estimator.npu.npu_scope, see npu_shim.scopes."""
 
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.scopes import (
     disable_autofuse,
     keep_dtype_scope,
@@ -16,3 +17,5 @@ from npu_shim.scopes import (
     subgraph_multi_dims_scope,
     without_npu_compile_scope,
 )
+
+_expose(globals())

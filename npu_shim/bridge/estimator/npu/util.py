@@ -16,6 +16,7 @@ from npu_shim.argument_checks import (
     convert_bool_to_int,
     format_string,
 )
+from npu_shim.bridge_imports import expose as _expose
 from npu_shim.iterations import set_iteration_per_loop
 from npu_shim.loops import IterationPerLoop
 from npu_shim.ranks import get_ranksize
@@ -34,3 +35,5 @@ from npu_shim.shards import (
     get_gid_by_grad,
     get_gid_by_weight,
 )
+
+_expose(globals())
