@@ -13,15 +13,15 @@ class SlotsOfInner:
 
     def get_slot(self, var, name):
         """Returns the wrapped optimizer's slot of that name."""
-        return self._opt.get_slot(var, name)
+        return _with_slots(self._opt).get_slot(var, name)
 
     def get_slot_names(self):
         """Returns the names of the wrapped optimizer's slots."""
-        return self._opt.get_slot_names()
+        return _with_slots(self._opt).get_slot_names()
 
     def variables(self):
         """Returns the wrapped optimizer's variables."""
-        return self._opt.variables()
+        return _with_slots(self._opt).variables()
 
 
 def chain(opt):
@@ -34,12 +34,20 @@ def chain(opt):
     return found
 
 
+def _with_slots(opt):
+    """Returns the first of the chain that can be asked: a class that skips Optimizer.__init__ has no slots itself."""
+    for each in chain(opt):
+        if not isinstance(each, tf.train.Optimizer) or "_slots" in vars(each):
+            return each
+    return opt
+
+
 def prepare(opt):
     """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched."""
     with tf.init_scope():
         for each in chain(opt):
             if isinstance(each, tf.train.Optimizer) and not _is_prepared(each):
-                with tf.name_scope(each.get_name()):
+                with tf.name_scope(_name_of(each)):
                     each._prepare()
 
 
@@ -102,6 +110,11 @@ def train_ops_replaced():
     before, own = list(collection), []
     yield own
     collection[:] = before + own
+
+
+def _name_of(opt):
+    # a class that skips Optimizer.__init__, as tensor2tensor's ConditionalOptimizer does, has no name
+    return vars(opt).get("_name") or type(opt).__name__
 
 
 def _name_scope():

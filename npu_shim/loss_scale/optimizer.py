@@ -155,6 +155,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     def _gated(self, apply, pairs, finite, sizes, name):
         prepare(self._opt)
+        finite = _named_as_the_vendors(finite)
         taken = []
         if self._protect_update_ops:
             taken = update_ops.snapshots(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
@@ -232,6 +233,11 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
                     return tf.group(build())
 
             return tf.cond(self._grads_finite, run, tf.no_op)
+
+
+def _named_as_the_vendors(finite):
+    """Returns the flag under the names by which scripts fetch it: the adapter's of 2021-02, and the one since."""
+    return tf.identity(tf.identity(finite, name="All"), name="overflow_status_reduce_all")
 
 
 class NPULossScaleOptimizer(LossScaleOptimizer):
