@@ -13,7 +13,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import cluster, config_proto, kernel_names, observers, plugin, precision, xla
+from . import cluster, config_proto, kernel_names, observers, plugin, precision, trace, xla
 from . import options as option_table
 from .fetches import values_for_handles
 from .native import loader
@@ -142,6 +142,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     graph_def = tf.GraphDef.FromString(graph)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)
     _log(done, chosen)
+    trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
     result = xla.mark(done.graph_def, [*feeds, *fetches, *preserved]) if marks else done.graph_def

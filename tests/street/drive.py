@@ -1,0 +1,93 @@
+"""Runs a recipe: copies the network, makes its data, starts the script in a process group of its own, and judges."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+from judge import WHOLE, Ran, judge
+from recipe import HERE
+
+SEED = 20211121
+
+
+def run(recipe, zoo, work, compare=False):
+    """Runs a recipe and returns its Outcome.
+
+    Args:
+        recipe: a Recipe.
+        zoo: pathlib.Path of a checkout; it is only read.
+        work: pathlib.Path of a folder for copies, logs and traces, which stay there.
+        compare: run it in float32 as well, for the time of a step.
+    """
+    outcome = judge(recipe, _run(recipe, zoo, work, {}))
+    if compare and outcome.result == WHOLE:
+        plain = judge(recipe, _run(recipe, zoo, work, {"STREET_FLOAT32": "1"}))
+        return outcome._replace(float32_ms=plain.step_ms, float32_loss=plain.first_loss)
+    return outcome
+
+
+def _run(recipe, zoo, work, env):
+    place = work / (recipe.name.replace("/", "_").replace(":", "-") + ("-float32" if env else ""))
+    if place.exists():
+        shutil.rmtree(str(place))
+    net = place / "net"
+    shutil.copytree(str(zoo / recipe.network), str(net), symlinks=True)
+    recipe.data(net, np.random.default_rng(SEED))
+    trace, log = place / "trace.jsonl", place / "log.txt"
+    trace.touch()
+    begin = time.time()
+    with open(str(log), "w") as f:
+        status = _start_all(recipe, net, {**env, "NPU_SHIM_TRACE": str(trace)}, f)
+    seconds = time.time() - begin
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    there = not recipe.checkpoint or any(net.glob(recipe.checkpoint))
+    text = log.read_text(errors="replace")
+    return Ran(status, lines, text, seconds, "" if there else recipe.checkpoint)
+
+
+def _start_all(recipe, net, env, log):
+    """Runs what prepares data, then the script; returns the exit status of the first that fails, None at a limit."""
+    for command in recipe.prepare:
+        status = _start(recipe, command, net, ["-m", "npu_shim", "run"], {}, log)
+        if status != 0:
+            return status
+    env["STREET_STEPS"] = str(recipe.steps or 0)
+    return _start(recipe, recipe.run, net, [str(HERE / "observe.py")], env, log)
+
+
+def _start(recipe, command, net, runner, env, log):
+    """Runs a script to its end, or the recipe's limit; returns its exit status, None at the limit."""
+    words = [word.replace("{net}", str(net)) for word in shlex.split(command)]
+    own = {**os.environ, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **env}
+    own.update({name: str(value).replace("{net}", str(net)) for name, value in recipe.env.items()})
+    folders = [str(net / folder) for folder in recipe.path] + [own.get("PYTHONPATH", "")]
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    started = subprocess.Popen(
+        [sys.executable, *runner, *words],
+        cwd=str(net / recipe.cwd), env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        return started.wait(recipe.limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(started.pid, signal.SIGKILL)  # also what the script itself has started
+        started.wait()
+
+
+def folder_of(text):
+    """The checkout that a user named; raises LookupError where it is none."""
+    zoo = pathlib.Path(text).expanduser().resolve()
+    if not (zoo / "TensorFlow").is_dir():
+        raise LookupError("'%s' is no checkout of the collection: it has no folder TensorFlow" % text)
+    return zoo

@@ -1,0 +1,132 @@
+"""What a run came to, told from its exit status, its trace and its log."""
+
+import math
+import re
+import statistics
+from typing import Any, Dict, List, NamedTuple, Optional
+
+WHOLE, OTHER, STOPS, OWN_FAULT = "whole", "other precision", "stops", "own fault"
+_LOSS = re.compile("loss|cost", re.IGNORECASE)
+_NO_LOSS = re.compile("scale", re.IGNORECASE)  # a loss scale is no loss
+_ERROR = re.compile(r"^(?:E\s+)?[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*")
+LONGEST = 200  # characters of a cause
+
+
+class Ran(NamedTuple):
+    """What is known of a run: `status` is None where the limit ended it; `missing` a checkpoint that is not there."""
+
+    status: Optional[int]
+    trace: List[Dict[str, Any]]
+    log: str
+    seconds: float
+    missing: str = ""
+
+
+class Outcome(NamedTuple):
+    """A row of the table: what a recipe came to, and the figures."""
+
+    result: str
+    cause: str = ""
+    mode: str = ""
+    lowered: int = 0
+    slots: int = 0
+    steps: int = 0
+    first_loss: Optional[float] = None
+    step_ms: Optional[float] = None
+    seconds: float = 0.0
+    float32_ms: Optional[float] = None
+    float32_loss: Optional[float] = None
+
+
+def judge(recipe, ran):
+    """Returns the Outcome of a run.
+
+    Whole is: ended as expected after at least one training step; each graph that trains was lowered, in the mode that
+    the recipe says; losses finite, the first in its range; the checkpoint there.
+    """
+    graphs = [line for line in ran.trace if "mode" in line]
+    steps = [line for line in ran.trace if "step" in line]
+    most = max(graphs, key=lambda line: (line["mode"] == recipe.mode, line["lowered"]), default={})
+    losses = _losses(steps)
+    outcome = Outcome(
+        WHOLE,
+        mode=most.get("mode", ""),
+        lowered=most.get("lowered", 0),
+        slots=most.get("slots", 0),
+        steps=len(steps),
+        first_loss=losses[0] if losses else None,
+        step_ms=_step_ms(steps),
+        seconds=round(ran.seconds, 1),
+    )
+    stops = _stops(recipe, ran, steps, losses)
+    if recipe.own_fault:
+        cause = recipe.own_fault if stops else "expected to stop by its own fault, and does not"
+        return outcome._replace(result=OWN_FAULT if stops else STOPS, cause=cause)
+    if stops:
+        return outcome._replace(result=STOPS, cause=stops[:LONGEST])
+    other = _other_precision(recipe, graphs, steps)
+    return outcome._replace(result=OTHER, cause=other) if other else outcome
+
+
+def _stops(recipe, ran, steps, losses):
+    """Why the run is not what was expected, but for its precision; "" if it is."""
+    if ran.status is None:
+        return "over the limit of %d s with %d training steps" % (recipe.limit, len(steps))
+    if ran.status != 0:
+        return last_error(ran.log) or "exit status %d" % ran.status
+    if not steps:
+        return "no training step; last line: " + _last_line(ran.log)
+    bad = [loss for loss in losses if not math.isfinite(loss)]
+    if bad:
+        return "a loss is %s, %d of %d" % (bad[0], len(bad), len(losses))
+    if recipe.loss and not (losses and recipe.loss[0] <= losses[0] <= recipe.loss[1]):
+        return "first loss %s, expected %s to %s" % (losses[0] if losses else "not fetched", *recipe.loss)
+    return "no checkpoint %s" % ran.missing if ran.missing else ""
+
+
+def _other_precision(recipe, graphs, steps):
+    """What is wrong with the precision of a run, or ""."""
+    if not graphs:
+        return "no graph reached the rewriter"
+    asked = [line for line in graphs if line["mode"] == recipe.mode]
+    if not asked:
+        return "in %s, expected %s" % (", ".join(sorted({line["mode"] for line in graphs})), recipe.mode)
+    changed = [line for line in asked if line["changed"]]
+    if recipe.lowers and not changed:
+        return "%s lowered nothing" % recipe.mode
+    if not recipe.lowers and not any(line["low_by_hand"] for line in asked):
+        return "expected float16 by hand in the graph, found none"
+    trained = len({line["fetched"] for line in steps})
+    if recipe.lowers and len(changed) < trained:
+        return "%d of %d graphs that train were changed" % (len(changed), trained)
+    return ""
+
+
+def _losses(steps):
+    """The first loss of each step, or the first scalar where none is called a loss."""
+    found = []
+    for line in steps:
+        scalars = {name: value for name, value in line["scalars"].items() if not _NO_LOSS.search(name)}
+        named = [value for name, value in scalars.items() if _LOSS.search(name)]
+        found += (named or list(scalars.values()))[:1]
+    return found
+
+
+def _step_ms(steps):
+    """Median time of a step in milliseconds, without the first of each set of fetches, which is traced and compiled."""
+    seen, rest = set(), []
+    for line in steps:
+        if line["fetched"] in seen:
+            rest.append(line["seconds"])
+        seen.add(line["fetched"])
+    return round(statistics.median(rest) * 1000, 2) if rest else None
+
+
+def last_error(log):
+    """The last line of a log that names an error, or ""."""
+    lines = [match.group() for match in map(_ERROR.match, log.splitlines()) if match]
+    return lines[-1].strip() if lines else ""
+
+
+def _last_line(log):
+    return (log.strip().splitlines() or ["(nothing printed)"])[-1][:LONGEST]

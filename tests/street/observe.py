@@ -1,0 +1,123 @@
+"""Runs a script as `npu-shim run` does and writes a JSON line for each run of a session that trains.
+
+    NPU_SHIM_TRACE=FILE [STREET_STEPS=N] [STREET_FLOAT32=1] python observe.py SCRIPT ARGS...
+
+The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetched": 1, "seconds": 0.02, "scalars":
+{"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After STREET_STEPS steps the process
+ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with.
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+from npu_shim import cli, precision
+from npu_shim.compat.tensorflow_v1 import import_tensorflow
+
+TRACE = os.environ["NPU_SHIM_TRACE"]
+STEPS = int(os.environ.get("STREET_STEPS") or 0)
+SECONDS = 60  # of training, in a run that is stopped
+LEAST = 4  # steps before the time counts
+_UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
+
+
+class Watch:
+    """Counts the training steps of a process and writes them."""
+
+    def __init__(self):
+        self.steps = 0
+        self.begin = 0.0
+        self.known = {}  # (graph, names fetched) -> number, or None where such a run trains nothing
+
+    def number(self, graph, names):
+        """The number of a set of fetches, or None if running it trains nothing."""
+        key = (id(graph), tuple(sorted(names)))
+        if key not in self.known:
+            trains = _trains(graph, names)
+            self.known[key] = sum(n is not None for n in self.known.values()) if trains else None
+        return self.known[key]
+
+    def ran(self, number, names, values, seconds):
+        """Writes one training step."""
+        self.steps += 1
+        self.begin = self.begin or time.time()
+        pairs = [(name, value) for name, value in zip(names, values or ()) if _is_scalar(value)]
+        scalars = {name: float(np.asarray(value).reshape(())) for name, value in pairs}
+        _write({"step": self.steps, "fetched": number, "seconds": seconds, "scalars": scalars})
+        if STEPS and (self.steps >= STEPS or (self.steps >= LEAST and time.time() - self.begin > SECONDS)):
+            _write({"enough": self.steps})
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+def _write(line):
+    with open(TRACE, "a", encoding="utf-8") as f:
+        f.write(json.dumps(line) + "\n")
+
+
+def _is_scalar(value):
+    return isinstance(value, (np.ndarray, np.generic)) and value.size == 1 and value.dtype.kind in "fV"
+
+
+def _trains(graph, names):
+    """Whether an op upstream of the fetches updates a variable by a gradient, or belongs to a gradient."""
+    waiting = [graph.get_operation_by_name(name.split(":")[0]) for name in names]
+    seen = set(waiting)
+    while waiting:
+        op = waiting.pop()
+        if op.type.startswith(_UPDATES) or "gradient" in op.name.lower():
+            return True
+        for found in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
+            if found not in seen:
+                seen.add(found)
+                waiting.append(found)
+    return False
+
+
+def watch(base):
+    """Puts a watch on BaseSession: on what `run` ends in, and on the callables that Keras makes."""
+    see = Watch()
+    do_run = base._do_run
+
+    def watched_run(self, handle, target_list, fetch_list, feed_dict, *others):
+        names = [fetch.name for fetch in fetch_list]
+        number = see.number(self.graph, names + [op.name for op in target_list])
+        begin = time.perf_counter()
+        values = do_run(self, handle, target_list, fetch_list, feed_dict, *others)
+        if number is not None:
+            see.ran(number, names, values, time.perf_counter() - begin)
+        return values
+
+    base._do_run = watched_run
+    made, call = base._Callable.__init__, base._Callable.__call__
+
+    def watched_init(self, session, options):
+        made(self, session, options)
+        self.street_names = list(options.fetch)
+        self.street_number = see.number(session.graph, [*options.fetch, *options.target])
+
+    def watched_call(self, *args, **kwargs):
+        begin = time.perf_counter()
+        values = call(self, *args, **kwargs)
+        if self.street_number is not None:
+            see.ran(self.street_number, self.street_names, values, time.perf_counter() - begin)
+        return values
+
+    base._Callable.__init__, base._Callable.__call__ = watched_init, watched_call
+
+
+def keep_float32():
+    """Every precision option from now on means: as the script wrote it."""
+    resolve = precision.resolve
+    precision.resolve = lambda values: resolve({"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"})
+
+
+if __name__ == "__main__":
+    watch(import_tensorflow().compat.v1.Session.__mro__[1])
+    if os.environ.get("STREET_FLOAT32"):
+        keep_float32()
+    sys.exit(cli.main(["run", *sys.argv[1:]]))

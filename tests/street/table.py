@@ -1,0 +1,55 @@
+"""The results as a table: text for people, Markdown for docs, JSON that later runs add to."""
+
+import json
+import pathlib
+
+from judge import OTHER, OWN_FAULT, STOPS, WHOLE, Outcome
+
+HEAD = ("network", "script", "result", "mode", "slots lowered", "steps", "first loss", "ms a step", "float32", "cause")
+
+
+def row(name, outcome):
+    """The cells of a result, as text."""
+    network, script = name.split(":")
+    lowered = "%d of %d" % (outcome.lowered, outcome.slots) if outcome.slots else ""
+    figures = (_figure(outcome.first_loss), _figure(outcome.step_ms), _figure(outcome.float32_ms))
+    short = network.replace("TensorFlow/", "", 1)
+    return (short, script, outcome.result, outcome.mode, lowered, str(outcome.steps), *figures, outcome.cause)
+
+
+def line(name, outcome):
+    """A result as one line for a terminal."""
+    return "  ".join(filter(None, row(name, outcome)))
+
+
+def counts(outcomes):
+    """How many came to what, in one line."""
+    results = [outcome.result for outcome in outcomes]
+    return "%d scripts: " % len(results) + ", ".join(
+        "%d %s" % (results.count(each), each) for each in (WHOLE, OTHER, STOPS, OWN_FAULT)
+    )
+
+
+def markdown(outcomes):
+    """All results as a Markdown table. `outcomes`: name -> Outcome."""
+    lines = ["| %s |" % " | ".join(HEAD), "|" + " --- |" * len(HEAD)]
+    for name, outcome in sorted(outcomes.items()):
+        lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row(name, outcome)))
+    return "\n".join([*lines, "", counts(outcomes.values()), ""])
+
+
+def read(path):
+    """The results of a JSON file: name -> Outcome; none if there is no such file."""
+    path = pathlib.Path(path)
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return {name: Outcome(**fields) for name, fields in found.items()}
+
+
+def write(path, outcomes):
+    """Writes the results as JSON."""
+    fields = {name: outcome._asdict() for name, outcome in sorted(outcomes.items())}
+    pathlib.Path(path).write_text(json.dumps(fields, indent=1) + "\n")
+
+
+def _figure(value):
+    return "" if value is None else "%.4g" % value

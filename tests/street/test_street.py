@@ -1,0 +1,125 @@
+"""The street: how runs are judged, and a sample of them where NPU_SHIM_ZOO names a checkout of the collection."""
+
+import os
+
+import pytest
+import street
+import table
+from drive import folder_of, run
+from judge import OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, last_error
+from recipe import Recipe, chosen, recipes
+
+# a loop that is stopped, and a script that ends by itself with a checkpoint
+SAMPLE = ("word2vec_ID0134", "LeNet_ID0127")
+
+RECIPE = Recipe("TensorFlow/contrib/nlp/net", "train.py --steps=2")
+GRAPH = {
+    "mode": "allow_mix_precision", "low": "float16", "changed": True, "low_by_hand": 0, "slots": 9, "lowered": 4,
+}  # fmt: skip
+IDLE = {**GRAPH, "changed": False, "lowered": 0}
+
+
+def step(number, loss=2.5, fetched=0, name="loss:0"):
+    return {"step": number, "fetched": fetched, "seconds": 0.1 * number, "scalars": {name: loss}}
+
+
+def ran(*trace, status=0, log="", missing=""):
+    return Ran(status, list(trace), log, 10.0, missing)
+
+
+def test_a_run_that_trains_in_its_mode_and_ends_is_whole():
+    outcome = judge(RECIPE, ran(IDLE, GRAPH, step(1), step(2), step(3)))
+    assert outcome.result == WHOLE
+    assert (outcome.lowered, outcome.slots, outcome.steps, outcome.first_loss) == (4, 9, 3, 2.5)
+    assert outcome.step_ms == 250  # without the first step, which is traced and compiled
+
+
+@pytest.mark.parametrize(
+    ("what", "result", "cause"),
+    [
+        (ran(step(1), step(2)), OTHER, "no graph reached the rewriter"),
+        (ran(IDLE, step(1)), OTHER, "allow_mix_precision lowered nothing"),
+        (ran({**GRAPH, "mode": "force_fp16"}, step(1)), OTHER, "in force_fp16, expected allow_mix_precision"),
+        (ran(GRAPH, step(1), step(2, fetched=1)), OTHER, "1 of 2 graphs that train were changed"),
+        (ran(GRAPH, step(1), status=None), STOPS, "over the limit of 300 s with 1 training steps"),
+        (ran(GRAPH, step(1), status=3), STOPS, "exit status 3"),
+        (ran(GRAPH, step(1), status=1, log="at x\nKeyError: 'a'\nbye"), STOPS, "KeyError: 'a'"),
+        (ran(GRAPH, log="read\ndone\n"), STOPS, "no training step; last line: done"),
+        (ran(GRAPH, step(1), step(2, loss=float("nan"))), STOPS, "a loss is nan, 1 of 2"),
+        (ran(GRAPH, step(1), missing="*.index"), STOPS, "no checkpoint *.index"),
+    ],
+)
+def test_what_is_not_whole_has_a_cause(what, result, cause):
+    outcome = judge(RECIPE, what)
+    assert (outcome.result, outcome.cause) == (result, cause)
+
+
+def test_the_first_loss_is_held_against_its_range():
+    within = RECIPE._replace(loss=(2, 3))
+    assert judge(within, ran(GRAPH, step(1))).result == WHOLE
+    assert judge(within, ran(GRAPH, step(1, loss=7.0))).cause == "first loss 7.0, expected 2 to 3"
+    assert judge(within, ran(GRAPH, {**step(1), "scalars": {}})).cause == "first loss not fetched, expected 2 to 3"
+
+
+def test_a_loss_scale_that_is_fetched_is_no_loss():
+    fetched = {"loss_scale:0": float("inf"), "cost:0": 1.5}
+    assert judge(RECIPE, ran(GRAPH, {**step(1), "scalars": fetched})).first_loss == 1.5
+
+
+def test_float16_by_hand_is_expected_where_the_recipe_says_so():
+    by_hand = RECIPE._replace(lowers=False)
+    assert judge(by_hand, ran({**IDLE, "low_by_hand": 12}, step(1))).result == WHOLE
+    assert judge(by_hand, ran(IDLE, step(1))).result == OTHER
+
+
+def test_a_fault_of_the_script_is_told_and_one_that_has_gone_as_well():
+    own = RECIPE._replace(own_fault="train.py:3 reads a file that it never writes")
+    assert judge(own, ran(status=1))[:2] == (OWN_FAULT, own.own_fault)
+    assert judge(own, ran(GRAPH, step(1))).result == STOPS
+
+
+def test_the_last_error_of_a_log_is_its_cause():
+    log = "ValueError: first\nTraceback\ntensorflow.python.framework.errors_impl.InternalError: last\n  in x.py"
+    assert last_error(log) == "tensorflow.python.framework.errors_impl.InternalError: last"
+    assert last_error("an Error: in the middle\n") == ""
+
+
+def test_recipes_are_found_by_name_and_by_domain():
+    everything = recipes()
+    assert len({recipe.name for recipe in everything}) == len(everything)
+    assert [recipe.domain for recipe in chosen(["text"])] == ["text"] * len(chosen(["text"]))
+    assert len(chosen(["word2vec"])) == 1
+    with pytest.raises(LookupError, match="no recipe has 'nothing'"):
+        chosen(["nothing"])
+
+
+def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("NPU_SHIM_ZOO", raising=False)
+    assert street.main(["word2vec"]) == 2
+    assert street.main(["--zoo", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "--zoo DIR" in said
+    assert "has no folder TensorFlow" in said
+
+
+def test_results_of_other_networks_stay_in_the_file(tmp_path):
+    outcomes = {"TensorFlow/a:x.py": judge(RECIPE, ran(GRAPH, step(1)))}
+    table.write(tmp_path / "a.json", outcomes)
+    again = table.read(tmp_path / "a.json")
+    assert again == outcomes
+    assert "| a | x.py | whole | allow_mix_precision | 4 of 9 |" in table.markdown(again)
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    """A checkout of the collection that the user has; it is never part of this repository."""
+    if not os.environ.get("NPU_SHIM_ZOO"):
+        pytest.skip("NPU_SHIM_ZOO names no checkout of the collection")
+    return folder_of(os.environ["NPU_SHIM_ZOO"])
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_a_sample_of_the_street_is_whole(name, zoo, tmp_path):
+    (recipe,) = chosen([name])
+    outcome = run(recipe, zoo, tmp_path)
+    assert (outcome.result, outcome.cause) == (WHOLE, "")
