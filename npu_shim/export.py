@@ -46,7 +46,7 @@ def export(
             device takes for them: TF32 on NVIDIA GPUs since Ampere.
         jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else this
             one where it has JAX, else the HLO stays.
-        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`.
 
     Returns:

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import kernel_tables, precision
 from . import options as option_table
-from . import precision
 from .rewriter import graph_def as graphs
-from .rewriter import numerics
+from .rewriter import numerics, report
 from .rewriter.apply import apply, sort_nodes
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
@@ -38,7 +38,8 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         graph_def: a tf.compat.v1.GraphDef; it is not changed.
         fetches: names of tensors or operations that are fetched or run; they keep their names and dtypes.
         feeds: names of tensors that are fed.
-        device: "CPU" or "GPU", assumed for nodes that name no device.
+        device: what runs the result: "CPU" or "GPU", for nodes that name no device, or "XLA" for a step that is
+            compiled as a whole, as compile_step and export do.
         **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
             modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
             "gpu" or "grappler"), `ops_info_dir` and `amp_level`.
@@ -47,7 +48,7 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         (GraphDef, Plan).
 
     Raises:
-        ConfigError: an option, a file, a fetch or a feed that cannot be taken.
+        ConfigError: an option, a file, a device, a fetch or a feed that cannot be taken.
         PlanError: an op must run in a dtype that the profile or the op does not have.
         VerifyError: the result breaks the contract (a fault of npu_shim).
 
@@ -66,14 +67,14 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         feeds: names of tensors that are fed.
         preserved: names of nodes or tensors whose names and dtypes must stay.
         chosen: the `precision.Precision` of the options.
-        device: assumed for nodes that name no device.
+        device: one of `kernel_tables.DEVICES`: whose kernels run the result.
 
     Returns:
         Rewritten.
     """
     start = time.perf_counter()
     with _without_collector():
-        kernels = graphs.kernel_table(device)
+        kernels = kernel_tables.of(device)
         flat = inline(graph_def, feeds, preserved)
         before = graphs.read(flat.graph_def, feeds, preserved)
         unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes)) + _unknown_nodes(chosen, before)
@@ -81,6 +82,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         planned = plan(
             before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), warnings, unmatched
         )
+        planned = replace(planned, warnings=planned.warnings + report.nothing_lowered(planned, chosen.table))
         result = graph_def
         if planned.changed:
             planned = replace(planned, warnings=planned.warnings + numerics.warnings(planned, flat.graph_def))

@@ -18,6 +18,11 @@ FLOATS: FrozenSet[int] = LOW | {FLOAT32}
 REF = 100  # a reference dtype is its base dtype plus this (types.proto)
 
 
+def number(text: str) -> int:
+    """The dtype number of what `name` gives, but for references; KeyError for another word."""
+    return int(text[len("dtype") :]) if text.startswith("dtype") else NUMBERS[text]
+
+
 def name(dtype: int) -> str:
     """Name of a dtype number, for example "float16"; reference dtypes end in "_ref"."""
     if dtype > REF:

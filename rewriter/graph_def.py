@@ -1,4 +1,4 @@
-"""Reads a GraphDef into a GraphView, and TensorFlow's kernel registry into a KernelTable."""
+"""Reads a GraphDef into a GraphView, and TensorFlow's kernel registries into Kernels."""
 
 import functools
 import itertools
@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from . import tf_internals
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
-from .kernel_table import Kernel, KernelTable
+from .kernel_table import ANY_DEVICE, Kernel
 from .ranges import Ranges
 
 # attributes that scopes put on nodes
@@ -76,20 +76,24 @@ def reread(before, graph_def, touched):
 
 
 @functools.lru_cache(maxsize=None)
-def kernel_table(default_device="CPU"):
-    """The kernels of this TensorFlow; `default_device` ("CPU" or "GPU") is assumed where a node names none."""
-    return KernelTable(_kernels(), default_device)
+def registered_kernels():
+    """The kernels of this TensorFlow: op type -> tuple of Kernel."""
+    return {op: tuple(map(_kernel, registered)) for op, registered in tf_internals.kernels().items()}
 
 
 @functools.lru_cache(maxsize=None)
-def _kernels():
-    return {
-        op: tuple(
-            Kernel(k.device_type, tuple((c.name, frozenset(c.allowed_values.list.type)) for c in k.constraint))
-            for k in registered
-        )
-        for op, registered in tf_internals.kernels().items()
-    }
+def xla_kernels():
+    """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
+    found = {}
+    for op, registered in tf_internals.xla_kernels().items():
+        found[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
+    return found
+
+
+def _kernel(proto):
+    """A registration's device and its attributes of dtypes; constraints of other attributes say nothing of a slot."""
+    typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
+    return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))
 
 
 def _read_nodes(protos, layouts, ports):

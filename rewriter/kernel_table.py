@@ -1,11 +1,15 @@
 """Which op runs on which device in which dtypes: TensorFlow's kernel registrations as plain values."""
 
 from dataclasses import dataclass, field
-from typing import Dict, FrozenSet, Mapping, Sequence, Tuple
+from itertools import combinations
+from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from .dtypes import name as dtype_name
+from .dtypes import number as dtype_number
 from .graph_view import Layout
 
 ANY_DEVICE = "DEFAULT"  # TensorFlow's device type for kernels that serve every device which has none of its own
+Constraints = Tuple[Tuple[str, FrozenSet[int]], ...]
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,7 @@ class Kernel:
     """One registration: a device type ("CPU", "GPU", ...) and the dtypes that each constrained attribute may have."""
 
     device: str
-    constraints: Tuple[Tuple[str, FrozenSet[int]], ...] = ()
+    constraints: Constraints = ()
 
     def runs(self, layout: Layout, dtypes: Sequence[int]) -> bool:
         """Whether it runs an op whose slots have these dtypes."""
@@ -49,3 +53,45 @@ def device_type(device: str) -> str:
         return ""
     parts = last.split(":")
     return (parts[1] if parts[0].lower() == "device" and len(parts) > 1 else parts[0]).upper()
+
+
+def to_rows(kernels: Iterable[Kernel]) -> List[str]:
+    """The constraints of one op's kernels as text, kernels that differ in one attribute as one row.
+
+    e.g.  {T: float16}, {T: float32}  ->  ["T:float16,float32"]
+    """
+    found = sorted({tuple(sorted(kernel.constraints)) for kernel in kernels}, key=_as_row)
+    while True:
+        pair = next((pair for pair in combinations(found, 2) if _joined(*pair) is not None), None)
+        if pair is None:
+            return list(map(_as_row, found))
+        joined = _joined(*pair)
+        assert joined is not None
+        found = sorted([*(each for each in found if each not in pair), joined], key=_as_row)
+
+
+def of_rows(rows: Iterable[str], device: str) -> Tuple[Kernel, ...]:
+    """The kernels of `to_rows` on a device type."""
+    return tuple(Kernel(device, tuple(map(_constraint, row.split()))) for row in rows)
+
+
+def _joined(first: Constraints, second: Constraints) -> Optional[Constraints]:
+    """One set of constraints for two that differ in one attribute at most, or None."""
+    differing = [number for number, pair in enumerate(zip(first, second)) if pair[0] != pair[1]]
+    if len(first) != len(second) or len(differing) > 1:
+        return None
+    if not differing:
+        return first
+    (attr, dtypes), (other, more) = first[differing[0]], second[differing[0]]
+    if attr != other:
+        return None
+    return (*first[: differing[0]], (attr, dtypes | more), *first[differing[0] + 1 :])
+
+
+def _as_row(constraints: Constraints) -> str:
+    return " ".join("%s:%s" % (attr, ",".join(sorted(map(dtype_name, dtypes)))) for attr, dtypes in constraints)
+
+
+def _constraint(text: str) -> Tuple[str, FrozenSet[int]]:
+    attr, _, dtypes = text.partition(":")
+    return attr, frozenset(map(dtype_number, dtypes.split(",")))

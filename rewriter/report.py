@@ -3,10 +3,12 @@
 from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .decisions import Plan
+from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .graph_view import Slot
+from .op_table import Entry, OpTable
+from .policy import Action, PrecisionPolicy
 
 MOST_LINES = 12  # of a group in the text report
 
@@ -70,6 +72,31 @@ def one_line(plan: Plan, counts: Mapping[str, Any]) -> str:
         plan.policy.name, counts["lowered"], counts["slots"], dtype_name(plan.policy.low),
         counts["casts_to_low"], counts["casts_to_float32"], took,
     )  # fmt: skip
+
+
+def nothing_lowered(plan: Plan, table: OpTable) -> Tuple[str, ...]:
+    """One line where a mode that lowers some ops lowers nothing of a graph that has such ops in float32, with why."""
+    reasons: Counter[Reason] = Counter()
+    for d in plan.decisions():
+        if d.was == FLOAT32 and d.becomes in LOW:
+            return ()
+        entry = table.entries.get(d.op)
+        if d.was == FLOAT32 and entry is not None and d.slot.attr not in entry.keep and _lowers(plan.policy, entry):
+            reasons[d.reason] += 1
+    if not reasons:
+        return ()
+    told = ", ".join("%s (%d)" % (reason.value, count) for reason, count in reasons.most_common())
+    total = sum(reasons.values())
+    return ("%s lowers nothing: none of %d slots that it should: %s" % (plan.policy.name, total, told),)
+
+
+def _lowers(policy: PrecisionPolicy, entry: Entry) -> bool:
+    """Whether the mode lowers ops of this entry whatever their producers are."""
+    if entry.role != "computes":
+        return False
+    if entry.cube and policy.cube is not None:
+        return policy.cube is Action.LOWER
+    return {"white": policy.white, "gray": policy.gray, "black": policy.black}[entry.listed] is Action.LOWER
 
 
 def lowered_lines(plan: Plan) -> List[str]:

@@ -36,6 +36,24 @@ def kernels():
     return found
 
 
+def xla_kernels():
+    """Returns XLA's kernels, dict of op type to a list of KernelDef protos (TensorFlow 2).
+
+    XLA puts them into the registry when it first compiles, so a function of no ops is compiled before it is read. The
+    device is the CPU, which every wheel compiles for: those of the GPU are the same but for convolutions of integers.
+    """
+    import tensorflow.compat.v1 as tf
+    from tensorflow.python.framework import kernels as registry
+
+    with eager_mode():
+        tf.function(lambda: tf.constant(0), autograph=False, jit_compile=True).experimental_get_compiler_ir()()
+    found = {}
+    for kernel in registry.get_all_registered_kernels().kernel:
+        if kernel.device_type == "XLA_CPU_JIT":
+            found.setdefault(kernel.op, []).append(kernel)
+    return found
+
+
 class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repeated control_inputs")):
     """Where ops are being added: hashable, so that it can key what exists once for each place.
 

@@ -13,8 +13,8 @@ def add_arguments(parser):
     parser.add_argument("what", metavar="GRAPH|DIR", nargs="+", help="a training graph: as written beside the "
                         "precision mode (needs TensorFlow); or exported steps, side by side (needs JAX)")  # fmt: skip
     add_step_arguments(parser)
-    parser.add_argument("--device", metavar="D", help="of a graph: CPU or GPU, whose kernels decide what is lowered; "
-                        "of exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
+    parser.add_argument("--device", metavar="D", help="of a graph: CPU or GPU, what it is for; of "
+                        "exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave out what only the compiler knows; seconds")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from npu_shim.cli.plan import OPTIONS, add_precision_arguments, device, names
+from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
 
 SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
@@ -13,8 +13,7 @@ def add_arguments(parser):
     """Adds the arguments of the subcommand."""
     parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz")
     add_step_arguments(parser)
-    parser.add_argument("--device", metavar="D", help="CPU or GPU, whose kernels decide what is lowered; default: what "
-                        "is here")  # fmt: skip
+    parser.add_argument("--device", metavar="D", help="CPU or GPU, what it is for; the program is the same")
     parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")
     parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX, which makes StableHLO; default: "
                         "$NPU_SHIM_JAX, else HLO is written and converted when it is loaded")  # fmt: skip
@@ -55,7 +54,7 @@ def main(args):
 
 def step_of(args):
     """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
-    from npu_shim import graph_file, xla
+    from npu_shim import graph_file
     from npu_shim.xla.sources import Source
 
     graph, targets = graph_file.read(args.graph)
@@ -68,9 +67,13 @@ def step_of(args):
     constants = dict(_constant(text) for text in args.constant)
     feeds = _feeds(source, names(args.feeds), constants, args)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
-    given.update(constants=constants or None, float32_products=args.float32_products, device=device(args.device, xla))
+    given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
     given["values"] = _values(args.checkpoint) if args.checkpoint else None
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
+
+
+def _device(wanted):
+    return None if wanted is None else wanted.upper()
 
 
 def _feeds(source, wanted, constants, args):

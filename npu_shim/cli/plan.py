@@ -16,7 +16,8 @@ def add_arguments(parser):
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; placeholders need no name")
     add_precision_arguments(parser)
-    parser.add_argument("--device", metavar="D", help="CPU or GPU, where a node names none; default: what is here")
+    parser.add_argument("--device", metavar="D", help="what runs it: CPU or GPU, where a node names none, or "
+                        "XLA, for a step that is compiled as a whole; default: what is here")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
     parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
@@ -35,7 +36,7 @@ def add_precision_arguments(parser):
 
 def main(args):
     """Prints the report; writes what was asked for. Returns the exit status."""
-    from npu_shim import graph_file, precision, xla
+    from npu_shim import graph_file, precision
     from npu_shim.options import of_keywords
     from npu_shim.rewriter import report
     from npu_shim.rewriting import rewrite_graph
@@ -45,7 +46,7 @@ def main(args):
     fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
-    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, device(args.device, xla))
+    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, device(args.device))
     if args.write:
         graph_file.write(args.write, done.graph_def)
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
@@ -63,9 +64,11 @@ def names(text):
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
-def device(wanted, xla):
-    """Returns "CPU" or "GPU": what is wanted, else what is here. Raises ConfigError for another word."""
+def device(wanted):
+    """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
+    from npu_shim import kernel_tables, xla
+
     chosen = (wanted or xla.accelerator()).upper()
-    if chosen not in ("CPU", "GPU"):
-        raise ConfigError("--device is '%s', expected CPU or GPU" % wanted)
+    if chosen not in kernel_tables.DEVICES:
+        raise ConfigError("--device is '%s', expected one of %s" % (wanted, ", ".join(kernel_tables.DEVICES)))
     return chosen

@@ -29,7 +29,7 @@ def compile_step(
             size, and the results are those of the last step, as in a session with iterations_per_loop.
         initializer: operation, or its name, that gives variables their values where there is no session.
         constants: dict of tensors or their names to values that become part of the program.
-        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a session without NpuOptimizer and a call without options is not rewritten.
 

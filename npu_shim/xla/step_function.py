@@ -9,6 +9,7 @@ for one rule: a read that waits for no write comes before the writes (ordering.p
 """
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -26,7 +27,6 @@ from npu_shim.xla import (
     fetched,
     function_names,
     host_reports,
-    marking,
     ordering,
     pruning,
     random_ops,
@@ -36,6 +36,7 @@ from npu_shim.xla import (
 )
 from npu_shim.xla.sources import Argument, Source
 
+LOG = logging.getLogger("npu_shim")
 OLDEST = 2, 15
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
 
@@ -104,7 +105,7 @@ def build(source, fetches, feeds=(), constants=None, values=None, device=None, *
         constants: dict of tensors or their names to values that become part of the program; for what XLA must know when
             it compiles, as the lengths of a tf.sequence_mask without maxlen.
         values: variable name -> np.ndarray, initial values; None takes a Session's own. What has none is zero.
-        device: "CPU" or "GPU", whose kernels decide what may be lowered; None takes the one at hand.
+        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a Session without NpuOptimizer and a call without options is not rewritten.
 
@@ -194,7 +195,11 @@ def _rewritten(graph_def, fetches, feeds, values, device):
     if values is None:
         return graph_def, None
     option_table.validate(values)
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), device or marking.accelerator())
+    if device not in (None, "CPU", "GPU"):
+        raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA")
+    for text in done.plan.warnings:
+        LOG.warning("npu_shim: %s", text)
     return done.graph_def, done.plan
 
 

@@ -9,6 +9,7 @@ import os
 import pytest
 import tensorflow.compat.v1 as tf
 
+from npu_shim import kernel_tables
 from npu_shim.rewriter import graph_def as graphs
 from npu_shim.rewriter.dtypes import FLOATS
 
@@ -31,16 +32,11 @@ def profile():
     return VERSIONS[version]
 
 
-def has_gpu_kernels():
-    """Whether this TensorFlow has kernels for GPUs; those without them lower fewer ops, and the profile likewise."""
-    return any(kernel.device == "GPU" for kernel in graphs.kernel_table().by_op["MatMul"])
-
-
 def available():
     """Skips the test where TensorFlow is not 2.15 with GPU kernels."""
     if profile() != "grappler":
         pytest.skip("held against TensorFlow 2.15's pass, this is %s" % tf.__version__)
-    if not has_gpu_kernels():
+    if not kernel_tables.has_gpu_kernels():
         pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
 
 

@@ -97,7 +97,7 @@ WRONG = {
     "missing mixlist": ([*FETCH, *MIX, "--modify-mixlist", "/nowhere/m.json"], "m.json.*cannot be read"),
     "mixlist without mixed mode": ([*FETCH, "--modify-mixlist", "m.json"], "modify_mixlist"),
     "unknown profile": ([*FETCH, "--profile", "ascend"], "profile: 'ascend' is none of ascend910, gpu"),
-    "unknown device": ([*FETCH, "--device", "TPU"], "'TPU', expected CPU or GPU"),
+    "unknown device": ([*FETCH, "--device", "TPU"], "'TPU', expected one of CPU, GPU, XLA"),
     "cannot be written": ([*FETCH, *MIX, "--write", "/nowhere/out.pb"], "/nowhere/out.pb.*cannot be written"),
 }
 

@@ -207,7 +207,7 @@ def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
         (["--batch", "4", "--shape", "z=1"], "--shape is given for 'z:0', which is not fed"),
         (["--batch", "4", "--shape", "x"], "--shape is 'x', expected a tensor and its sizes, as x:0=32,64"),
         (["--batch", "4", "--constant", "y"], "--constant is 'y', expected a tensor and its value, as x:0=[1,2]"),
-        (["--batch", "4", "--device", "NPU"], "--device is 'NPU', expected CPU or GPU"),
+        (["--batch", "4", "--device", "NPU"], "device is 'NPU', expected CPU or GPU"),
         (["--batch", "4", "--init", "init", "--checkpoint", "c"], "--checkpoint and --init both say"),
     ],
 )
