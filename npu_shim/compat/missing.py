@@ -6,6 +6,8 @@ import importlib.machinery
 import sys
 import warnings
 
+from . import callers
+
 
 def load(target):
     """The module or object of a dotted name."""
@@ -13,7 +15,7 @@ def load(target):
     return getattr(importlib.import_module(module), name) if module else importlib.import_module(target)
 
 
-def answer(module, targets, used=None, load=load):
+def answer(module, targets, used=None, load=load, others=()):
     """Makes a module answer for names that it does not have; what it has, or answers itself, goes before.
 
     Args:
@@ -21,6 +23,7 @@ def answer(module, targets, used=None, load=load):
         targets: dict of name -> the dotted name that it means.
         used: function that is called with the full name at its first use, or None.
         load: function that gives what a dotted name means.
+        others: dotted names of modules all of whose names it has as well.
     """
     before = module.__dict__.get("__getattr__")
 
@@ -30,7 +33,7 @@ def answer(module, targets, used=None, load=load):
         return before(name)
 
     def __getattr__(name):
-        if name not in targets:
+        if name not in targets and (name.startswith("__") or not others):
             return own(name)
         try:
             with warnings.catch_warnings():
@@ -38,7 +41,7 @@ def answer(module, targets, used=None, load=load):
                 return own(name)
         except (AttributeError, ImportError):
             pass
-        value = load(targets[name])
+        value = load(targets[name]) if name in targets else _first(module, others, name)
         setattr(module, name, value)  # this was the first use
         if used:
             used(module.__name__ + "." + name)
@@ -47,11 +50,20 @@ def answer(module, targets, used=None, load=load):
     module.__getattr__ = __getattr__
 
 
+def _first(module, others, name):
+    for other in others:
+        try:
+            return getattr(importlib.import_module(other), name)
+        except (AttributeError, ImportError):
+            continue
+    raise AttributeError("module '%s' has no attribute '%s'" % (module.__name__, name))
+
+
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds lost modules, after every other finder has failed.
 
     Args:
-        targets: dict of module -> the module that stands for it.
+        targets: dict of module -> the module that stands for it, or "!" and a sentence: why there is none.
         used: function that is called with the name of a module that is imported so, or None.
     """
 
@@ -63,6 +75,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """The spec of a lost module, or None."""
         if fullname not in self.targets:
             return None
+        target = self.targets[fullname]
+        if target.startswith("!"):
+            text = "%s is not here: %s" % (fullname, target[1:].strip())
+            raise ModuleNotFoundError(callers.message(text), name=fullname)
         if self.used:
             self.used(fullname)
         return importlib.machinery.ModuleSpec(fullname, self)

@@ -1,14 +1,15 @@
 """Names that TensorFlow has moved out of its own modules since 1.15, for scripts and tf-slim, which look there.
 
 The rows are in names.json under "moved"; the modules below tensorflow.python were compared, name by name, between
-1.15.5, 2.15.1 and 2.21.0. A row means something only where the name is missing.
+1.15.5, 2.15.1 and 2.21.0. A row means something only where the name is missing. Under "everything" stand modules that
+had all names of others: 1.15's tensorflow.python itself, and packages that were the module of their name.
 """
 
 import importlib.abc
 import importlib.machinery
 import sys
 
-from . import exports, missing, names
+from . import callers, exports, missing, names
 
 
 def install():
@@ -24,8 +25,10 @@ def install():
 
 def _modules():
     """{module that is gone: the one that stands for it}."""
-    targets = {name: names.full_target(target) for name, target in names.table()["moved"].items()}
-    return {name: target for name, target in targets.items() if exports.file_of(target) and not exports.file_of(name)}
+    rows = names.table()["moved"]
+    targets = {name: t if t.startswith("!") else names.full_target(t) for name, t in rows.items()}
+    here = {name: t for name, t in targets.items() if t.startswith("!") or exports.file_of(t)}
+    return {name: target for name, target in here.items() if not exports.file_of(name)}
 
 
 def _answers():
@@ -35,7 +38,15 @@ def _answers():
         module, _, last = name.rpartition(".")
         if exports.file_of(module):
             rows.setdefault(module, {})[last] = target
+    for module in names.table()["everything"]:
+        rows.setdefault(module, {})
     return rows
+
+
+def _load(target):
+    if target.startswith("!"):
+        raise AttributeError(callers.message("it is not here: " + target[1:].strip()))
+    return names.load(target)
 
 
 class _Mender(importlib.abc.MetaPathFinder):
@@ -53,7 +64,8 @@ class _Mender(importlib.abc.MetaPathFinder):
         return spec
 
     def mend(self, module):
-        missing.answer(module, self.rows[module.__name__], load=names.load)
+        others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
+        missing.answer(module, self.rows[module.__name__], load=_load, others=others)
 
 
 class _Loader(importlib.abc.Loader):

@@ -7,6 +7,8 @@ npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to
     modules   modules of tf.contrib that another package has as they are
     files     what the files below a module's `python` folder were called in 1.15; each shows the module's names
     moved     names of TensorFlow (modules, or names in them) that have moved since 1.15
+    everything  modules of TensorFlow that had all names of others in 1.15
+    keras, keras_names  see one_keras
     homes     parts of the v1 API that lie outside of it: where they may lie, first come first served
     packages  how to install what a target needs
 
@@ -125,11 +127,19 @@ def is_module(path):
     """Whether a path below tf.contrib is one of our own faces: a module that shows rows of the table."""
     rows, parts = table()["contrib"], path.split(".")
     if path in rows or "python" not in parts or parts[0] not in rows:
-        return path in rows
+        return path in _contrib_modules()
     # "layers.python.layers" has the names of "layers"; a file below it may be another package's
     if len(parts) <= parts.index("python") + 2:
         return True
     return parts[-1] in table()["files"].get(parts[0], "").split() and _real_contrib_module(path) is None
+
+
+@functools.lru_cache(maxsize=None)
+def _contrib_modules():
+    """Modules that have rows, and what stands above them: "compiler" for "compiler.xla"."""
+    rows, whole = table()["contrib"], table()["modules"]
+    parts = [module.split(".") for module in (*rows, *whole)]
+    return {*rows, *(".".join(p[:cut]) for p in parts for cut in range(1, len(p)))} - set(whole)
 
 
 def _real_contrib_module(path):

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 
-from . import after_215, callers, faces, moved, names
+from . import after_215, callers, core_alias, faces, moved, names, one_keras
 
 V1 = "tensorflow.compat.v1"
 
@@ -33,6 +33,8 @@ def install():
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     moved.install()
+    one_keras.install()
+    core_alias.install()
 
 
 def import_tensorflow():

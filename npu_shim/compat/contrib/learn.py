@@ -2,7 +2,23 @@
 
 import tensorflow.compat.v1 as tf
 
-ModeKeys = tf.estimator.ModeKeys
+
+class ModeKeys(tf.estimator.ModeKeys):
+    """What a model function is built for; prediction goes by two names."""
+
+    INFER = tf.estimator.ModeKeys.PREDICT
+
+
+def replace_monitors_with_hooks(monitors_or_hooks, estimator):
+    """The list of hooks, as it is: monitors, which could stand among them, are gone.
+
+    Raises:
+        TypeError: something is no tf.train.SessionRunHook.
+    """
+    for hook in monitors_or_hooks or ():
+        if not isinstance(hook, tf.train.SessionRunHook):
+            raise TypeError("npu_shim: replace_monitors_with_hooks: %r is no tf.train.SessionRunHook" % (hook,))
+    return list(monitors_or_hooks or ())
 
 
 class TaskType:

@@ -1,0 +1,176 @@
+"""One Keras, whatever path a script imports it by: `tensorflow.python.keras` and `keras` mean what `tf.keras` is.
+
+In TensorFlow 1.15 they are one package. In TensorFlow 2 `tensorflow.python.keras` is a copy of its own, so that a
+session which one is given does not reach the other's models, and with it the precision mode; and `keras` shows
+TensorFlow 2's names. Here each of their modules is a face, which takes its names from the one Keras 2 there is.
+
+The rows are in names.json:
+
+    keras        module -> modules to look in, in this order; "api." is tf.keras, "src." what lies behind it.
+                 A module without a row is looked for in both. What it lacks may be in its package.
+    keras_names  module.name -> what it means, or "!" and what to use instead; "*" stands for any module
+"""
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+
+from npu_shim.rewriter.errors import closest
+
+from . import after_215, callers, exports, names
+
+# root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in
+ROOTS = {
+    "tensorflow.python.keras": ("legacy_tf_layers", "layers.legacy_rnn", "optimizer_v2.legacy_learning_rate_decay"),
+    "keras": ("src", "api", "_tf_keras", "protobuf", "__internal__", "version"),
+}
+
+
+def install():
+    """Makes both roots faces of tf.keras; without a Keras 2, and when called again, there is nothing to do."""
+    if names.tensorflow_1() or package() is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    for name in ("tensorflow.python.layers.layers", "tensorflow.python.ops.rnn_cell_impl"):
+        importlib.import_module(name)  # subclasses of the copy that stays
+    folders = {root: os.path.dirname(exports.file_of(root)) for root in ROOTS if exports.file_of(root)}
+    for name in [name for name in sys.modules if _path(name) is not None]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _Finder(folders))
+    sys.modules["tensorflow.python"].keras = importlib.import_module("tensorflow.python.keras")
+
+
+@functools.lru_cache(maxsize=None)
+def package():
+    """Name of the package that tf.keras lies in, "keras" or "tf_keras"; None where it is not Keras 2."""
+    api = after_215.MOVED.get("tensorflow.keras") or names.home(names.V1 + ".keras")
+    return api.split(".")[0] if "._v1." in api and exports.file_of(api) else None
+
+
+def _path(fullname):
+    """What follows the root of a module that is ours to give ("" for the root itself), or None."""
+    for root, kept in ROOTS.items():
+        if (fullname + ".").startswith(root + "."):
+            path = fullname[len(root) + 1 :]
+            return None if any((path + ".").startswith(name + ".") for name in kept) else path
+    return None
+
+
+def _full(target):
+    """A target of the table as a dotted Python name."""
+    top, _, rest = target.partition(".")
+    home = {"api": package() + ".api._v1.keras", "src": package() + ".src"}.get(top)
+    return target if home is None else home + (rest and "." + rest)
+
+
+def sources(path):
+    """The modules, as dotted names, in which the names of a module of Keras are looked for, in order; () for none."""
+    if (path + ".").startswith("_impl.keras."):  # where it was until TensorFlow 1.5
+        path = path[len("_impl.keras.") :]
+    row = names.table()["keras"].get(path)
+    own = row.split() if row is not None else ["api." + path, "src." + path] if path else ["api", "src"]
+    return tuple(name for name in map(_full, own) if exports.file_of(name))
+
+
+def _below(path, name):
+    return path + "." + name if path else name
+
+
+class Face(types.ModuleType):
+    """A module of Keras under an old path; its names are looked up when they are asked for, and set where they are."""
+
+    def __init__(self, fullname, path, folders):
+        super().__init__(fullname)
+        self.__path__ = folders
+        self.__dict__["_path"] = path
+        self.__dict__["_sources"] = sources(path)
+
+    def __getattr__(self, name):
+        if name == "__all__":
+            return sorted({n for module in self._modules() for n in dir(module) if not n.startswith("_")})
+        if name == "__version__" and not self._path:  # TensorFlow, too, asks for it
+            return importlib.import_module(_full("src")).__version__
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self._find(name)
+        self.__dict__[name] = value
+        return value
+
+    def _find(self, name):
+        rows, inner = names.table()["keras_names"], _below(self._path, name)
+        if inner in rows:
+            return self._of_table(name, rows[inner])
+        found = _lookup(self._modules(), name)
+        if sources(inner) and (found is None or isinstance(found[0], types.ModuleType)):
+            return importlib.import_module(self.__name__ + "." + name)
+        if found is None and "*." + name in rows:
+            return self._of_table(name, rows["*." + name])
+        found = found or _lookup(_around(self._path), name)
+        if found is None:
+            raise AttributeError(callers.message(_without(self, name)))
+        return found[0]
+
+    def _of_table(self, name, target):
+        if target.startswith("!"):
+            raise AttributeError(callers.message("%s.%s is not here: %s" % (self.__name__, name, target[1:].strip())))
+        return names.load(_full(target))
+
+    def _modules(self):
+        return [importlib.import_module(source) for source in self._sources]
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if not name.startswith("__") and not isinstance(value, types.ModuleType):
+            for module in self._modules():
+                if hasattr(module, name):
+                    setattr(module, name, value)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *self.__all__})
+
+
+def _without(face, name):
+    row = names.table()["moved"].get("tensorflow.python.keras." + _below(face._path, name), "")
+    if row.startswith("!"):
+        return "%s.%s is not here: %s" % (face.__name__, name, row[1:].strip())
+    rows = [row.rpartition(".")[2] for row in names.table()["keras"] if row.rpartition(".")[0] == face._path]
+    near = closest(name, [*face.__all__, *rows])
+    return "%s.%s is not here%s" % (face.__name__, name, " (did you mean '%s'?)" % near if near else "")
+
+
+def _lookup(modules, name):
+    """(value,) of the first module that has the name, or None."""
+    return next(((getattr(module, name),) for module in modules if hasattr(module, name)), None)
+
+
+def _around(path):
+    """The modules of the packages around a module: "layers.merge" has what "layers" has."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield from map(importlib.import_module, sources(path))
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, folders):
+        self._folders = folders
+
+    def find_spec(self, fullname, path=None, target=None):
+        inner = _path(fullname)
+        if inner is None:
+            return None
+        if inner and not sources(inner):
+            above, _, last = fullname.rpartition(".")
+            raise ImportError(callers.message(_without(importlib.import_module(above), last)), name=fullname)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec):
+        root = next(root for root in ROOTS if (spec.name + ".").startswith(root + "."))
+        inner = spec.name[len(root) :].split(".")[1:]
+        folder = os.path.join(self._folders[root], *inner)
+        return Face(spec.name, ".".join(inner), [folder])
+
+    def exec_module(self, module):
+        pass
