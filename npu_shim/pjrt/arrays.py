@@ -15,6 +15,31 @@ BITS = {"bfloat16": np.dtype(np.uint16)}
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: no time of day in what we write
 
 
+def as_dtype(what, value, dtype):
+    """Returns an array_like as an array of `dtype`, itself where it is one: precision may be lost, no whole number.
+
+    Args:
+        what: it is, for errors: "feed 'x:0'".
+        value: array_like; what has a dtype stays an array of its library (numpy's, JAX's).
+        dtype: numpy dtype.
+
+    Raises:
+        ConfigError: the value is of another kind, or not among the dtype's integers.
+    """
+    typed = hasattr(value, "dtype") and isinstance(value.dtype, np.dtype)
+    array = value if typed else np.asarray(value)
+    if array.dtype == dtype:
+        return array
+    whole = dtype.kind in "iu" and array.dtype.kind in ("iu" if typed else "iufb")
+    if not whole and not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ConfigError("%s is %s, expected %s" % (what, array.dtype, dtype.name))
+    converted = array.astype(dtype)
+    if whole and not (converted == array).all():
+        wrong = np.asarray(array)[np.asarray(converted != array)]
+        raise ConfigError("%s has %s, which %s cannot hold" % (what, wrong.flat[0], dtype.name))
+    return converted
+
+
 def write(path, values):
     """Writes arrays, one in memory at a time.
 

@@ -20,7 +20,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 from . import arrays
 
-FORMAT = 1
+FORMAT = 2
 FILE = "manifest.json"
 STATE = "state.npz"
 PROGRAMS = {"stablehlo": "program.stablehlo", "hlo": "program.hlo.pb"}
@@ -132,7 +132,8 @@ def _fill(folder, program, manifest, state):
         names.append(STATE)
     manifest = replace(manifest, sha256={name: _sha256(os.path.join(folder, name)) for name in names})
     with open(os.path.join(folder, FILE), "w", encoding="utf-8") as f:
-        json.dump(dict(asdict(manifest), format=FORMAT), f, indent=1, sort_keys=True)
+        values = dict(asdict(manifest), format=FORMAT)
+        json.dump(dict(values, digest=_digest(values)), f, indent=1, sort_keys=True)
         f.write("\n")
     return manifest
 
@@ -141,14 +142,16 @@ def read(folder):
     """Reads the manifest of an exported step.
 
     Raises:
-        ConfigError: there is none, it cannot be read, or it was written in a later format.
+        ConfigError: there is none, it cannot be read, was changed, or was written in another format.
     """
     path = os.path.join(folder, FILE)
     try:
         with open(path, encoding="utf-8") as f:
             values = json.load(f)
-        found = values.pop("format")
-        if found != FORMAT:
+        found, digest = values["format"], values.pop("digest", None)
+        if found == FORMAT and _digest(values) != digest:
+            raise ConfigError("'%s' is not the manifest that was exported: its SHA-256 differs" % path)
+        if values.pop("format") != FORMAT:
             raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, found, FORMAT))
         for part in ("arguments", "results"):
             values[part] = tuple(Tensor(**dict(t, shape=tuple(t["shape"]))) for t in values[part])
@@ -187,6 +190,10 @@ def checked(folder, manifest, name):
     if found != manifest.sha256.get(name):
         raise ConfigError("'%s' is not the file that was exported: its SHA-256 differs from the manifest's" % path)
     return path
+
+
+def _digest(values):
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _sha256(path):

@@ -1,6 +1,7 @@
 """Loads an exported step and runs it: state stays on the device, each step's new state takes the old one's memory."""
 
 import os
+import threading
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def load(folder, device=None, state=None):
 
 
 class Program:
-    """An exported step on one device; `load` makes it.
+    """An exported step on one device; `load` makes it. Threads may share it: their steps run one after another.
 
     Attributes:
         manifest: the step's Manifest.
@@ -53,13 +54,14 @@ class Program:
         self._jax = jax
         self._artifact = artifact
         self._compiled = {}
+        self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated, self._kept = {}, {}
 
     def run(self, feeds=None, iterations=None):
         """Runs one step, or several as one program.
 
         Args:
-            feeds: dict of tensor name ("x:0", or "x") to array.
+            feeds: dict of tensor name ("x:0", or "x") to array_like. The arrays may be changed once this returns.
             iterations: None for one step. N runs N steps in one XLA loop on the device; each feed then has N entries in
                 front, one a step. On CPU, steps with convolutions run one after another, which is faster there.
 
@@ -71,7 +73,7 @@ class Program:
             ConfigError: a feed is missing, unknown, or of another shape or dtype.
         """
         given = self._checked(feeds or {}, iterations)
-        with self._jax.enable_x64(True):
+        with self._lock, self._jax.enable_x64(True):
             if iterations is None or not self._has_slow_loops():
                 return self._call(given, iterations)
             fetched = [self._call({name: value[at] for name, value in given.items()}) for at in range(iterations)]
@@ -114,14 +116,16 @@ class Program:
 
     def state(self):
         """Returns the variables' values: dict of name to numpy array."""
-        values = dict(self._kept, **self._donated)
-        return {tensor.name: np.asarray(values[tensor.name]) for tensor in self.manifest.state}
+        with self._lock:
+            values = dict(self._kept, **self._donated)
+            return {tensor.name: np.asarray(values[tensor.name]) for tensor in self.manifest.state}
 
     def save(self, path):
         """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot."""
-        values = dict(self._kept, **self._donated)
         try:
-            arrays.write(path, ((t.name, np.asarray(values[t.name])) for t in self.manifest.state))
+            with self._lock:
+                values = dict(self._kept, **self._donated)
+                arrays.write(path, ((t.name, np.asarray(values[t.name])) for t in self.manifest.state))
         except OSError as reason:
             raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
 
@@ -142,8 +146,10 @@ class Program:
                 value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
                 # a copy: what is donated must not be the caller's own memory
                 placed[tensor.name] = self._jax.device_put(value, self.device, may_alias=False)
-        self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
-        self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
+            self._jax.block_until_ready(placed)  # from now on the caller may change his arrays
+        with self._lock:
+            self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
+            self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
 
     def _checked(self, feeds, iterations):
         known = {t.name: t for t in self.manifest.feeds}
@@ -154,7 +160,10 @@ class Program:
                 raise ConfigError(
                     "feed '%s' is none of the program's: %s%s" % (name, ", ".join(known), nearest(full, known))
                 )
-            given[full] = value
+            if full in given:
+                raise ConfigError("feed '%s' is given twice, with and without ':0'" % full)
+            # a copy: the caller may fill the array again while the step runs; JAX's own arrays never change
+            given[full] = value if isinstance(value, self._jax.Array) else np.array(value)
         missing = sorted(set(known) - set(given))
         if missing:
             raise ConfigError("feeds lack %s" % ", ".join("'%s'" % name for name in missing))
@@ -185,15 +194,10 @@ def _loop(jax, step, iterations):
 
 
 def _fitted(what, tensor, value, shape):
-    """Returns `value` in the tensor's dtype; it must lose nothing but precision, and have the shape."""
-    dtype = arrays.dtype_of(tensor.dtype)
-    value = value if hasattr(value, "dtype") else np.asarray(value)
-    if tuple(value.shape) != tuple(shape):
+    """Returns `value` in the tensor's dtype and shape, see `arrays.as_dtype`."""
+    array = arrays.as_dtype("%s '%s'" % (what, tensor.name), value, arrays.dtype_of(tensor.dtype))
+    if tuple(array.shape) != tuple(shape):
         raise ConfigError(
-            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(value.shape), tuple(shape))
+            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape))
         )
-    if value.dtype != dtype:
-        if not np.can_cast(value.dtype, dtype, "same_kind"):
-            raise ConfigError("%s '%s' is %s, expected %s" % (what, tensor.name, value.dtype, dtype))
-        value = value.astype(dtype)
-    return value
+    return array

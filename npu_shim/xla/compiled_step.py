@@ -1,8 +1,8 @@
 """compile_step: a training step of TensorFlow 1 as one XLA program, with its variables on the device."""
 
 import logging
+from collections import Counter
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -148,19 +148,19 @@ class CompiledStep:
 
     def _arrays(self, feeds):
         """The fed values in the order of the program's arguments, checked."""
-        given = {self._source.feed(each).name: value for each, value in feeds.items()}
-        known = {feed.name: feed for feed in self._prepared.feeds.values()}
-        problems = ["feed '%s' is none of the step's%s" % (n, nearest(n, known)) for n in given if n not in known]
+        named = [(self._source.feed(each).name, value) for each, value in feeds.items()]
+        given, known = dict(named), {feed.name: feed for feed in self._prepared.feeds.values()}
+        problems = [
+            "feed '%s' is given twice" % name for name, count in Counter(n for n, _ in named).items() if count > 1
+        ]
+        problems += ["feed '%s' is none of the step's%s" % (n, nearest(n, known)) for n in given if n not in known]
         problems += ["feed '%s' is missing" % name for name in known if name not in given]
         if problems:
             raise ConfigError(*problems)
         return [self._array(feed, given[name]) for name, feed in known.items()]
 
     def _array(self, feed, value):
-        array = np.asarray(value)
-        dtype = feed.dtype.as_numpy_dtype
-        if hasattr(value, "dtype") and not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise ConfigError("feed '%s' is %s, the graph expects %s" % (feed.name, array.dtype, feed.dtype.name))
+        array = feed.array(value)
         shape = array.shape
         if self._count > 1:
             if shape[:1] != (self._count,):
@@ -168,7 +168,7 @@ class CompiledStep:
                 raise ConfigError("feed '%s' has shape %s, expected %s" % (feed.name, shape, expected))
             shape = shape[1:]
         feed.with_shape(shape)
-        return np.asarray(array, dtype)
+        return array
 
     def _program(self, arrays):
         shapes = tuple(array.shape[self._count > 1 :] for array in arrays)

@@ -4,9 +4,11 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim import config_proto, plugin
+from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
@@ -32,12 +34,20 @@ class Argument:
         Raises:
             ConfigError: the shapes do not fit, or dimensions stay open.
         """
+        try:
+            shape = tf.TensorShape(shape)
+        except (TypeError, ValueError) as reason:
+            raise ConfigError("feed '%s' has shape %r, expected sizes: %s" % (self.name, shape, reason)) from reason
         if not self.shape.is_compatible_with(shape):
             raise ConfigError("feed '%s' has shape %s, the graph expects %s" % (self.name, shape, self.shape))
         shape = self.shape.merge_with(shape)
         if not shape.is_fully_defined():
             raise ConfigError("feed '%s' has shape %s in the graph, expected a full one" % (self.name, shape))
         return replace(self, shape=shape)
+
+    def array(self, value, role="feed"):
+        """Returns an array_like as np.ndarray of its dtype. Raises ConfigError as `arrays.as_dtype` does."""
+        return np.asarray(arrays.as_dtype("%s '%s'" % (role, self.name), value, np.dtype(self.dtype.as_numpy_dtype)))
 
 
 @dataclass(frozen=True)

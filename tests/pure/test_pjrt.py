@@ -1,5 +1,6 @@
 """An exported step under JAX: what it computes, its state, its errors. Needs JAX, no TensorFlow."""
 
+import concurrent.futures
 import logging
 import subprocess
 import sys
@@ -177,6 +178,7 @@ def test_an_export_without_values_takes_the_callers(programs, tmp_path):
         (lambda f: f.update(yy=1), "feed 'yy' is none of the program's: x:0, y:0"),
         (lambda f: f.update({"x:0": f["x:0"][:3]}), r"feed 'x:0' has shape \(3, 4\), expected \(5, 4\)"),
         (lambda f: f.update({"y:0": np.full(5, 0.5)}), "feed 'y:0' is float64, expected int32"),
+        (lambda f: f.update(x=f["x:0"] + 1), "feed 'x:0' is given twice"),  # M7
     ],
 )
 def test_feeds_that_do_not_fit(program, change, message):
@@ -184,6 +186,42 @@ def test_feeds_that_do_not_fit(program, change, message):
     change(fed)
     with pytest.raises(ConfigError, match=message):
         program.run(fed)
+
+
+def aligned(value):
+    """A copy at an address that XLA's CPU client takes as it is, without a copy of its own."""
+    memory = np.empty(value.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    made = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    made[...] = value
+    return made
+
+
+def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path):  # S4
+    def slow(x):
+        return (jax.lax.fori_loop(0, 200, lambda _, y: jax.numpy.tanh(y @ x), x).sum() + x.sum(),)
+
+    feed = Tensor("feed", "x:0", (128, 128), "float32")
+    with jax.enable_x64(True):
+        code = jax.export.export(jax.jit(slow))(jax.ShapeDtypeStruct(feed.shape, feed.dtype)).mlir_module_serialized
+    described = Manifest((feed,), (Tensor("fetch", "y:0", (), "float32"),))
+    manifest.write(str(tmp_path / "slow"), code, described, [])
+    program = pjrt.load(str(tmp_path / "slow"), device="cpu")
+    value = np.random.RandomState(0).rand(128, 128).astype(np.float32)
+    expected = float(program.run({"x": value})["y:0"])
+    for _ in range(5):
+        buffer = aligned(value)
+        started = program.run({"x": buffer})
+        buffer[...] = 0
+        assert float(started["y:0"]) == expected
+
+
+def test_threads_share_a_program(program):  # M7: "Array has been deleted"
+    fed = feeds()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: float(program.run(fed)["loss:0"]), range(40)))
+    program.restore(initial())
+    assert sorted(found) == sorted(float(program.run(fed)["loss:0"]) for _ in range(40))
 
 
 def test_feeds_of_python_numbers_and_of_float64_are_taken(program):

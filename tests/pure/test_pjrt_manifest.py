@@ -57,7 +57,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "not json", '{"format": 1}', '{"format": 1, "arguments": [{"a": 1}]}'])
+@pytest.mark.parametrize("text", ["{}", "[]", "not json", '{"arguments": [{"a": 1}]}'])
 def test_a_manifest_that_is_none(tmp_path, text):
     (tmp_path / manifest.FILE).write_text(text)
     with pytest.raises(ConfigError, match="is no manifest of an exported step"):
@@ -68,11 +68,50 @@ def test_a_later_format_and_a_missing_folder(tmp_path):
     folder = str(tmp_path / "step")
     manifest.write(folder, b"program", MADE)
     values = json.loads((tmp_path / "step" / manifest.FILE).read_text())
-    (tmp_path / "step" / manifest.FILE).write_text(json.dumps(dict(values, format=2)))
-    with pytest.raises(ConfigError, match="has format 2; this npu_shim reads format 1"):
+    (tmp_path / "step" / manifest.FILE).write_text(json.dumps(dict(values, format=3)))
+    with pytest.raises(ConfigError, match="has format 3; this npu_shim reads format 2"):
         manifest.read(folder)
     with pytest.raises(ConfigError, match="is no exported step: No such file"):
         manifest.read(str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("change", [lambda t: t.reverse(), lambda t: t.pop(), lambda t: t[0].update(name="y:0")])
+def test_a_manifest_that_was_changed_is_not_read(tmp_path, change):  # M6
+    manifest.write(str(tmp_path / "step"), b"program", MADE)
+    values = json.loads((tmp_path / "step" / manifest.FILE).read_text())
+    change(values["arguments"])
+    (tmp_path / "step" / manifest.FILE).write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match="is not the manifest that was exported"):
+        manifest.read(str(tmp_path / "step"))
+
+
+INTEGERS, FLOATS, BYTES = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.uint8)
+AS_IT_IS = [  # M6, M7: a list for uint8 was refused, 2.7 for int32 became 2
+    ([1, 255], BYTES), ([2.0], INTEGERS), (np.int64([7]), INTEGERS), (np.float64([0.5]), FLOATS), (3, FLOATS),
+    (np.array([True]), FLOATS),
+]  # fmt: skip
+CHANGED = [
+    ([1, 256], BYTES, "has 256, which uint8 cannot hold"),
+    ([-1], BYTES, "has -1, which uint8 cannot hold"),
+    (2.7, INTEGERS, "has 2.7, which int32 cannot hold"),
+    (np.int64([2**40]), INTEGERS, "has 1099511627776, which int32 cannot hold"),
+    (np.float32([1]), INTEGERS, "is float32, expected int32"),
+    (["a"], FLOATS, "is <U1, expected float32"),
+    (np.complex64([1]), FLOATS, "is complex64, expected float32"),
+]
+
+
+@pytest.mark.parametrize(("value", "dtype"), AS_IT_IS)
+def test_values_take_a_dtype_that_holds_them(value, dtype):
+    made = arrays.as_dtype("feed 'x:0'", value, dtype)
+    assert made.dtype == dtype
+    assert np.array_equal(made, value)
+
+
+@pytest.mark.parametrize(("value", "dtype", "message"), CHANGED)
+def test_values_that_a_dtype_cannot_hold_are_told(value, dtype, message):
+    with pytest.raises(ConfigError, match="feed 'x:0' " + message):
+        arrays.as_dtype("feed 'x:0'", value, dtype)
 
 
 def test_arrays_that_are_cut_off(tmp_path):

@@ -151,9 +151,11 @@ def test_a_checkpoint_that_does_not_fit_is_one_error(tmp_path):
 
 BAD_CALLS = [
     ({"x:0": np.ones([2, 63])}, r"'x:0' has shape \(2, 63\), the graph expects \((None|\?), 64\)"),
-    ({"x:0": np.array([["a"] * 64] * 2)}, "'x:0' is <U1, the graph expects float32"),
-    ({"y:0": np.ones([2], np.float32)}, "'y:0' is float32, the graph expects int32"),
+    ({"x:0": np.array([["a"] * 64] * 2)}, "'x:0' is <U1, expected float32"),
+    ({"y:0": np.ones([2], np.float32)}, "'y:0' is float32, expected int32"),
     ({"x:0": None}, "feed 'x:0' is missing"),
+    ({"x": np.ones([2, 64])}, "feed 'x:0' is given twice"),  # M7
+    ({"y:0": [1, 2**40]}, "feed 'y:0' has 1099511627776, which int32 cannot hold"),
     ({"z:0": np.ones(3)}, "feed 'z:0' is not in the graph"),
     ({"loss:0": np.ones([])}, "feed 'loss:0' is none of the step's"),
 ]
