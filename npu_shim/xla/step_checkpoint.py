@@ -1,6 +1,7 @@
 """The state of a compiled step in TensorFlow's checkpoints, under the names that tf.train.Saver gives."""
 
 import os
+import time
 
 import tensorflow.compat.v1 as tf
 
@@ -37,10 +38,27 @@ def save(prefix, values, keys):
         shape_and_slices=[part for _, part in places],
         tensors=[tf.convert_to_tensor(values[name]) for name in names],
     )
-    latest = os.path.basename(prefix)
-    with open(os.path.join(folder, "checkpoint"), "w", encoding="utf-8") as file:
-        file.write('model_checkpoint_path: "%s"\nall_model_checkpoint_paths: "%s"\n' % (latest, latest))
+    _make_latest(folder or ".", prefix)
     return prefix
+
+
+def _make_latest(folder, prefix):
+    """Adds a checkpoint to its folder's list, which a Saver continues, as the latest; paths are relative to it."""
+    relative = lambda path: os.path.relpath(path, folder)  # noqa: E731
+    known = tf.train.get_checkpoint_state(folder)
+    state = tf.train.generate_checkpoint_state_proto(folder, relative(prefix))
+    paths = [relative(path) for path in (known.all_model_checkpoint_paths if known else ())]
+    kept = [number for number, path in enumerate(paths) if path != relative(prefix)]
+    state.model_checkpoint_path = relative(prefix)
+    state.all_model_checkpoint_paths[:] = [*(paths[number] for number in kept), relative(prefix)]
+    if known and len(known.all_model_checkpoint_timestamps) == len(paths):
+        times = [known.all_model_checkpoint_timestamps[number] for number in kept]
+        state.all_model_checkpoint_timestamps[:] = [*times, time.time()]
+        state.last_preserved_timestamp = known.last_preserved_timestamp
+    unfinished = os.path.join(folder, "checkpoint.unfinished")
+    with open(unfinished, "w", encoding="utf-8") as file:
+        file.write(str(state))
+    os.replace(unfinished, os.path.join(folder, "checkpoint"))
 
 
 def load(prefix, variables, keys):

@@ -8,8 +8,10 @@
 for one rule: a read that waits for no write comes before the writes (ordering.py).
 """
 
+import contextlib
 import functools
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -20,7 +22,7 @@ from npu_shim import options as option_table
 from npu_shim import precision
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.decisions import Plan
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriting import rewrite_graph
 from npu_shim.xla import (
     control_flow,
@@ -151,11 +153,24 @@ class Prepared:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
-        graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
-        graph_def = function_names.unique(pruning.without_places(graph_def))
-        with tf_internals.eager_mode():
-            function = _function(graph_def, self.fetches, self.places, feeds, self.state)
+        with _shapes_that_fit(feeds):
+            graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
+            graph_def = function_names.unique(pruning.without_places(graph_def))
+            with tf_internals.eager_mode():
+                function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
+
+
+@contextlib.contextmanager
+def _shapes_that_fit(feeds):
+    """Scope in which TensorFlow's complaint about shapes names the feeds that have them."""
+    try:
+        yield
+    except (ConfigError, PlanError):
+        raise
+    except ValueError as reason:
+        given = ", ".join("'%s' of shape %s" % (feed.name, feed.shape) for feed in feeds.values())
+        raise ConfigError("the graph does not take feeds %s: %s" % (given or "{}", reason)) from reason
 
 
 def prepare(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
@@ -163,13 +178,11 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
         raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
-    shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
-    fed = [source.feed(each, shape) for each, shape in shapes.items()]
-    fixed = [(source.feed(each, np.shape(value)), value) for each, value in (constants or {}).items()]
-    fixed = {each.name: np.asarray(value, each.dtype.as_numpy_dtype) for each, value in fixed}
+    fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
+    _require_fed(graph_def, placeholders)
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
@@ -178,6 +191,25 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
     return Prepared(graph_def, wanted, places, dict(zip(placeholders, fed)), state, plan)
+
+
+def _given(source, feeds, constants):
+    """(Arguments of the feeds, dict of a constant's tensor name to its array)."""
+    shapes = feeds if isinstance(feeds, dict) else dict.fromkeys(feeds)
+    fed = [source.feed(each, shape) for each, shape in shapes.items()]
+    fixed = [(source.feed(each, np.shape(value)), value) for each, value in constants.items()]
+    counts = Counter([each.name for each in fed] + [each.name for each, _ in fixed])
+    twice = ["tensor '%s' is given twice, as a feed or constant" % name for name, count in counts.items() if count > 1]
+    if twice:
+        raise ConfigError(*twice)
+    return fed, {each.name: each.array(value, "constant") for each, value in fixed}
+
+
+def _require_fed(graph_def, feeds):
+    """Raises ConfigError for the placeholders of a step that nothing gives a value."""
+    open_ones = [n.name for n in graph_def.node if n.op in ("Placeholder", "PlaceholderV2") and n.name not in feeds]
+    if open_ones:
+        raise ConfigError(*("placeholder '%s' is needed, and is no feed and no constant" % name for name in open_ones))
 
 
 def _name(fetched):

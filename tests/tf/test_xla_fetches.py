@@ -1,4 +1,4 @@
-"""What can be fetched from a compiled step, and what it needs before it runs."""
+"""What can be fetched from a compiled step and fed to it, and what its checkpoints keep."""
 
 import numpy as np
 import pytest
@@ -67,3 +67,50 @@ def test_a_step_without_variables_draws_random_numbers():  # C6
         drawn = tf.random_uniform([100], seed=1)
     step = npu_shim.compile_step(graph, drawn)
     assert not np.array_equal(step(), step())
+
+
+def products():
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder(tf.float32, [None, 2], "x"), tf.placeholder(tf.float32, [None, 2], "y")
+        tf.multiply(tf.add(x, y, "sum"), tf.cast(tf.placeholder(tf.int32, [], "n"), tf.float32), "out")
+    return graph
+
+
+GIVEN = [  # M6
+    ({"feeds": ["x", "n"]}, "placeholder 'y' is needed, and is no feed and no constant"),
+    ({"feeds": ["x", "y", "n"], "constants": {"n:0": 2}}, "tensor 'n:0' is given twice, as a feed or constant"),
+    ({"feeds": {"x": [3, 2], "x:0": [4, 2], "y": [3, 2], "n": []}}, "tensor 'x:0' is given twice"),
+    ({"feeds": ["x", "y"], "constants": {"n": 2.7}}, "constant 'n:0' has 2.7, which int32 cannot hold"),
+    ({"feeds": {"x": [3, "two"], "y": [3, 2], "n": []}}, r"feed 'x:0' has shape \[3, 'two'\], expected sizes"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), GIVEN)
+def test_what_is_given_wrongly_is_named(given, message):
+    with pytest.raises(npu_shim.ConfigError, match=message):
+        npu_shim.compile_step(products(), "out:0", **given)
+
+
+def test_feeds_whose_shapes_contradict_each_other_are_named():  # M6
+    step = npu_shim.compile_step(products(), "out:0", ["x", "y", "n"])
+    with pytest.raises(
+        npu_shim.ConfigError, match=r"does not take feeds 'x:0' of shape \(3, 2\), 'y:0' of shape \(4, 2\)"
+    ):
+        step({"x": np.ones([3, 2]), "y": np.ones([4, 2]), "n": 1})
+
+
+def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):  # M8
+    graph, fetches = network(True)
+    with graph.as_default(), tf.Session() as session:
+        session.run("init")
+        saver = tf.train.Saver()
+        step = npu_shim.compile_step(session, fetches, ["x"])
+        for number in (1, 2):
+            saver.save(session, str(tmp_path / "model"), number)
+    for name in ("model-3", "model-3", "model-4"):
+        step.save(tmp_path / name)
+    known = tf.train.get_checkpoint_state(str(tmp_path))
+    expected = [str(tmp_path / ("model-%d" % number)) for number in (1, 2, 3, 4)]
+    assert list(known.all_model_checkpoint_paths) == expected
+    assert known.model_checkpoint_path == expected[-1]
+    assert sorted(path.name for path in tmp_path.iterdir() if "model" not in path.name) == ["checkpoint"]

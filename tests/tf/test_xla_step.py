@@ -176,7 +176,7 @@ def test_what_is_not_in_the_graph_is_named_with_the_nearest():
     with pytest.raises(npu_shim.ConfigError, match="feed 'xx:0' is not in the graph"):
         npu_shim.compile_step(network(), FETCHES, ["xx:0"])
     with pytest.raises(npu_shim.ConfigError, match="unknown option 'precision'"):
-        npu_shim.compile_step(network(), FETCHES, ["x"], precision="fp16")
+        npu_shim.compile_step(network(), FETCHES, ["x", "y"], precision="fp16")
     with pytest.raises(npu_shim.ConfigError, match="iterations_per_loop must be an int above 0, got 0"):
         npu_shim.compile_step(network(), FETCHES, ["x", "y"], iterations_per_loop=0)
 
