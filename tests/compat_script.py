@@ -178,6 +178,23 @@ def keras_optimizers_of_1_15_train():
 
 
 @check
+def a_model_may_end_in_its_own_scalar_loss():
+    from tensorflow.keras import backend as K
+    from tensorflow.keras.layers import Dense, Input, Lambda
+
+    with tf.Graph().as_default(), tf.Session().as_default():
+        x, t = Input((4,)), Input((1,))
+        y = Dense(1, use_bias=False, kernel_initializer="ones")(x)
+        loss = Lambda(lambda a: K.mean(K.square(a[0] - a[1])), output_shape=(1,), name="yolo_loss")([y, t])
+        model = tf.keras.models.Model([x, t], loss)
+        model.compile(tf.keras.optimizers.SGD(lr=0.05), loss={"yolo_loss": lambda y_true, y_pred: y_pred})
+        data = [np.ones((8, 4)), np.ones((8, 1))]
+        history = model.fit(data, np.zeros(8), batch_size=4, epochs=2, verbose=0).history["loss"]
+        # y = 4, then each step takes 0.05 * 2 * (y - 1) off each of four weights
+        np.testing.assert_allclose(history, [(9 + 3.24) / 2, (1.1664 + 0.419904) / 2], rtol=1e-5)
+
+
+@check
 def what_a_script_sets_reaches_keras():
     import tensorflow.python.keras.backend as K
 

@@ -5,8 +5,10 @@ from npu_shim.rewriter.errors import ConfigError
 
 def add_arguments(parser):
     """Describes the arguments, for help only: `main` takes them as they are."""
-    parser.usage = "npu-shim run SCRIPT ARGS...   or   npu-shim run -m MODULE ARGS..."
-    parser.add_argument("script", metavar="SCRIPT", nargs="?", help="a Python file, or -m and a module's name")
+    parser.usage = "npu-shim run SCRIPT ARGS...   or   npu-shim run -m MODULE ARGS...   or   npu-shim run - ARGS..."
+    parser.add_argument(
+        "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
+    )
     parser.set_defaults(script=None)
 
 

@@ -1,21 +1,25 @@
 """Runs a TensorFlow 1 script as `python SCRIPT` would, under `tensorflow_v1.install`."""
 
+import builtins
 import os
 import runpy
 import sys
-import traceback
 import types
 
-from . import aliases, tensorflow_v1
+from . import aliases, spawn, tensorflow_v1
+
+STDIN = "-"
+_RUNNING = (__file__, runpy.__file__, "<frozen runpy>")
 
 
 def run(script, args):
     """Runs a script and returns its exit status.
 
-    The script is `__main__`; argv, sys.path[0], tracebacks and the status are its own.
+    The script is `__main__`; argv, sys.path[0], `__file__`, tracebacks, sys.excepthook and the status are as Python's
+    own, also in processes that it spawns.
 
     Args:
-        script: path of a Python file, or "-m" with the module's name as the first of `args`.
+        script: path of a Python file, "-" for standard input, or "-m" with the module's name as the first of `args`.
         args: list of str, the script's arguments.
 
     Raises:
@@ -26,37 +30,50 @@ def run(script, args):
     source = None if module else _read(script)
     tensorflow_v1.install()
     aliases.install()
+    spawn.install()
     sys.argv = list(args) if module else [script, *args]
-    sys.path[0:1] = [os.getcwd() if module else os.path.dirname(os.path.abspath(script))]
+    sys.path[0:1] = [_folder(script)]
     try:
         if module:
-            runpy.run_module(args[0], run_name="__main__", alter_sys=True)
+            runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)
         else:
             _execute(source, script)
     except SystemExit:
         raise
     except BaseException as error:
-        _print_without_us(error)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        return _uncaught(error)
     return 0
 
 
 def _read(script):
+    if script == STDIN:
+        return sys.stdin.buffer.read()
     with open(script, "rb") as f:
         return f.read()
 
 
+def _folder(script):
+    """sys.path[0]: the folder of the script itself, not of a link to it."""
+    if script == STDIN:
+        return ""
+    return os.getcwd() if script == "-m" else os.path.dirname(os.path.realpath(script))
+
+
 def _execute(source, script):
     main = types.ModuleType("__main__")
-    main.__file__ = script
-    main.__builtins__ = __builtins__
+    main.__builtins__ = builtins
+    main.__spec__ = None
+    # from Python 3.9 on the path is absolute, so that the script may change its folder
+    path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+    main.__file__ = "<stdin>" if script == STDIN else path
     sys.modules["__main__"] = main
-    exec(compile(source, script, "exec"), main.__dict__)
+    exec(compile(source, main.__file__, "exec"), main.__dict__)
 
 
-def _print_without_us(error):
-    """Prints the traceback from the script's own first line on."""
+def _uncaught(error):
+    """Hands what the script let through to sys.excepthook, from the script's own first line on; returns the status."""
     start = error.__traceback__
-    while start is not None and start.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+    while start is not None and start.tb_frame.f_code.co_filename in _RUNNING:
         start = start.tb_next
-    traceback.print_exception(type(error), error, start)
+    sys.excepthook(type(error), error.with_traceback(start), start)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1

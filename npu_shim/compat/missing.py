@@ -1,4 +1,4 @@
-"""Lets modules answer for names that they have lost, and lost modules be found: what `aliases` and `moved` share."""
+"""Lets modules answer for names that they have lost, lost modules be found, and others be mended as they are loaded."""
 
 import importlib
 import importlib.abc
@@ -87,3 +87,42 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Puts what stands for the module where the import system looks for it after this call."""
         name = module.__spec__.name
         sys.modules[name] = importlib.import_module(self.targets[name])
+
+
+def when_loaded(mends):
+    """Calls a function of a module once it has run, now for those that have.
+
+    Args:
+        mends: dict of a module's name -> function of the module.
+    """
+    sys.meta_path.insert(0, _Mender(mends))
+    for name in sorted(set(mends) & set(sys.modules)):
+        mends[name](sys.modules[name])
+
+
+class _Mender(importlib.abc.MetaPathFinder):
+    """Lets a module be found as ever, and mends it once it has run."""
+
+    def __init__(self, mends):
+        self._mends = mends
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname not in self._mends:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._mends[fullname])
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader, mend):
+        self._loader = loader
+        self._mend = mend
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        self._loader.exec_module(module)
+        self._mend(module)

@@ -5,22 +5,21 @@ The rows are in names.json under "moved"; the modules below tensorflow.python we
 had all names of others: 1.15's tensorflow.python itself, and packages that were the module of their name.
 """
 
-import importlib.abc
-import importlib.machinery
+import functools
 import sys
 
 from . import callers, exports, missing, names
 
+_INSTALLED = []
+
 
 def install():
     """Makes TensorFlow 2's modules answer for these names as well; a second call does nothing."""
-    if names.tensorflow_1() or any(isinstance(finder, _Mender) for finder in sys.meta_path):
+    if names.tensorflow_1() or _INSTALLED:
         return
-    mender = _Mender(_answers())
-    sys.meta_path.insert(0, mender)
+    _INSTALLED.append(True)
     sys.meta_path.append(missing.Finder(_modules()))
-    for module in sorted(set(mender.rows) & set(sys.modules)):
-        mender.mend(sys.modules[module])
+    missing.when_loaded({module: functools.partial(_mend, rows) for module, rows in _answers().items()})
 
 
 def _modules():
@@ -49,33 +48,6 @@ def _load(target):
     return names.load(target)
 
 
-class _Mender(importlib.abc.MetaPathFinder):
-    """Lets a module be found as ever, and makes it answer once it has run."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname not in self.rows:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
-        return spec
-
-    def mend(self, module):
-        others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
-        missing.answer(module, self.rows[module.__name__], load=_load, others=others)
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader, mender):
-        self._loader = loader
-        self._mender = mender
-
-    def create_module(self, spec):
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module):
-        self._loader.exec_module(module)
-        self._mender.mend(module)
+def _mend(rows, module):
+    others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
+    missing.answer(module, rows, load=_load, others=others)

@@ -21,7 +21,7 @@ import types
 
 from npu_shim.rewriter.errors import closest
 
-from . import after_215, callers, exports, names
+from . import after_215, callers, exports, missing, names
 
 # root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in
 ROOTS = {
@@ -40,6 +40,7 @@ def install():
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
+    missing.when_loaded({_full("src.utils.losses_utils"): _let_scalars_pass})
     sys.modules["tensorflow.python"].keras = importlib.import_module("tensorflow.python.keras")
 
 
@@ -174,3 +175,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         pass
+
+
+def _let_scalars_pass(losses_utils):
+    """Lets the output of a model be a scalar, as of one that computes its own loss: in 1.15 it was taken as it is."""
+    original = losses_utils.squeeze_or_expand_dimensions
+
+    @functools.wraps(original)
+    def squeeze_or_expand_dimensions(y_pred, y_true=None, sample_weight=None):
+        if y_true is not None and sample_weight is None and y_pred.shape.ndims == 0:
+            return y_pred, y_true
+        return original(y_pred, y_true, sample_weight)
+
+    losses_utils.squeeze_or_expand_dimensions = squeeze_or_expand_dimensions

@@ -1,0 +1,96 @@
+"""The launcher is `python SCRIPT` (fault C15), and spawned processes see what it made (C2); one process runs all."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, os, pickle, sys
+class Here: pass
+before = dict(file=globals().get("__file__"), path=sys.path[0], argv=sys.argv, name=__name__)
+before["builtins"] = type(__builtins__).__name__
+before["pickled"] = type(pickle.loads(pickle.dumps(Here()))) is Here
+os.chdir("inner")
+before["after chdir"] = "__file__" in globals() and os.path.exists(__file__)
+print("FACTS " + json.dumps(before))
+def hook(kind, error, trace):
+    print("HOOK", kind.__name__, error, os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+sys.excepthook = hook
+os.chdir("..")
+raise ValueError("let through")
+"""
+SPAWN = """
+import multiprocessing
+import tensorflow as tf
+
+def child(value):
+    with tf.Graph().as_default(), tf.Session() as session:  # TensorFlow 1's names
+        return session.run(tf.placeholder_with_default(value, []) * 2)
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print("SPAWNED", pool.map_async(child, [1, 2]).get(timeout=300))
+"""
+FORMS = {"link": ["folder/link.py", "a b", "-x"], "stdin": ["-", "word"], "module": ["-m", "made", "-y"]}
+EVERY = """
+import io, json, os, sys
+from npu_shim.compat import launcher
+script, forms = json.loads(sys.argv[1])
+for form, (first, *rest) in forms.items():
+    print("FORM", form, flush=True)
+    hook, path = sys.excepthook, list(sys.path)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(script.encode()))
+    print("STATUS", launcher.run(first, rest), flush=True)
+    sys.excepthook, sys.path[:] = hook, path
+print("FORM spawn", flush=True)
+launcher.run("spawn.py", [])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("scripts")
+    for name in ("folder", "real", "inner"):
+        (made / name).mkdir()
+    (made / "real" / "script.py").write_text(SCRIPT)
+    (made / "made.py").write_text(SCRIPT)
+    (made / "spawn.py").write_text(SPAWN)
+    (made / "folder" / "link.py").symlink_to(made / "real" / "script.py")
+    return made
+
+
+@pytest.fixture(scope="module")
+def ours(folder):
+    """{form: lines of output} of every form, run by the launcher in one process."""
+    argv = [sys.executable, "-W", "ignore", "-c", EVERY, json.dumps([SCRIPT, FORMS])]
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(folder)}
+    done = subprocess.run(argv, cwd=str(folder), env=env, stdout=subprocess.PIPE, text=True, check=True, timeout=600)
+    forms = {}
+    for part in done.stdout.split("FORM ")[1:]:
+        lines = part.splitlines()
+        forms[lines[0]] = lines[1:]
+    return forms
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_is_python_itself(folder, ours, form):
+    # C15
+    done = subprocess.run(
+        [sys.executable, *FORMS[form]], cwd=str(folder), input=SCRIPT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    wanted = [line for line in done.stdout.splitlines() if line.startswith(("FACTS", "HOOK"))]
+    found = [line for line in ours[form] if line.startswith(("FACTS", "HOOK"))]
+    assert len(wanted) == 2
+    facts, as_python = json.loads(found[0][6:]), json.loads(wanted[0][6:])
+    assert facts == as_python
+    assert found[1].split()[:4] == wanted[1].split()[:4]
+    assert found[1] == wanted[1] or form == "module"  # there, runpy's own frames come first
+    assert ours[form][-1] == "STATUS %d" % done.returncode
+
+
+def test_spawned_processes_see_tensorflow_1(ours):
+    # C2
+    assert "SPAWNED [2, 4]" in ours["spawn"]
