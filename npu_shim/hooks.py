@@ -120,13 +120,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
 
 
 def _tensor(each):
-    if not isinstance(each, str):
-        return each
-    found = tf.get_default_graph().get_tensor_by_name(each)
-    if found.dtype != tf.resource:
-        return found
-    # the name of a resource variable is its handle's, and its value is meant
-    return next(variable.value() for variable in tf.global_variables() if variable.name == each)
+    return tf.get_default_graph().get_tensor_by_name(each) if isinstance(each, str) else each
 
 
 class TellMeStepOrLossHook(tf.train.SessionRunHook):

@@ -139,13 +139,16 @@ def tensorflow1():
 
 
 def use_tensorflow1():
-    """Turns on graphs and resource variables; under TensorFlow 2 everything else of TensorFlow 1's behaviour too."""
+    """Under TensorFlow 2 turns on TensorFlow 1's behaviour: graphs, reference variables, its control flow.
+
+    A script that has turned eager execution off has chosen its own mixture, which stays.
+    """
+    if not tf.executing_eagerly():
+        return
     level = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow warns that its version 1 is old
     try:
-        if tf.executing_eagerly():
-            tf.disable_v2_behavior()
-        tf.enable_resource_variables()
+        tf.disable_v2_behavior()
     finally:
         tf.logging.set_verbosity(level)
 

@@ -15,7 +15,6 @@ import tensorflow.compat.v1 as tf
 
 from . import cluster, config_proto, kernel_names, observers, plugin, precision, trace, xla
 from . import options as option_table
-from .fetches import values_for_handles
 from .native import loader
 from .rewriter import report
 from .rewriter.errors import ConfigError, PlanError, VerifyError
@@ -94,7 +93,7 @@ def _replace_run(base):
         shapes = vars(self).get(_SHAPES)
         if shapes is not None:
             shapes.see(feed_dict)
-        return original(self, values_for_handles(self.graph, fetches), feed_dict, options, run_metadata)
+        return original(self, fetches, feed_dict, options, run_metadata)
 
     base.run = run
 

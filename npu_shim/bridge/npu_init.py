@@ -1,8 +1,7 @@
 """`from npu_bridge.npu_init import *`: every name the vendor's exports, and what its import does.
 
-Sessions go through NpuOptimizer from now on (`npu_shim.unpatch()` takes that back). Variables made from now on are
-resource variables, which compute the same and can be compiled. Under TensorFlow 2 the exported `tf` is TensorFlow 1's
-API and its behaviour is turned on: graphs, no eager execution.
+Sessions go through NpuOptimizer from now on (`npu_shim.unpatch()` takes that back). Under TensorFlow 2 the
+exported `tf` is TensorFlow 1's API and its behaviour is turned on: graphs, no eager execution, reference variables.
 """
 
 import os

@@ -2,6 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.graph_ops import control_flow_v1
 from npu_shim.loss_scale.inner import SlotsOfInner
 from npu_shim.rewriter.errors import ConfigError
 
@@ -48,7 +49,8 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
             with tf.control_dependencies([applied]):
                 return tf.group(count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums])
 
-        return tf.cond(now >= self._every, apply, lambda: tf.group(count.assign(now)), name=name).op
+        with control_flow_v1():
+            return tf.cond(now >= self._every, apply, lambda: tf.group(count.assign(now)), name=name).op
 
 
 def _local(name, value):

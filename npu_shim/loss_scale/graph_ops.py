@@ -1,9 +1,27 @@
-"""The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and what keeps ops float32."""
+"""The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and what the ops are made under."""
+
+import contextlib
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT
 from npu_shim.scopes import keep_dtype_scope as keep_dtype
+
+
+@contextlib.contextmanager
+def control_flow_v1():
+    """Conds made within are Switch and Merge, whose branches may write reference variables; an If takes none.
+
+    In the body of a tf.function they are Ifs all the same.
+    """
+    if not tf.control_flow_v2_enabled():
+        yield
+        return
+    tf.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        tf.enable_control_flow_v2()
 
 
 def next_tensors(rule, now, finite):

@@ -11,7 +11,6 @@ import weakref
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim import session
 from npu_shim.loss_scale import schedule
 from npu_shim.loss_scale.graph_ops import next_tensors
 from npu_shim.rewriter.errors import ConfigError
@@ -91,9 +90,7 @@ class ScheduledLossScaleManager(LossScaleManager):
     Args:
         rule: schedule.Policy or the name of one.
         init_loss_scale: number, the first scale.
-        use_resource: whether they are resource variables, which XLA can compile. None: as the script's are, where
-            sessions run through NpuOptimizer; else not, because scripts fetch 'loss_scale:0', and TensorFlow's own
-            sessions give no value for that tensor of a resource variable, which is a handle.
+        use_resource: whether they are resource variables; None: as the script's are.
     """
 
     def __init__(self, rule, init_loss_scale, use_resource=None):
@@ -159,15 +156,12 @@ class ScheduledLossScaleManager(LossScaleManager):
         return made
 
     def _variable(self, name, value):
-        use_resource = self._use_resource
-        if use_resource is None and not session.is_patched():
-            use_resource = False
         return tf.Variable(
             value,
             name=name,
             dtype=value.dtype,
             trainable=False,
-            use_resource=use_resource,
+            use_resource=self._use_resource,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
 

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale import overflow, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, GRADS_FINITE, LOSS_SCALE, SKIPPED, SKIPPED_STEPS, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
+from npu_shim.loss_scale.graph_ops import control_flow_v1
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     learning_rate,
@@ -159,7 +160,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         taken = []
         if self._protect_update_ops:
             taken = update_ops.snapshots(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
-        with train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
+        with control_flow_v1(), train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
 
             def applied():
                 with inside():
@@ -226,7 +227,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         """
         if self._grads_finite is None:
             raise ConfigError("when_finite is called after minimize or apply_gradients, expected the training op first")
-        with names_as_outside() as inside:
+        with control_flow_v1(), names_as_outside() as inside:
 
             def run():
                 with inside():

@@ -32,6 +32,11 @@ def control_flow(version):
         (tf.enable_control_flow_v2 if was else tf.disable_control_flow_v2)()
 
 
+def named(name):
+    """The variable of the current graph with this name; by name a session gives the handle of a resource variable."""
+    return next(each for each in tf.global_variables() if each.name == name)
+
+
 class Ran:
     """Runs fetches once and knows the nodes that were executed."""
 

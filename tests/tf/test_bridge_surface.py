@@ -409,7 +409,7 @@ def test_the_import_patches_sessions_once_and_reversibly():
         "patched": True,
         "again": True,
         "value": 1.0,
-        "resource": True,
+        "resource": False,
         "optimizers": ["NpuOptimizer"],
         "back": True,
     }

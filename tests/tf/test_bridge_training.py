@@ -125,6 +125,7 @@ def test_gradients_of_one_rank_are_their_own_mean_and_sum():
 def monitored(train_hooks, steps=4):
     with tf.Graph().as_default():
         step = tf.train.get_or_create_global_step()
+        tf.identity(step, name="step")
         train, loss = tf.assign_add(step, 1), tf.cast(step, tf.float32, name="loss") * -1.0 + 10.0
         made = train_hooks(step, loss)
         with tf.train.MonitoredTrainingSession(hooks=[*made, tf.train.StopAtStepHook(steps)]) as session:
@@ -162,7 +163,7 @@ def test_output_tensor_hook_takes_names_and_nothing():
 def test_tell_me_step_or_loss(one_process):
     for name in ("STEP_NOW", "TOTAL_STEP", "LOSS_NOW", "TARGET_LOSS"):
         one_process.setenv(name, "unset")
-    monitored(lambda step, loss: [hooks.TellMeStepOrLossHook(step="global_step:0", total_step=4)])
+    monitored(lambda step, loss: [hooks.TellMeStepOrLossHook(step="step:0", total_step=4)])
     assert os.environ["TOTAL_STEP"] == "4"
     assert os.environ["STEP_NOW"] in ("3", "4")
     assert os.environ["LOSS_NOW"] == "unset"

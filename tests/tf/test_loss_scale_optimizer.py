@@ -5,12 +5,13 @@ import time
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import named
 
 from npu_shim.loss_scale import managers
 from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
-MODES = {"v1-ref": (False, False), "v1-resource": (False, True), "v2-resource": (True, True)}
+MODES = {"v1-ref": (False, False), "v1-resource": (False, True), "v2-resource": (True, True), "v2-ref": (True, False)}
 BAD = (np.inf, -np.inf, np.nan)
 
 
@@ -149,7 +150,7 @@ def test_optimizer_contract(mode):
         assert optimizer._lr == 0.25
         session.run(tf.global_variables_initializer())
         # the blog's way to print the rate, which fails on the original
-        assert session.run([step, optimizer._opt._lr_t, "loss_scale:0"], {model.x: 1.0})[1:] == [0.25, 1024.0]
+        assert session.run([step, optimizer._opt._lr_t, named("loss_scale:0")], {model.x: 1.0})[1:] == [0.25, 1024.0]
 
 
 def test_learning_rate_schedule_is_fetchable_and_moves_with_global_step(mode):
@@ -228,7 +229,7 @@ def test_loss_of_any_float_dtype_is_scaled_wide(mode, dtype):
 
 
 def test_callable_loss_is_called_once(mode):
-    if mode == "v1-ref":
+    if mode.endswith("ref"):
         pytest.skip("TensorFlow's own optimizers take no function as loss with reference variables")
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=3.0)
@@ -359,7 +360,7 @@ def test_state_is_built_outside_control_dependencies(mode):
             optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager)
             optimizer.minimize(w * w)
         session.run([v.initializer for v in manager.variables().values()])
-        assert session.run("loss_scale:0") == 1024.0
+        assert session.run(named("loss_scale:0")) == 1024.0
 
 
 def test_objects_made_outside_the_graph_work(mode):
@@ -375,13 +376,15 @@ def test_objects_made_outside_the_graph_work(mode):
                 step = optimizer.minimize(model.loss, model.global_step)
                 session.run(tf.global_variables_initializer())
                 session.run(step, {model.x: 1.0})
-                assert session.run("loss_scale:0") in (256.0, 1024.0)
+                assert session.run(manager.get_loss_scale()) in (256.0, 1024.0)
 
 
 def test_inside_an_outer_cond(mode):
+    if mode == "v2-ref":
+        pytest.skip("TensorFlow's If takes no reference variables")
     with tf.Graph().as_default(), tf.Session() as session:
         model = Model()
-        manager = exponential(every=1, use_resource=mode == "v2-resource")
+        manager = exponential(every=1)
         optimizer = NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.1, 0.9), manager)
         pairs = optimizer.compute_gradients(model.loss)
         due = tf.placeholder(tf.bool, [])
@@ -396,7 +399,7 @@ def test_inside_an_outer_cond_of_control_flow_v2_says_what_to_do():
     _switch(True, True)
     with tf.Graph().as_default():
         model = Model()
-        optimizer = NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.1, 0.9), exponential())
+        optimizer = NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.1, 0.9), exponential(use_resource=False))
         pairs = optimizer.compute_gradients(model.loss)
         due = tf.placeholder(tf.bool, [])
         with pytest.raises(ConfigError, match="use_resource=True"):
@@ -415,7 +418,7 @@ def test_two_optimizers_with_their_own_scales(mode):
         ]
         session.run(tf.global_variables_initializer())
         session.run(steps, {x: np.inf, y: 1.0})
-        assert session.run(["loss_scale:0", "loss_scale_1:0"]) == [512.0, 1024.0]
+        assert session.run([named("loss_scale:0"), named("loss_scale_1:0")]) == [512.0, 1024.0]
         assert session.run(a) == 1.0
         assert session.run(b) < 1.0
 
@@ -455,7 +458,7 @@ def test_detector_and_reducer(mode):
         session.run(tf.global_variables_initializer())
         for a, b in ((True, True), (True, False), (False, True), (True, True)):
             session.run(step, {model.x: 1.0, mine: a, others: b})
-        assert session.run([model.global_step, "loss_scale:0"]) == [2, 256.0]
+        assert session.run([model.global_step, named("loss_scale:0")]) == [2, 256.0]
 
 
 def test_wrapping_and_wrapped_by_a_delegating_optimizer(mode):

@@ -5,6 +5,7 @@ import logging
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import named
 
 from npu_shim.loss_scale import accumulate, gradients, hooks, managers, schedule
 from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
@@ -309,7 +310,7 @@ def test_an_overflow_sticks_to_its_window_and_leaves_with_it(resource):
         seen = []
         for value in (1.0, 3.0, np.inf, 1.0, 1.0, -np.inf, 1.0, 2.0):
             session.run(step, {x: value})
-            seen.append((*session.run([w, global_step, "loss_scale:0"]), *session.run(table)))
+            seen.append((*session.run([w, global_step, named("loss_scale:0")]), *session.run(table)))
     assert seen[1::2] == [
         (-2.0, 1, 1024.0, 0.0, -2.0),
         (-2.0, 1, 512.0, 0.0, -2.0),
@@ -330,7 +331,7 @@ def test_mindspore_managers_drive_the_optimizer(resource, implementation):
         scales = []
         for value in (1.0, 1.0, np.inf, np.inf, 1.0, 1.0):
             session.run(step, {x: value})
-            scales.append(float(session.run("loss_scale:0")))
+            scales.append(float(session.run(named("loss_scale:0"))))
     assert scales == [1024, 2048, 1024, 512, 512, 1024]
     with pytest.raises(ConfigError, match="did you mean 'mindspore-cell'"):
         manager.graph_manager("mindspore-cel")

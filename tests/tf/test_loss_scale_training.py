@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import named
 
 from npu_shim import session as sessions
 from npu_shim.loss_scale import gradients, managers, schedule
@@ -64,7 +65,7 @@ def test_digits_in_float16(shared, v1_control_flow):
         for _ in range(400):
             pick = random.randint(0, 1500, 64)
             flags.append(session.run([optimizer.grads_finite, step], {x: images[pick], y: labels[pick]})[0])
-            scales.append(float(session.run("loss_scale:0")))
+            scales.append(float(session.run(named("loss_scale:0"))))
         counts = session.run([global_step, optimizer.attempted_steps, optimizer.skipped_steps])
         predicted = np.argmax(session.run(logits, {x: images[1500:]}), 1)
     check(manager, flags, scales, *counts)
