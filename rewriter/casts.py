@@ -25,7 +25,7 @@ class CastEdit(NamedTuple):
     """One Cast to insert: `tensor` (its name for people) is read from `source` as `source_dtype` and given as `dtype`.
 
     `source` is an output port, or the name of another inserted Cast. `consumers` are rewired to it. For one that is
-    `folded` the value is known, and a Const is inserted.
+    `folded` the value is known, and a Const is inserted. It waits for the nodes in `before`.
     """
 
     name: str
@@ -36,6 +36,7 @@ class CastEdit(NamedTuple):
     device: str
     consumers: Tuple[Consumer, ...]
     folded: bool = False
+    before: Tuple[int, ...] = ()
 
 
 class Boundary(NamedTuple):
@@ -64,6 +65,7 @@ def find_edits(
     becomes: Sequence[int],
     narrowed: Mapping[int, Narrowed],
     consumers: Sequence[Sequence[int]],
+    before: Mapping[int, Tuple[int, ...]],
 ) -> Edits:
     """Finds the casts for decided slots.
 
@@ -73,6 +75,7 @@ def find_edits(
         becomes: the decided dtypes; slot k of node n is `becomes[first[n] + k]`.
         narrowed: node position -> (slot, low dtype): its inputs are rounded to the low dtype, then taken as float32.
         consumers: positions of the nodes that read each node's outputs.
+        before: node position -> what a Cast of its outputs waits for besides.
     """
     nodes = view.nodes
     changed = changed_nodes(nodes, first, becomes)
@@ -105,7 +108,12 @@ def find_edits(
                 reconnections[position, number] = bypass
     names = {node.name for node in nodes}
     boundaries = _boundaries(view, given, names)
-    casts = _casts(view, given, needs, boundaries, names)
+    casts = [
+        cast._replace(before=before[cast.source.node])
+        if isinstance(cast.source, Port) and cast.source.node in before
+        else cast
+        for cast in _casts(view, given, needs, boundaries, names)
+    ]
     return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
 
 

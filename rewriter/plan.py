@@ -71,7 +71,7 @@ def plan(
 
     settle_ties(state, Rounds(state, order, decide))
     move_casts(state, order)
-    edits = find_edits(view, state.first, state.becomes, state.narrowed, state.consumers)
+    edits = find_edits(view, state.first, state.becomes, state.narrowed, state.consumers, state.readings.before)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
 
 

@@ -1,26 +1,65 @@
 """When reference variables are read: the trap of casting a value from before a write for a reader from after it.
 
-What Identity gives for a reference variable is the variable's own memory, and so is what Enter, Reshape and their like
-make of it. A reader sees what is in there when the reader runs. A Cast in front of it reads when the Cast runs:
+What Identity gives for a reference variable is the variable's own memory, and so is what Enter, Reshape, a Split of
+aligned rows, a Tile by one and their like make of it. A reader sees what is in there when the reader runs. A Cast in
+front of it reads when the Cast runs:
 
     v/read -> Enter -> MatMul (in a loop that assigns v)        a Cast behind v/read would give every iteration v's
     with control_dependencies([assign]): MatMul(v/read, x)      first value
 
 So a reader that runs after a write which its input does not wait for takes the memory as it is, in float32; and so do
 all readers of a variable that a loop writes, since TensorFlow's own optimizers take a Cast in a loop for an invariant.
+What gives that memory stays float32 with them. Any op hands on the memory unless it is known to make its own.
 """
 
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Set
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .graph_view import GraphView, waiting_of
+from .graph_view import GraphView, Node, waiting_of
 
-# ops whose output may be the memory of their input
-SHARES = frozenset(["Identity", "Enter", "Exit", "Switch", "Merge", "NextIteration", "StopGradient", "PreventGradient"])
-SHARES |= frozenset(["Reshape", "Squeeze", "ExpandDims", "Snapshot", "CheckNumerics"])
+# ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
+# to a variable's: TensorFlow takes over a buffer only where nobody else holds it.
+_COPIES = """
+    MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 SparseMatMul SparseTensorDenseMatMul _FusedMatMul Cross
+    Conv2D Conv2DBackpropInput Conv2DBackpropFilter Conv3D Conv3DBackpropInput Conv3DBackpropInputV2 _FusedConv2D
+    Conv3DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput
+    DepthwiseConv2dNativeBackpropFilter Dilation2D Dilation2DBackpropInput Dilation2DBackpropFilter
+    BiasAdd BiasAddV1 BiasAddGrad FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx FusedBatchNormGrad
+    FusedBatchNormGradV2 FusedBatchNormGradV3 LRN LRNGrad L2Loss
+    AvgPool AvgPoolGrad AvgPool3D MaxPool MaxPoolGrad MaxPoolV2 MaxPool3D
+    BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2 LSTMBlockCell LSTMBlockCellGrad GRUBlockCell GRUBlockCellGrad
+    CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
+    Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
+    Add AddV2 Sub Mul MulNoNan Div DivNoNan RealDiv FloorDiv FloorMod Mod Pow Maximum Minimum SquaredDifference Atan2
+    Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Exp Expm1 Log Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh
+    Acosh Atanh Sigmoid Erf Erfc Floor Ceil Rint Round Lgamma Digamma
+    Relu Relu6 LeakyRelu Elu Selu Softplus Softsign ReluGrad Relu6Grad LeakyReluGrad EluGrad SeluGrad SoftplusGrad
+    SoftsignGrad SigmoidGrad TanhGrad SqrtGrad RsqrtGrad InvGrad ReciprocalGrad
+    Equal NotEqual Greater GreaterEqual Less LessEqual IsNan IsInf IsFinite ApproximateEqual
+    Gather GatherV2 GatherNd Cumsum Cumprod SegmentSum SegmentMean UnsortedSegmentSum DeepCopy
+    ZerosLike OnesLike Shape ShapeN Size Rank ArgMax ArgMin InTopK InTopKV2 TopK TopKV2
+"""
+COPIES = frozenset(_COPIES.split())
+# where Grappler's optimizers move no Cast across: behind these it waits for what they wait for
+FRAMES = frozenset(["Enter", "Exit", "Switch", "Merge", "NextIteration"])
+LOOKS = "IsVariableInitialized"  # takes a reference and does not write
 
 
-def late_readers(view: GraphView, consumers: Sequence[Sequence[int]]) -> FrozenSet[int]:
-    """Positions of the ops that read a variable's memory after a write that the memory's last op does not wait for.
+class Readings(NamedTuple):
+    """How a graph reads its reference variables.
+
+    Attributes:
+        late: positions of the ops that read a variable's memory after a write that the memory's last op does not wait
+            for, and of the ops that hand them the memory.
+        before: position of an op that gives a variable's memory after a write -> positions of what lets it wait. A Cast
+            of it waits for the same, since TensorFlow's arithmetic optimizer moves a Cast to the variable itself.
+    """
+
+    late: FrozenSet[int] = frozenset()
+    before: Mapping[int, Tuple[int, ...]] = {}
+
+
+def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
+    """Finds out how a graph reads its reference variables.
 
     Args:
         view: the graph.
@@ -32,20 +71,29 @@ def late_readers(view: GraphView, consumers: Sequence[Sequence[int]]) -> FrozenS
     for position, node in enumerate(nodes):
         for number in node.layout.ref_inputs:
             variable = _variable(view, node.inputs[number].node)
-            if variable is not None and not node.layout.op.startswith("Ref") and node.op != "Identity":
+            if variable is not None and not node.op.startswith("Ref") and node.op != LOOKS:
                 bit = written.setdefault(position, 1 << len(written))  # an optimizer writes several variables
                 writers[variable] = writers.get(variable, 0) | bit
     if not writers:
-        return frozenset()
+        return Readings()
     _spread(written, consumers, waiting_of(nodes))
-    late = set()
+    late: Set[int] = set()
+    before: Dict[int, Set[int]] = {}
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
-        for memory in _memory(view, variable, consumers):
-            for reader in consumers[memory]:
-                if in_loop or written.get(reader, 0) & bits & ~written.get(memory, 0):
-                    late.add(reader)
-    return frozenset(late)
+        memory = _memory(view, variable, consumers)
+        for giver in memory:
+            if nodes[giver].layout.ref_outputs:
+                continue
+            seen = written.get(giver, 0)
+            readers = [r for r in consumers[giver] if in_loop or written.get(r, 0) & bits & ~seen]
+            if readers:
+                late.update(readers)
+                late.update(_upstream(nodes, giver, memory))
+            if seen & bits:
+                chain = _upstream(nodes, giver, memory, FRAMES)
+                before.setdefault(giver, set()).update(_awaited(nodes, chain, memory, written, bits))
+    return Readings(frozenset(late), {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()})
 
 
 def _makes_reference(view: GraphView, position: int) -> bool:
@@ -82,14 +130,46 @@ def _spread(written: Dict[int, int], consumers: Sequence[Sequence[int]], waiting
         wave = reached
 
 
+def _hands_on(node: Node, giver: int) -> bool:
+    """Whether an op's outputs may be the memory that it takes from `giver`."""
+    if node.op in COPIES or (node.op == "Cast" and node.dtypes[0] != node.dtypes[1]):
+        return False
+    numbers = node.layout.ref_inputs if node.layout.ref_outputs else range(len(node.inputs))
+    return any(node.inputs[number].node == giver for number in numbers)
+
+
 def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) -> Set[int]:
-    """Positions of the ops whose output is a variable's memory, and no reference any more."""
-    found: Set[int] = set()
+    """Positions of the ops whose output is a variable's memory, or a reference to it."""
+    found: Set[int] = {variable}
     waiting = [variable]
     while waiting:
-        for consumer in consumers[waiting.pop()]:
-            node = view.nodes[consumer]
-            if consumer not in found and (node.op in SHARES or node.op.startswith("Ref")):
+        giver = waiting.pop()
+        for consumer in consumers[giver]:
+            if consumer not in found and _hands_on(view.nodes[consumer], giver):
                 found.add(consumer)
                 waiting.append(consumer)
-    return {position for position in found if not view.nodes[position].layout.ref_outputs}
+    return found
+
+
+def _upstream(
+    nodes: Sequence[Node], giver: int, memory: Set[int], ends: FrozenSet[str] = frozenset()
+) -> List[int]:
+    """The ops by whose way an op has a variable's memory, itself included; those in `ends` and beyond left out."""
+    found: List[int] = []
+    waiting = [giver]
+    while waiting:
+        position = waiting.pop()
+        if position in found or nodes[position].layout.ref_outputs or nodes[position].op in ends:
+            continue
+        found.append(position)
+        waiting += [port.node for port in nodes[position].inputs if port.node in memory]
+    return found
+
+
+def _awaited(
+    nodes: Sequence[Node], chain: Sequence[int], memory: Set[int], written: Mapping[int, int], bits: int
+) -> Set[int]:
+    """What the ops of a chain wait for that runs after a write, the memory itself left out."""
+    waits = {c for position in chain for c in nodes[position].controls}
+    waits |= {port.node for position in chain for port in nodes[position].inputs if port.node not in memory}
+    return {each for each in waits if written.get(each, 0) & bits}

@@ -1,6 +1,6 @@
 """What planning fills in: one entry a slot, and the questions that every rule asks of it."""
 
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
 
 from .casts import Narrowed
 from .decisions import Reason
@@ -9,7 +9,7 @@ from .graph_view import GraphView, Node, consumers_of
 from .kernel_table import KernelTable
 from .op_table import OpTable
 from .policy import Action, PrecisionPolicy
-from .references import late_readers
+from .references import readings
 from .ties import Tie, find_ties
 
 # what a float32 tensor means to a gray consumer
@@ -42,7 +42,8 @@ class State:
         self.meaning: List[int] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.consumers = consumers_of(view.nodes)
-        self.pins = find_pins(view, self.consumers)
+        self.readings = readings(view, self.consumers)
+        self.pins = find_pins(view, self.consumers, self.readings.late)
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
@@ -94,17 +95,16 @@ def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]
     return strength, slots[0] if len(slots) == 1 else state.earliest(strength, slots)
 
 
-def find_pins(view: GraphView, consumers: Sequence[Sequence[int]]) -> Dict[int, Reason]:
+def find_pins(view: GraphView, consumers: Sequence[Sequence[int]], late: FrozenSet[int]) -> Dict[int, Reason]:
     """Positions of the nodes that keep their dtypes whatever the mode says, and why; a later reason is the stronger."""
     nodes = view.nodes
-    pins = {}
+    pins = dict.fromkeys(late, Reason.LATE)
     references = [p for p, node in enumerate(nodes) if node.layout.ref_inputs or node.layout.ref_outputs]
     for giver in references:
         for reader in consumers[giver] if nodes[giver].layout.ref_outputs else ():
             if any(p == giver and number in nodes[giver].layout.ref_outputs for p, number in nodes[reader].inputs):
                 # a cast of a reference would read the variable at a time of its own choosing
                 pins[reader] = Reason.REFERENCE if nodes[reader].layout.op != "Identity" else Reason.SOURCE
-    pins.update(dict.fromkeys(late_readers(view, consumers), Reason.LATE))
     pins.update(dict.fromkeys(references, Reason.REFERENCE))
     pins.update(dict.fromkeys((port.node for port in view.fed), Reason.FED))
     pins.update(dict.fromkeys([p for p, node in enumerate(nodes) if node.kept], Reason.SCOPE))

@@ -34,7 +34,8 @@ FIXED = {
     "VariableV2": _layout("VariableV2", [], [0], refs_out=(0,)),
     "RefEnter": _layout("RefEnter", [0], [0], refs_in=(0,), refs_out=(0,)),
     "ApplyTwo": _layout("ApplyTwo", [0, 0], [0], refs_in=(0, 1), refs_out=(0,)),
-    "AssignAdd": _layout("AssignAdd", [0, 0], [0], refs_in=(0,), refs_out=(0,)),
+    **{op: _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,)) for op in ("Assign", "AssignAdd", "AssignSub")},
+    "IsVariableInitialized": _layout("IsVariableInitialized", [0], [~10], refs_in=(0,)),
 }
 
 

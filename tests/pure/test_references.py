@@ -4,27 +4,42 @@ import pytest
 
 from graphs import parse
 from npu_shim.rewriter.graph_view import consumers_of
-from npu_shim.rewriter.references import late_readers
+from npu_shim.rewriter.references import readings
 
 CASES = {
     "training: read, then written": ("v:VariableV2; r:Identity(v) a:MatMul(r,r); w:AssignAdd(v,a)", ""),
-    "a control input after the write": ("v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c); a:MatMul(r,c,^w)", "a"),
+    "a control input after the write": (
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c); a:MatMul(r,c,^w)", "a r"
+    ),
     "the read itself waits": ("v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w); a:MatMul(r,c)", ""),
     "another input comes after the write": (
-        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c); x:Exp(w) a:MatMul(r,x)", "a"
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c); x:Exp(w) a:MatMul(r,x)", "a r"
     ),
-    "through a Reshape": ("v:VariableV2 c:Const; r:Identity(v) s:Reshape(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", "a"),
+    "through a Reshape": (
+        "v:VariableV2 c:Const; r:Identity(v) s:Reshape(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", "a r s"
+    ),
     "the second of two reads": (
-        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) s:Identity(r,^w); a:MatMul(r,c) b:MatMul(s,c)", "s"
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) s:Identity(r,^w); a:MatMul(r,c) b:MatMul(s,c)", "r s"
     ),
     "another variable is written": (
         "v:VariableV2 u:VariableV2 c:Const; r:Identity(v) w:AssignAdd(u,c); a:MatMul(r,c,^w)", ""
     ),
-    "written in a loop": ("v:VariableV2 c:Const; r:Identity(v) e:RefEnter(v) w:AssignAdd(e,c); a:MatMul(r,c)", "a"),
+    "written in a loop": ("v:VariableV2 c:Const; r:Identity(v) e:RefEnter(v) w:AssignAdd(e,c); a:MatMul(r,c)", "a r"),
     "one op writes two variables": (
         "v:VariableV2 u:VariableV2 t:VariableV2; r:Identity(v) q:Identity(t) w:ApplyTwo(v,u) a:Exp(r,^w) b:Exp(q,^w)",
-        "a",
+        "a r",
     ),
+    "through what nobody knows": (  # S5
+        "v:VariableV2 c:Const; r:Identity(v) s:Mine(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", "a r s"
+    ),
+    "through what computes": ("v:VariableV2 c:Const; r:Identity(v) s:Exp(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", ""),
+    "what is assigned is read, not kept": (
+        "v:VariableV2 u:VariableV2 c:Const; r:Identity(v) t:Assign(u,r) w:AssignAdd(v,c); q:Identity(t) a:Exp(q,^w)", ""
+    ),
+    "handed on by a write": (
+        "v:VariableV2 c:Const; t:AssignAdd(v,c) q:Identity(t) w:AssignSub(v,c); a:MatMul(q,c,^w)", "a q"
+    ),
+    "looked at, not written": ("v:VariableV2 c:Const; r:Identity(v) i:IsVariableInitialized(v); a:MatMul(r,c,^i)", ""),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
 }  # fmt: skip
 
@@ -33,5 +48,16 @@ CASES = {
 def test_late_readers(case):
     text, expected = CASES[case]
     view = parse(text)
-    late = late_readers(view, consumers_of(view.nodes))
+    late = readings(view, consumers_of(view.nodes)).late
     assert " ".join(sorted(view.nodes[position].name for position in late)) == expected
+
+
+def test_a_cast_of_what_waits_for_a_write_waits_too():  # S6
+    view = parse(
+        "v:VariableV2 c:Const; r:Identity(v) a:MatMul(r,c) w:AssignAdd(v,a); x:Exp(w) s:Identity(v,^w) t:Reshape(s,x)"
+    )
+    before = readings(view, consumers_of(view.nodes)).before
+    names = [node.name for node in view.nodes]
+    assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
+        "s": {"w"}, "t": {"w", "x"}
+    }  # fmt: skip

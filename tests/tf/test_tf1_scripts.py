@@ -23,7 +23,7 @@ def watched(self, fetches, feed_dict=None):
     heavy = ('Conv2D', 'MatMul', '_FusedConv2D', '_FusedMatMul', 'Conv2DBackpropFilter', 'Conv2DBackpropInput')
     nodes = [n for g in data.partition_graphs for n in g.node]
     seen.append(sorted((n.op, tf.as_dtype(n.attr['T'].type).name) for n in nodes if n.op in heavy))
-    variables = {tf.as_dtype(n.attr['dtype'].type).name for n in nodes if n.op == 'VarHandleOp'}
+    variables = {tf.as_dtype(n.attr['dtype'].type).name for n in nodes if n.op in ('VarHandleOp', 'VariableV2')}
     seen.append(sorted(variables - {'int32', 'int64'}))
     return values
 tf.Session.run = watched

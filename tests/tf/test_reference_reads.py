@@ -1,0 +1,159 @@
+"""Reads of reference variables see what plain TensorFlow sees, whatever the memory passes through on its way.
+
+For each case   w: v += 1 after memory = case(v)     result: ones x memory after w
+An op that hands on the variable's memory gives the new value, one that copies gives the old.
+"""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+MODES = ("allow_mix_precision", "force_fp16")
+START = np.arange(256, dtype=np.float32).reshape(16, 16) % 4  # rows of 64 bytes, as TensorFlow aligns tensors
+
+
+def through_array(r):
+    array = tf.TensorArray(tf.float32, 1, clear_after_read=False).write(0, r)
+    return array.read(0)
+
+
+def through_loop(r):
+    return tf.while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a), [0, r], back_prop=False)[1]
+
+
+def through_cond(r):
+    return tf.cond(tf.placeholder_with_default(True, []), lambda: tf.identity(r), lambda: r * 2.0)
+
+
+CASES = {
+    "Identity": tf.identity,
+    "IdentityN": lambda r: tf.identity_n([r, r])[1],
+    "StopGradient": tf.stop_gradient,
+    "CheckNumerics": lambda r: tf.check_numerics(r, "bad"),
+    "EnsureShape": lambda r: tf.ensure_shape(r, [16, 16]),
+    "PlaceholderWithDefault": lambda r: tf.placeholder_with_default(r, [16, 16]),
+    "GuaranteeConst": lambda r: tf.raw_ops.GuaranteeConst(input=r),
+    "Bitcast": lambda r: tf.bitcast(tf.bitcast(r, tf.int32), tf.float32),
+    "Reshape": lambda r: tf.reshape(r, [8, 32]),
+    "ExpandDims": lambda r: tf.squeeze(tf.expand_dims(r, 0), [0]),
+    "Split": lambda r: tf.split(r, 2, 0)[1],
+    "SplitV": lambda r: tf.split(r, [4, 12], 0)[1],
+    "Unpack": lambda r: tf.expand_dims(tf.unstack(r)[1], 0),
+    "StridedSlice": lambda r: r[4:8],
+    "Slice": lambda r: tf.slice(r, [4, 0], [4, 16]),
+    "Transpose": lambda r: tf.transpose(r, tf.placeholder_with_default([0, 1], [2])),
+    "Tile": lambda r: tf.tile(r, tf.placeholder_with_default([1, 1], [2])),
+    "Pad": lambda r: tf.pad(r, tf.placeholder_with_default([[0, 0], [0, 0]], [2, 2])),
+    "BroadcastTo": lambda r: tf.broadcast_to(r, tf.placeholder_with_default([16, 16], [2])),
+    "ReverseV2": lambda r: tf.reverse(r, tf.placeholder_with_default(np.zeros(0, np.int32), [0])),
+    "AddN": lambda r: tf.raw_ops.AddN(inputs=[r]),
+    "Pack": lambda r: tf.squeeze(tf.stack([r]), [0]),
+    "Concat": lambda r: tf.concat([r, tf.zeros([0, 16])], 0),
+    "Sum": lambda r: tf.reduce_sum(r, tf.placeholder_with_default(np.zeros(0, np.int32), [0])),
+    "Max": lambda r: tf.reduce_max(r, tf.placeholder_with_default(np.zeros(0, np.int32), [0])),
+    "Where": lambda r: tf.where_v2(tf.placeholder_with_default(True, []), r, r),
+    "Einsum": lambda r: tf.einsum("ij->ij", r),
+    "PyFunc": lambda r: tf.ensure_shape(tf.py_func(lambda a: a, [r], tf.float32), [16, 16]),
+    "a Cast": lambda r: tf.cast(tf.cast(r, tf.float16), tf.float32),
+    "MatMul": lambda r: tf.matmul(r, np.eye(16, dtype=np.float32)),
+    "Add": lambda r: r + tf.ones([16]),
+    "Relu": tf.nn.relu,
+    "Gather": lambda r: tf.gather(r, [1, 2]),
+    "a TensorArray": through_array,
+    "a loop": through_loop,
+    "a cond": through_cond,
+}
+
+
+def build():
+    """The graph of all cases; returns the names of what is fetched, by case."""
+    fetches = {}
+    for case, make in CASES.items():
+        with tf.variable_scope(case.replace(" ", "_"), use_resource=False):
+            v = tf.get_variable("v", initializer=START)
+            memory = make(v.value())
+            with tf.control_dependencies([memory]):
+                written = tf.assign_add(v, tf.ones([16, 16]))
+            with tf.control_dependencies([written]):
+                fetches[case] = tf.matmul(tf.ones([2, tf.shape(memory)[0]]), memory).name
+    tf.global_variables_initializer()
+    return fetches
+
+
+def run(graph_def, fetches, config=None):
+    config = config or tf.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        with tf.Session(graph=graph, config=config) as session:
+            session.run("init")
+            return session.run(fetches)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    with tf.Graph().as_default() as made:  # py_func's functions live as long as their graph
+        with sessions.control_flow(1):
+            fetches = build()
+        yield made.as_graph_def(), fetches
+
+
+@pytest.fixture(scope="module")
+def expected(graph):
+    return run(*graph)
+
+
+def differing(values, expected):
+    return [case for case in CASES if not np.array_equal(values[case], expected[case])]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_a_rewritten_graph(graph, expected, mode):  # S5
+    graph_def, fetches = graph
+    rewritten, plan = npu_shim.rewrite(graph_def, list(fetches.values()), precision_mode=mode)
+    assert any(decision.becomes != decision.was for decision in plan.decisions())
+    assert differing(run(rewritten, fetches), expected) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_a_session(graph, expected, mode, patched):  # S5
+    graph_def, fetches = graph
+    assert differing(run(graph_def, fetches, sessions.config(precision_mode=mode)), expected) == []
+
+
+def test_the_cases_show_both(expected):
+    after = (START + 1).sum(0)
+    assert (expected["Split"][0] == (START + 1)[8:].sum(0)).all()
+    assert (expected["Identity"][0] == after).all()
+    assert (expected["Relu"][0] == START.sum(0)).all()
+
+
+def reads_around_writes():
+    """Low-precision readers of one variable before and after it is written, also behind an op that moves data."""
+    v = tf.get_variable("v", initializer=START, use_resource=False)
+    x = tf.placeholder_with_default(np.eye(16, dtype=np.float32), [16, 16])
+    products = []
+    waits = []
+    for _ in range(3):
+        with tf.control_dependencies(waits):
+            now = tf.identity(v)
+            turned = tf.reshape(now, tf.placeholder_with_default([16, 16], [2]))
+        products += [tf.matmul(x, now), tf.matmul(x, turned), tf.exp(-turned)]
+        with tf.control_dependencies(products):
+            waits = [tf.assign_add(v, tf.ones([16, 16]))]
+    tf.global_variables_initializer()
+    return [product.name for product in products]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_grappler_merges_no_casts_across_a_write(mode):  # S6
+    with tf.Graph().as_default() as made:
+        fetches = reads_around_writes()
+    graph_def = made.as_graph_def()
+    rewritten, _ = npu_shim.rewrite(graph_def, fetches, precision_mode=mode)
+    assert sum(node.op == "Cast" for node in rewritten.node) >= 6
+    for value, wanted in zip(run(rewritten, fetches), run(graph_def, fetches)):
+        np.testing.assert_allclose(value, wanted, rtol=2e-3)
