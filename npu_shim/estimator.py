@@ -130,8 +130,9 @@ class NPUEstimator(_PARENT):
         try:
             return super()._call_model_fn(features, labels, mode, config)
         except ValueError as error:
-            # Estimator's words for a result that is no EstimatorSpec; in training the original has an error of its own
-            if mode == tf.estimator.ModeKeys.TRAIN and str(error) == "model_fn should return an EstimatorSpec.":
+            # Estimator's own error for a result that is no EstimatorSpec; in training the original has one of its own
+            by_estimator = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
+            if mode == tf.estimator.ModeKeys.TRAIN and by_estimator and "EstimatorSpec" in str(error):
                 raise RuntimeError(
                     "npu_shim: NPUEstimator: model_fn must return an NPUEstimatorSpec or EstimatorSpec for training"
                 ) from error

@@ -1,29 +1,42 @@
-"""Graphs in files: GraphDef as .pb or .pbtxt, MetaGraphDef as .meta, each also with .gz behind it."""
+"""Graphs in files: GraphDef as .pb or .pbtxt, MetaGraphDef as .meta, each also with .gz behind it; and SavedModels.
+
+A SavedModel is named by its folder or by its saved_model.pb; a checkpoint by its folder or prefix stands for its .meta.
+"""
 
 import gzip
 import io
 import os
+import re
 import tempfile
 import zlib
 
 import tensorflow.compat.v1 as tf
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from .rewriter.errors import ConfigError
 
 SUFFIXES = (".pb", ".pbtxt", ".meta")
+SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+CHECKPOINT_FILE = re.compile(r"\.(index|data-\d+-of-\d+)$")
 
 
 def read(path):
-    """Reads a graph file.
+    """Reads a graph.
+
+    Args:
+        path: of a graph file, of a SavedModel (of several graphs in it that for training counts, else the first), or of
+            a checkpoint with its .meta.
 
     Returns:
-        (GraphDef, names of the operations in the collection `train_op` of a .meta file: list of str).
+        (GraphDef, what is run where nobody says: list of str). These are the operations in the collection `train_op` of
+        a MetaGraphDef; of a SavedModel without one the outputs of its signatures.
 
     Raises:
         ConfigError: the file is missing, has another suffix, or is no graph.
     """
+    path = _file_of(path)
     kind = _kind(path)
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:
@@ -32,7 +45,7 @@ def read(path):
         why = getattr(reason, "strerror", None) or reason
         raise ConfigError("graph file '%s' cannot be read: %s" % (path, why)) from reason
     try:
-        graph, targets = _parse(kind, data)
+        graph, targets = _parse(kind, data, os.path.basename(path) in SAVED_MODEL)
     except (DecodeError, text_format.ParseError, UnicodeDecodeError, ValueError) as reason:
         raise ConfigError("'%s' is not a graph in %s format (%s)" % (path, kind, reason)) from reason
     if not graph.node or not all(node.name and node.op for node in graph.node):
@@ -80,6 +93,26 @@ def write_bytes(path, data):
         raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
 
 
+def _file_of(path):
+    """The file with the graph that a folder or the prefix of a checkpoint stands for, or the file itself."""
+    if os.path.isdir(path):
+        for name in SAVED_MODEL:
+            if os.path.exists(os.path.join(path, name)):
+                return os.path.join(path, name)
+        prefix = tf.train.latest_checkpoint(path)
+        if prefix is None or not os.path.exists(prefix + ".meta"):
+            raise ConfigError("the folder '%s' has no SavedModel (%s) and no checkpoint with a .meta file" % (
+                path, " or ".join(SAVED_MODEL)
+            ))  # fmt: skip
+        return prefix + ".meta"
+    prefix = CHECKPOINT_FILE.sub("", path)
+    return path if os.path.exists(path) and prefix == path else _meta_of(path, prefix)
+
+
+def _meta_of(path, prefix):
+    return prefix + ".meta" if os.path.exists(prefix + ".meta") else path
+
+
 def _kind(path):
     plain = path[:-3] if path.endswith(".gz") else path
     kind = os.path.splitext(plain)[1]
@@ -88,10 +121,27 @@ def _kind(path):
     return kind
 
 
-def _parse(kind, data):
+def _parse(kind, data, saved):
     if kind == ".meta":
-        meta = tf.MetaGraphDef.FromString(data)
-        return meta.graph_def, list(meta.collection_def["train_op"].node_list.value)
-    if kind == ".pbtxt":
-        return text_format.Parse(data.decode("utf-8"), tf.GraphDef()), []
-    return tf.GraphDef.FromString(data), []
+        return _of_meta(tf.MetaGraphDef.FromString(data))
+    if saved:
+        return _of_saved_model(_message(SavedModel, kind, data))
+    return _message(tf.GraphDef, kind, data), []
+
+
+def _message(of, kind, data):
+    return text_format.Parse(data.decode("utf-8"), of()) if kind == ".pbtxt" else of.FromString(data)
+
+
+def _of_meta(meta):
+    targets = meta.collection_def["train_op"].node_list.value if "train_op" in meta.collection_def else ()
+    return meta.graph_def, list(targets)
+
+
+def _of_saved_model(saved):
+    graphs = [*(meta for meta in saved.meta_graphs if "train" in meta.meta_info_def.tags), *saved.meta_graphs]
+    if not graphs:
+        raise ValueError("it has no graph")
+    graph, targets = _of_meta(graphs[0])
+    outputs = {each.name for one in graphs[0].signature_def.values() for each in one.outputs.values() if each.name}
+    return graph, targets or sorted(outputs)

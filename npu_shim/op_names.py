@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Mapping, Optional, Tuple
 
 from . import configs
-from .rewriter.errors import closest
+from .rewriter.errors import closest, shortened
 from .rewriter.op_table import OpTable
 
 
@@ -52,7 +52,7 @@ def describe(missing: Unmatched, op_counts: Optional[Mapping[str, int]] = None) 
         missing: the name.
         op_counts: number of nodes of the graph by TensorFlow op type; None where there is no graph.
     """
-    where = "%s: %s" % (missing.option, missing.name)
+    where = shortened("%s: %s" % (missing.option, missing.name))
     if missing.note:
         return "%s: an op of Ascend's without a TensorFlow op, so it changes nothing: %s" % (where, missing.note)
     if missing.suggestion is None:

@@ -10,7 +10,7 @@ from .customize import Customized
 from .op_names import Unmatched
 from .profiles import PROFILES
 from .rewriter import op_table
-from .rewriter.errors import ConfigError, nearest
+from .rewriter.errors import ConfigError, nearest, shortened
 from .rewriter.op_table import OpTable
 from .rewriter.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
 
@@ -83,7 +83,7 @@ def resolve(values: Mapping[str, Any]) -> Precision:
         if policy.unsupported is Action.KEEP:
             warnings.append("customize_dtypes: has no effect with %s, as in the original" % policy.name)
             customized = None
-    return Precision(policy, table, tuple(warnings), tuple(missing), matched, customized)
+    return Precision(policy, table, tuple(map(shortened, warnings)), tuple(missing), matched, customized)
 
 
 def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:

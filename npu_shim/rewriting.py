@@ -14,7 +14,7 @@ from .rewriter import numerics, report
 from .rewriter.apply import apply, sort_nodes
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
-from .rewriter.errors import nearest
+from .rewriter.errors import nearest, shortened
 from .rewriter.inlining import inline
 from .rewriter.outlining import outline
 from .rewriter.overrides import NO_OVERRIDES, Override, Overrides
@@ -59,7 +59,7 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
     return done.graph_def, done.plan
 
 
-def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
+def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):
     """Reads, plans, applies and verifies.
 
     Args:
@@ -68,6 +68,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         preserved: names of nodes or tensors whose names and dtypes must stay.
         chosen: the `precision.Precision` of the options.
         device: one of `kernel_tables.DEVICES`: whose kernels run the result.
+        elsewhere: names of nodes that the user's options may name although this graph, part of a whole, lacks them.
 
     Returns:
         Rewritten.
@@ -77,7 +78,8 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU"):
         kernels = kernel_tables.of(device)
         flat = inline(graph_def, feeds, preserved)
         before = graphs.read(flat.graph_def, feeds, preserved)
-        unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes)) + _unknown_nodes(chosen, before)
+        unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes))
+        unmatched += _unknown_nodes(chosen, before, elsewhere)
         warnings = chosen.warnings + flat.warnings
         planned = plan(
             before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), warnings, unmatched
@@ -106,13 +108,14 @@ def _overrides(customized):
     return Overrides(*asked)
 
 
-def _unknown_nodes(chosen, view):
-    """One line for each node that customize_dtypes names and the graph does not have."""
+def _unknown_nodes(chosen, view, elsewhere):
+    """One line for each node that customize_dtypes names and neither the graph nor the whole that it is of has."""
     if chosen.customized is None:
         return ()
-    names = {node.name for node in view.nodes}
+    names = {node.name for node in view.nodes}.union(elsewhere)
     missing = sorted(set(chosen.customized.by_name) - names)
-    return tuple("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
+    texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
+    return tuple(map(shortened, texts))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import traceback
+import weakref
 
 import tensorflow.compat.v1 as tf
 
@@ -24,6 +25,7 @@ LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
 _SHAPES = "_npu_shim_shapes"  # attribute of a session: xla.marking.Shapes, or None
+_graphs = weakref.WeakSet()  # of the sessions that were made while patched
 _originals = {}  # (class, name of a method) -> its own method, while patched
 
 
@@ -113,6 +115,7 @@ def _base_init(self, original, target, graph, config):
         config.graph_options.place_pruned_graph = False
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
+    _graphs.add(self.graph)
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
         observers.attach(self, config_proto.find_npu_optimizer(config))
 
@@ -139,13 +142,20 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
         return None
     marks = xla.wanted(values)
     graph_def = tf.GraphDef.FromString(graph)
-    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen)
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=_named_elsewhere(chosen))
     _log(done, chosen)
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
     result = xla.mark(done.graph_def, [*feeds, *fetches, *preserved]) if marks else done.graph_def
     return None if result is graph_def else result.SerializeToString(deterministic=True)
+
+
+def _named_elsewhere(chosen):
+    """Nodes of the sessions' graphs as they were built: what Grappler gives is the part that one run needs."""
+    if chosen.customized is None:
+        return set()
+    return {op.name for graph in list(_graphs) for op in graph.get_operations()}
 
 
 def _log(done, chosen):

@@ -4,7 +4,16 @@ Inside a session the hook turns them into TensorFlow's own error types, see `Con
 """
 
 import difflib
+import re
 from typing import Dict, Iterable, Optional, Tuple
+
+LONGEST = 300  # characters of a word or of quoted text in a message; a path may be longer, and its ends tell it
+_LONG = re.compile(r"'[^'\n]{%d,}'|\S{%d,}" % (LONGEST, LONGEST))
+
+
+def shortened(message: str) -> str:
+    """A message without the middle of each very long word or quoted text in it: users' names may have any length."""
+    return _LONG.sub(lambda found: "%s...%s" % (found.group()[: LONGEST // 2], found.group()[-20:]), message)
 
 
 class ConfigError(ValueError):
@@ -16,8 +25,8 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, *problems: str, code: str = "INVALID_ARGUMENT") -> None:
-        super().__init__("\n".join("npu_shim: " + p for p in problems))
-        self.problems: Tuple[str, ...] = problems
+        self.problems: Tuple[str, ...] = tuple(map(shortened, problems))
+        super().__init__("\n".join("npu_shim: " + problem for problem in self.problems))
         self.code = code
 
 
@@ -27,7 +36,7 @@ class PlanError(ValueError):
     code = "INVALID_ARGUMENT"
 
     def __init__(self, problem: str) -> None:
-        super().__init__("npu_shim: " + problem)
+        super().__init__("npu_shim: " + shortened(problem))
 
 
 class VerifyError(RuntimeError):

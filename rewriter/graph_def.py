@@ -43,8 +43,8 @@ def read(graph_def, feeds=(), preserved=()):
     ports.fill()
     nodes = _read_nodes(graph_def.node, _Layouts(library), ports)
     nodes = _keep_gradients(graph_def.node, nodes)
-    fed = frozenset(_port(name, position, "feed") for name in feeds)
-    kept = frozenset(_port(name, position, "fetch").node for name in preserved)
+    fed = frozenset(_port(name, position, nodes, "feed") for name in feeds)
+    kept = frozenset(_port(name, position, nodes, "fetch").node for name in preserved)
 
     def elements(constant):
         dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
@@ -171,13 +171,18 @@ def _unknown(proto, missing, position, layouts):
     return "node '%s' reads '%s', which is not in the graph%s" % (proto.name, missing, nearest(missing, position))
 
 
-def _port(name, position, role):
+def _port(name, position, nodes, role):
     """The port of a tensor name, a node name, or a control name."""
     node, colon, port = name.lstrip("^").rpartition(":")
     if not colon or not port.isdigit():
-        node, port = name.lstrip("^"), "0"
+        node, colon, port = name.lstrip("^"), "", "0"
     if node not in position:
         raise ConfigError("%s '%s' is not in the graph%s" % (role, name, nearest(node, position)))
+    found = nodes[position[node]]
+    count = len(found.layout.outputs)
+    if colon and int(port) >= count:
+        outputs = "no output" if not count else "1 output" if count == 1 else "%d outputs" % count
+        raise ConfigError("%s '%s': node '%s' (op %s) has %s" % (role, name, node, found.op, outputs))
     return Port(position[node], int(port))
 
 

@@ -9,6 +9,7 @@ out from that; where it differs, nothing is known of the variable, and all that 
 
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
+from . import tf_internals
 from .graph_view import GraphView, Node, Port
 from .links import Links, linked, repeated
 
@@ -118,12 +119,30 @@ class Inference:
             return None
         try:
             return rule(Asker(self, missing, node, self._protos[port.node], port))
-        except (Unknown, ArithmeticError, LookupError, ValueError):  # or a graph that TensorFlow would refuse
+        except (Unknown, ArithmeticError):
             return None
 
 
 class Unknown(Exception):
-    """A rule needs what is not known."""
+    """A rule needs what is not known, or what no graph that runs has."""
+
+
+def at(found: Sequence[Any], index: int) -> Any:
+    """One entry of an answer, counted as Python does; Unknown where it has none, in a graph that TensorFlow refuses."""
+    if not -len(found) <= index < len(found):
+        raise Unknown
+    return found[index]
+
+
+class Attributes:
+    """The attributes of a NodeDef, the op's default where it names none; a protobuf map would be changed by reading."""
+
+    def __init__(self, proto: Any) -> None:
+        self._proto = proto
+
+    def __getitem__(self, name: str) -> Any:
+        given = self._proto.attr
+        return given[name] if name in given else tf_internals.default_attr(self._proto.op, name)
 
 
 class Asker:
@@ -131,7 +150,7 @@ class Asker:
 
     def __init__(self, inference: Inference, missing: List[Question], node: Node, proto: Any, port: Port) -> None:
         self._inference, self._missing, self._node = inference, missing, node
-        self.attr, self.port, self.inputs = proto.attr, port, len(node.inputs)
+        self.attr, self.port, self.inputs = Attributes(proto), port, len(node.inputs)
 
     def shape(self, number: int) -> Tuple[Any, ...]:
         """The shape of an input: numbers and symbols."""
@@ -147,6 +166,13 @@ class Asker:
         if not all(isinstance(dim, int) for dim in found):
             raise Unknown
         return list(found)
+
+    def scalar(self, number: int) -> int:
+        """The value of an input that is one integer."""
+        found = self.integers(number)
+        if len(found) != 1:
+            raise Unknown
+        return found[0]
 
     def element(self, number: int) -> Number:
         """A scalar input; one that is not known is a symbol by its name."""

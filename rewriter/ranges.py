@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from .graph_view import Node, Port
-from .inference import Answer, Asker, Rule, Unknown
+from .inference import Answer, Asker, Rule, Unknown, at
 from .shapes import TABLES, Shapes
 
 Range = Tuple[float, float]
@@ -85,20 +85,21 @@ def _subtracted(a: Asker) -> Answer:
 
 def _matmul(a: Asker) -> Answer:
     least, most = _products(_range(a, 0), _range(a, 1))
-    count = _number(a.shape(1)[1 if a.attr["transpose_b"].b else 0])
+    count = _number(at(a.shape(1), 1 if a.attr["transpose_b"].b else 0))
     return least * count, most * count
 
 
 def _batch_matmul(a: Asker) -> Answer:
     least, most = _products(_range(a, 0), _range(a, 1))
-    count = _number(a.shape(1)[-1 if a.attr["adj_y"].b else -2])
+    count = _number(at(a.shape(1), -1 if a.attr["adj_y"].b else -2))
     return least * count, most * count
 
 
 def _convolved(a: Asker) -> Answer:
     least, most = _products(_range(a, 0), _range(a, 1))
-    height, width, channels, _ = (_number(dim) for dim in a.shape(1))
-    count = height * width * channels
+    count = 1
+    for dim in a.shape(1)[:-1]:
+        count *= _number(dim)
     return min(least * count, 0.0), max(most * count, 0.0)  # at the borders zeros are added
 
 
@@ -107,7 +108,7 @@ def _reduced(a: Asker) -> Answer:
     least, most = _range(a, 0)
     shape = a.shape(0)
     for axis in a.integers(1):
-        count *= _number(shape[axis])
+        count *= _number(at(shape, axis))
     return least * count, most * count
 
 

@@ -13,10 +13,12 @@ import tensorflow.compat.v1 as tf
 
 from . import contents
 from .graph_view import Node, Port
-from .inference import Asker, Inference, Rule, Tables
+from .inference import Asker, Inference, Rule, Tables, at
 from .inference import Number as Dim
 
 Shape = Optional[Tuple[Dim, ...]]
+INTEGERS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
+LONGEST = 256  # entries of a vector of which the value is looked at: shapes and axes are short
 
 
 class Shapes(Inference):
@@ -53,7 +55,7 @@ def _placeholder(a: Asker) -> Shape:
 
 
 def _component(a: Asker) -> Shape:
-    return _declared(a, a.attr["output_shapes"].list.shape[a.port.port])
+    return _declared(a, at(a.attr["output_shapes"].list.shape, a.port.port))
 
 
 def _declared(a: Asker, shape: Any) -> Shape:
@@ -143,11 +145,11 @@ def _product(numbers: List[int]) -> int:
 
 def _transpose(a: Asker) -> Shape:
     shape, order = a.shape(0), a.integers(1)
-    return tuple(shape[axis] for axis in order) if len(order) == len(shape) else None
+    return tuple(at(shape, axis) for axis in order) if len(order) == len(shape) else None
 
 
 def _expand(a: Asker) -> Shape:
-    shape, [axis] = a.shape(0), a.integers(1)
+    shape, axis = a.shape(0), a.scalar(1)
     axis += len(shape) + 1 if axis < 0 else 0
     return (*shape[:axis], 1, *shape[axis:])
 
@@ -171,17 +173,17 @@ def _gather(a: Asker) -> Shape:
 
 
 def _concatenated(a: Asker) -> Shape:
-    parts, [axis] = [a.shape(number) for number in range(a.inputs - 1)], a.integers(a.inputs - 1)
+    parts, axis = [a.shape(number) for number in range(a.inputs - 1)], a.scalar(a.inputs - 1)
     rank = len(parts[0])
     whole = [next((dim for dim in dims if isinstance(dim, int)), dims[0]) for dims in zip(*parts)]  # all are one
-    along = [part[axis] for part in parts]
+    along = [at(part, axis) for part in parts]
     whole[axis] = sum(along) if all(isinstance(dim, int) for dim in along) else a.symbol(axis % rank)
     return tuple(whole)
 
 
 def _split(a: Asker) -> Shape:
-    [axis], shape, count = a.integers(0), a.shape(1), a.attr["num_split"].i
-    dim = shape[axis]
+    axis, shape, count = a.scalar(0), a.shape(1), a.attr["num_split"].i
+    dim = at(shape, axis)
     part = dim // count if isinstance(dim, int) else a.symbol(axis % len(shape))
     return (*shape[:axis], part, *shape[axis % len(shape) + 1 :])
 
@@ -200,14 +202,16 @@ def _filled(a: Asker) -> Shape:
 
 def _integers(a: Asker) -> Shape:
     tensor = a.attr["value"].tensor
-    if len(tensor.tensor_shape.dim) > 1 or tensor.dtype not in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum):
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    if len(sizes) > 1 or sum(sizes) > LONGEST or tensor.dtype not in INTEGERS:
         return None
     return tuple(int(number) for number in tf.make_ndarray(tensor).reshape(-1))
 
 
 def _range(a: Asker) -> Shape:
-    [start], [limit], [step] = a.integers(0), a.integers(1), a.integers(2)
-    return tuple(range(start, limit, step))
+    start, limit, step = a.scalar(0), a.scalar(1), a.scalar(2)
+    numbers = range(start, limit, step) if step else ()
+    return tuple(numbers) if len(numbers) <= LONGEST else None
 
 
 def _shape_n(a: Asker) -> Shape:
@@ -224,11 +228,11 @@ def _concat(a: Asker) -> Shape:
 
 def _slice(a: Asker) -> Shape:
     """One element of a vector, or a run of them; the masks are those of Python's slices."""
-    vector, [begin], [end], [step] = a.value(0), a.integers(1), a.integers(2), a.integers(3)
-    if a.attr["new_axis_mask"].i or a.attr["ellipsis_mask"].i:
+    vector, begin, end, step = a.value(0), a.scalar(1), a.scalar(2), a.scalar(3)
+    if a.attr["new_axis_mask"].i or a.attr["ellipsis_mask"].i or not step:
         return None
     if a.attr["shrink_axis_mask"].i:
-        return (vector[begin],) if -len(vector) <= begin < len(vector) else None
+        return (at(vector, begin),)
     masks = a.attr["begin_mask"].i, a.attr["end_mask"].i
     return vector[None if masks[0] else begin : None if masks[1] else end : step]
 

@@ -36,6 +36,16 @@ def kernels():
     return found
 
 
+@functools.lru_cache(maxsize=None)
+def default_attr(op, name):
+    """Returns the AttrValue that an op's attribute has where a node names none; an empty one where it must."""
+    from tensorflow.core.framework import attr_value_pb2
+
+    definition = op_defs().get(op)
+    defaults = {} if definition is None else {attr.name: attr.default_value for attr in definition.attr}
+    return defaults.get(name, attr_value_pb2.AttrValue())
+
+
 def xla_kernels():
     """Returns XLA's kernels, dict of op type to a list of KernelDef protos (TensorFlow 2).
 

@@ -7,7 +7,7 @@ from .dtypes import name as dtype_name
 from .errors import VerifyError
 from .graph_view import GraphView, Node
 from .kernel_table import KernelTable
-from .ties import find_ties
+from .ties import CONTAINERS, GRADIENT, RESOURCE, find_ties
 
 
 def verify(before: GraphView, after: GraphView, kernels: KernelTable) -> None:
@@ -68,7 +68,7 @@ def variables_stay(rewrite: Rewrite) -> Iterator[str]:
     """No node that gives or takes a reference or a resource changes its dtypes."""
     before, after, position = rewrite.before, rewrite.after, rewrite.position
     for node in (before.nodes[p] for p in rewrite.changed if p < len(before.nodes)):
-        if node.layout.ref_outputs or node.layout.ref_inputs:
+        if node.layout.ref_outputs or node.layout.ref_inputs or _takes_a_variable(node):
             now = position.get(node.name)
             if now is None or after.nodes[now].dtypes != node.dtypes:
                 yield "'%s' holds or changes a variable and has changed" % node.name
@@ -96,6 +96,11 @@ def ties_agree(rewrite: Rewrite) -> Iterator[str]:
         members = [nodes[position] for position, _ in tie.members]
         if len({node.dtypes[0] for node in members}) > 1:
             yield "'%s' and what it is tied to have several dtypes" % members[0].name
+
+
+def _takes_a_variable(node: Node) -> bool:
+    """Whether an op gives or takes a resource by its definition, and one that is no container of tensors."""
+    return ~RESOURCE in (*node.layout.inputs, *node.layout.outputs) and node.op not in CONTAINERS | {GRADIENT}
 
 
 def _outputs(node: Node) -> List[int]:

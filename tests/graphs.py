@@ -13,7 +13,7 @@ from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
 from npu_shim.rewriter.graph_view import GraphView, Layout, Node, Port, Slot
 from npu_shim.rewriter.kernel_table import Kernel, KernelTable
 
-I32 = NUMBERS["int32"]
+I32, RESOURCE = NUMBERS["int32"], NUMBERS["resource"]
 F, H, B = FLOAT32, FLOAT16, BFLOAT16
 DTYPES = {"f": F, "h": H, "b": B, "i": I32}
 FLOAT_LIKE = frozenset({F, H, B, NUMBERS["float64"], I32})
@@ -36,6 +36,8 @@ FIXED = {
     "ApplyTwo": _layout("ApplyTwo", [0, 0], [0], refs_in=(0, 1), refs_out=(0,)),
     **{op: _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,)) for op in ("Assign", "AssignAdd", "AssignSub")},
     "IsVariableInitialized": _layout("IsVariableInitialized", [0], [~10], refs_in=(0,)),
+    "VarHandleOp": _layout("VarHandleOp", [], [~RESOURCE]),
+    "ResourceGather": _layout("ResourceGather", [~RESOURCE, ~I32], [0]),
 }
 
 

@@ -11,7 +11,8 @@ SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
 
 def add_arguments(parser):
     """Adds the arguments of the subcommand."""
-    parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz")
+    parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz; a "
+                        "SavedModel; or a checkpoint with its .meta")  # fmt: skip
     add_step_arguments(parser)
     parser.add_argument("--device", metavar="D", help="CPU or GPU, what it is for; the program is the same")
     parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")

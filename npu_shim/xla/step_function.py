@@ -184,7 +184,7 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
     _require_fed(graph_def, placeholders)
     names = [*map(_name, wanted)]
-    graph_def, plan = _rewritten(graph_def, names, placeholders, _options(source, options), device)
+    graph_def, plan = _rewritten(source, graph_def, names, placeholders, _options(source, options), device)
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
     graph_def = references.to_resources(graph_def)
     graph_def = random_ops.to_stateless(graph_def)
@@ -223,14 +223,15 @@ def _options(source, given):
     return {**(source.options or {}), **option_table.of_keywords(given)}
 
 
-def _rewritten(graph_def, fetches, feeds, values, device):
+def _rewritten(source, graph_def, fetches, feeds, values, device):
     if values is None:
         return graph_def, None
     option_table.validate(values)
     if device not in (None, "CPU", "GPU"):
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA")
-    for text in done.plan.warnings:
+    elsewhere = {node.name for node in source.graph_def.node}
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", elsewhere)
+    for text in (*done.plan.warnings, *done.plan.unmatched):
         LOG.warning("npu_shim: %s", text)
     return done.graph_def, done.plan
 

@@ -25,6 +25,11 @@ BROKEN = {
     "a fetch is gone": (GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); s:Exp(a)", "'r' is fed or fetched"),
     "a feed is lowered": (GRAPH, GRAPH.replace("x:Placeholder", "x:Placeholder@h"), "'x' is fed or fetched"),
     "a variable is lowered": ("v:VariableV2; a:Exp(v)", "v:VariableV2@h; a:Exp@h(v)", "'v' holds or changes"),
+    "what reads a variable is lowered": (  # review of 2026-11, fault 8
+        "v:VarHandleOp i:Const@i; g:ResourceGather(v,i)",
+        "v:VarHandleOp i:Const@i; g:ResourceGather@h(v,i)",
+        "'g' holds or changes a variable",
+    ),
     "an integer is changed": ("i:Const@i; a:Relu@i(i)", "i:Const@h; a:Relu@h(i)", "T of 'a' went from int32"),
     "no kernel runs it": (
         "x:Placeholder; a:Tanh(x)", "x:Placeholder; c:Cast@fh(x) a:Tanh@h(c)", "no kernel runs 'a' (Tanh)"

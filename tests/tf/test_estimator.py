@@ -183,12 +183,15 @@ def test_another_result_in_training_is_a_runtime_error(tmp_path):
 
 
 def test_an_error_of_the_model_fn_stays_its_own(tmp_path):
-    def broken(features, labels, mode):
-        raise ValueError("mine")
+    """Even where it has Estimator's words: review of 2026-11, fault 12."""
+    for text in ("mine", "model_fn should return an EstimatorSpec."):
 
-    model = NPUEstimator(broken, config=NPURunConfig(model_dir=str(tmp_path)))
-    with pytest.raises(ValueError, match="mine"):
-        model.train(data(), max_steps=1)
+        def broken(features, labels, mode, text=text):
+            raise ValueError(text)
+
+        model = NPUEstimator(broken, config=NPURunConfig(model_dir=str(tmp_path)))
+        with pytest.raises(ValueError, match=text):
+            model.train(data(), max_steps=1)
 
 
 @pytest.mark.parametrize("config", [None, "text"])

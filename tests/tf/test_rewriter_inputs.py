@@ -1,0 +1,245 @@
+"""What the rewriter is given: graphs that name no defaults, names that are not there, files of every kind.
+
+M1 to M9: faults found by hunting, 2026-11; faults 2 and 12: the review of that month.
+"""
+
+import json
+import logging
+import os
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import graph_file
+from npu_shim.cli import main
+from npu_shim.rewriter.errors import LONGEST, ConfigError
+from npu_shim.rewriter.graph_def import read
+from npu_shim.rewriter.graph_view import Port
+from npu_shim.rewriter.inference import Inference
+from npu_shim.rewriter.ranges import Ranges
+
+MIX = {"precision_mode": "allow_mix_precision"}
+
+
+def network():
+    """Gradients over an open batch size, whose Sums ask for the shapes of most ops that shapes can be told of."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 4, 1, 6], "x")
+        w = tf.get_variable("w", [6, 6], use_resource=True)
+        b = tf.get_variable("b", [6], use_resource=True)
+        y = tf.matmul(tf.reshape(tf.squeeze(x, [2]), [-1, 6]), w) + b
+        y = tf.nn.relu(tf.matmul(y, w, transpose_b=True) + tf.matmul(y, w))
+        y = tf.concat(tf.split(y, 2, 1), 0)
+        y = tf.transpose(tf.expand_dims(y, 0), [1, 0, 2]) * tf.fill([tf.shape(y)[0], 1, 3], 1e-9)
+        loss = tf.reduce_mean(tf.gather(y, [0, 1]), name="loss")
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    return graph
+
+
+def stripped(graph):
+    with graph.as_default():
+        return tf.train.export_meta_graph(graph=graph, strip_default_attrs=True).graph_def
+
+
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16", "force_fp32", "must_keep_origin_dtype"])
+def test_a_graph_without_defaults_is_not_changed_and_planned_as_with_them(mode):
+    """Fault 2: reading an attribute of a NodeDef adds it."""
+    full, given = network().as_graph_def(), stripped(network())
+    before = tf.GraphDef()
+    before.CopyFrom(given)
+    _, plan = npu_shim.rewrite(given, ["loss", "train"], ["x"], precision_mode=mode, profile="gpu")
+    assert given == before
+    assert given != full
+    _, expected = npu_shim.rewrite(full, ["loss", "train"], ["x"], precision_mode=mode, profile="gpu")
+    assert list(plan.decisions()) == list(expected.decisions())
+    assert plan.warnings == expected.warnings
+
+
+@pytest.mark.parametrize(
+    ("feeds", "fetches", "message"),
+    [
+        (["x:1"], ["loss"], r"feed 'x:1': node 'x' \(op Placeholder\) has 1 output"),
+        (["x"], ["loss:7"], r"fetch 'loss:7': node 'loss' \(op Mean\) has 1 output"),
+        (["x"], ["train:0"], r"fetch 'train:0': node 'train' \(op NoOp\) has no output"),
+        (["x"], ["split:2"], r"fetch 'split:2': node 'split' \(op Split\) has 2 outputs"),
+        (["x"], ["los"], r"fetch 'los' is not in the graph \(did you mean 'loss'\?\)"),
+    ],
+)
+def test_outputs_that_do_not_exist_are_errors(feeds, fetches, message):  # M1
+    with pytest.raises(ConfigError, match=message):
+        npu_shim.rewrite(network().as_graph_def(), fetches, feeds, **MIX)
+
+
+@pytest.mark.parametrize("fetches", [["loss:0"], ["train"], ["split:1", "^train"], ["loss"]])
+def test_outputs_that_exist_are_none(fetches):  # M1
+    npu_shim.rewrite(network().as_graph_def(), fetches, ["x:0"], **MIX)
+
+
+@pytest.fixture
+def logged(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    return lambda: [record.getMessage() for record in caplog.records if "customize" in record.getMessage()]
+
+
+@pytest.fixture
+def customized(tmp_path):
+    path = tmp_path / "customized"
+    path.write_text("MatMul_1::InputDtype:float32,float32\nMatMul_0::InputDtype:float32,float32\n")
+    return str(path)
+
+
+TYPO = "npu_shim: customize_dtypes: no node 'MatMul_0' in the graph (did you mean 'MatMul_1'?)"
+
+
+def products():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        tf.matmul(x, x, name="a")
+        tf.matmul(tf.matmul(x, x), tf.matmul(x, x), name="b")
+    return graph
+
+
+def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged, customized):  # M2
+    from npu_bridge.npu_init import RewriterConfig
+
+    config = tf.ConfigProto()
+    custom = config.graph_options.rewrite_options.custom_optimizers.add()
+    custom.name = "NpuOptimizer"
+    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    custom.parameter_map["customize_dtypes"].s = tf.compat.as_bytes(customized)
+    config.graph_options.rewrite_options.remapping = RewriterConfig.OFF
+    with tf.Session(graph=products(), config=config) as session:
+        session.run("a:0", {"x:0": [[1, 0], [0, 1]]})
+        session.run("b:0", {"x:0": [[1, 0], [0, 1]]})
+    assert logged() == [TYPO]
+
+
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 compiles no step as a whole")
+def test_a_compiled_step_calls_no_name_wrong_that_it_does_not_need(logged, customized):  # M2
+    npu_shim.compile_step(products(), ["a:0"], ["x"], customize_dtypes=customized, **MIX)
+    assert logged() == [TYPO]
+
+
+def saved(kind, folder):
+    """Writes a network; returns what `plan` may be given for it."""
+    graph = network()
+    with graph.as_default(), tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        if kind.startswith("checkpoint"):
+            prefix = tf.train.Saver().save(session, os.path.join(folder, "model"), 7)
+            return {"checkpoint": prefix, "checkpoint folder": folder, "checkpoint index": prefix + ".index"}[kind]
+        builder = tf.saved_model.Builder(os.path.join(folder, "saved"))
+        signature = tf.saved_model.predict_signature_def({"x": graph.get_tensor_by_name("x:0")}, {
+            "y": graph.get_tensor_by_name("loss:0")
+        })  # fmt: skip
+        builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+        builder.save(as_text=kind.endswith("text"))
+    return os.path.join(folder, "saved", *(["saved_model.pb"] if kind.endswith("file") else []))
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "checkpoint folder", "checkpoint index"])
+def test_a_checkpoint_is_read_with_its_graph(kind, tmp_path):  # M3
+    graph_def, targets = graph_file.read(saved(kind, str(tmp_path)))
+    assert {"x", "loss", "train"} <= {node.name for node in graph_def.node}
+    assert targets == ["train"]
+
+
+@pytest.mark.parametrize("kind", ["saved", "saved as text", "saved as file"])
+def test_a_saved_model_is_read(kind, tmp_path, capsys):  # M3
+    path = saved(kind, str(tmp_path))
+    graph_def, targets = graph_file.read(path)
+    assert {"x", "loss", "train"} <= {node.name for node in graph_def.node}
+    assert targets in (["train"], ["loss:0"])
+    assert main(["plan", path, "--fetches", "loss", "--precision-mode", "allow_mix_precision"]) == 0
+    assert "float slots to float16" in capsys.readouterr().out
+
+
+def test_a_folder_without_a_graph_says_what_was_looked_for(tmp_path):  # M3
+    with pytest.raises(ConfigError, match=r"has no SavedModel \(saved_model\.pb or saved_model\.pbtxt\) and no check"):
+        graph_file.read(str(tmp_path))
+    (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01")
+    with pytest.raises(ConfigError, match="it has no graph"):
+        graph_file.read(str(tmp_path))
+
+
+LONG = "a" * 100000
+
+
+def long_mixlist(folder):
+    path = folder / "mix.json"
+    path.write_text(json.dumps({"white-list": {"to-add": [LONG]}}))
+    return {"modify_mixlist": str(path)}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], **long_mixlist(folder), **MIX)[1].unmatched[0],
+        lambda folder, graph: npu_shim.rewrite(graph, [LONG], **MIX),
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], precision_mode=LONG),
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], precision_mode="a b " * 30000),
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], modify_mixlist=LONG, **MIX),
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], profile=LONG, **MIX),
+        lambda folder, graph: npu_shim.rewrite(graph, ["loss"], device=LONG, **MIX),
+        lambda folder, graph: graph_file.read(LONG),
+    ],
+)
+def test_no_message_repeats_a_long_text_whole(told, tmp_path):  # M9
+    try:
+        text = told(tmp_path, network().as_graph_def())
+    except ConfigError as error:
+        text = str(error)
+    assert "aaa" in text or "a b" in text
+    assert len(text) < 3 * LONGEST
+
+
+# ---- fault 12: only what cannot be told is unknown
+
+
+def test_a_fault_of_a_rule_is_no_unknown_shape():
+    def broken(a):
+        return {}["shape"]
+
+    graph_def = network().as_graph_def()
+    nodes = read(graph_def).nodes
+    position = next(position for position, node in enumerate(nodes) if node.op == "Relu")
+    inference = Inference(nodes, graph_def.node, frozenset(), {"shape": {"Relu": broken}})
+    with pytest.raises(KeyError):
+        inference.ask("shape", Port(position, 0))
+
+
+def _wrong(build):
+    """A graph that TensorFlow would refuse: sizes and axes are changed after it is built."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [3, 4], "x")
+        build(x, tf.constant([1, 0], name="n"), tf.constant(1, name="axis"))
+    graph_def = graph.as_graph_def()
+    for node in graph_def.node:
+        if node.name in ("n", "axis"):
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto([9, 7, 8] if node.name == "n" else 9))
+    return graph_def
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x, n, axis: tf.transpose(x, n),
+        lambda x, n, axis: tf.concat([x, x], axis),
+        lambda x, n, axis: tf.split(x, 2, axis),
+        lambda x, n, axis: tf.expand_dims(x, axis),
+        lambda x, n, axis: tf.reduce_sum(x, n),
+        lambda x, n, axis: tf.range(axis, 10**9, axis),
+        lambda x, n, axis: tf.shape(x)[axis],
+        lambda x, n, axis: tf.matmul(x, x, transpose_b=True),
+    ],
+)
+def test_a_graph_that_tensorflow_would_refuse_has_unknown_shapes(build):
+    graph_def = _wrong(build)
+    nodes = read(graph_def).nodes
+    told = Ranges(nodes, graph_def.node, frozenset())
+    for position, node in enumerate(nodes):
+        for number in range(len(node.layout.outputs)):
+            for what in ("shape", "value", "range"):
+                told.ask(what, Port(position, number))
+    npu_shim.rewrite(graph_def, [nodes[-1].name], ["x"], **MIX)
