@@ -10,11 +10,10 @@ import logging
 import os
 import sys
 import traceback
-import weakref
 
 import tensorflow.compat.v1 as tf
 
-from . import cluster, config_proto, kernel_names, observers, plugin, precision, trace, xla
+from . import call_scopes, cluster, config_proto, kernel_names, observers, plugin, precision, trace, xla
 from . import options as option_table
 from .native import loader
 from .rewriter import report
@@ -25,7 +24,6 @@ LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
 _SHAPES = "_npu_shim_shapes"  # attribute of a session: xla.marking.Shapes, or None
-_graphs = weakref.WeakSet()  # of the sessions that were made while patched
 _originals = {}  # (class, name of a method) -> its own method, while patched
 
 
@@ -40,6 +38,7 @@ def activate():
     show_log()
     _replace_init(base, _base_init)
     _replace_run(base)
+    _replace_extend(base)
 
 
 def patch():
@@ -100,6 +99,17 @@ def _replace_run(base):
     base.run = run
 
 
+def _replace_extend(base):
+    original = _originals[base, "_extend_graph"] = base._extend_graph
+
+    @functools.wraps(original)
+    def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
+        call_scopes.watch(self.graph)
+        return original(self)
+
+    base._extend_graph = extend
+
+
 def _user_init(self, original, target, graph, config):
     config = tf.ConfigProto() if config is None else config
     config_proto.prepare(config)
@@ -115,7 +125,6 @@ def _base_init(self, original, target, graph, config):
         config.graph_options.place_pruned_graph = False
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
-    _graphs.add(self.graph)
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
         observers.attach(self, config_proto.find_npu_optimizer(config))
 
@@ -142,20 +151,15 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
         return None
     marks = xla.wanted(values)
     graph_def = tf.GraphDef.FromString(graph)
-    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=_named_elsewhere(chosen))
+    call_scopes.mark(graph_def)
+    elsewhere = () if chosen.customized is None else call_scopes.names()  # graph_def is what one run needs
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=elsewhere)
     _log(done, chosen)
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
     result = xla.mark(done.graph_def, [*feeds, *fetches, *preserved]) if marks else done.graph_def
     return None if result is graph_def else result.SerializeToString(deterministic=True)
-
-
-def _named_elsewhere(chosen):
-    """Nodes of the sessions' graphs as they were built: what Grappler gives is the part that one run needs."""
-    if chosen.customized is None:
-        return set()
-    return {op.name for graph in list(_graphs) for op in graph.get_operations()}
 
 
 def _log(done, chosen):

@@ -151,10 +151,11 @@ def _keep_gradients(protos, nodes):
     }
     if not with_gradients:
         return nodes
-    return [node._replace(kept=node.kept or _is_gradient_of(node.name, with_gradients)) for node in nodes]
+    return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]
 
 
-def _is_gradient_of(name, forward):
+def is_gradient_of(name, forward):
+    """Whether a node's name is one that TensorFlow gives the gradient ops of a node in `forward`."""
     end = name.find(GRADIENT)
     while end >= 0:
         parts = name[:end].split("/")

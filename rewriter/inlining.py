@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from .errors import ConfigError, nearest
 from .functions import BRANCH, CALL, KINDS, LOOP, Outputs, called, fits, kind_of, left_as_written, roles
-from .graph_def import KEEP
+from .graph_def import KEEP, TO_FLOAT
 
 
 class Call(NamedTuple):
@@ -75,6 +75,7 @@ class Scope(NamedTuple):
         args: argument name -> tensor of the flat graph.
         protos: node name -> NodeDef as written.
         calls: node name -> Call, for the calls in it that are written out.
+        asked: the AttrValue of the innermost to_float that one of its calls is in, or None.
     """
 
     function: Any
@@ -83,6 +84,7 @@ class Scope(NamedTuple):
     args: Dict[str, str]
     protos: Dict[str, Any]
     calls: Dict[str, Call]
+    asked: Any = None
 
 
 class Inlined(NamedTuple):
@@ -182,10 +184,11 @@ class _Writer:
         first = len(self.scopes)
         call = Call(name, number, proto, kind, tuple(range(first, first + len(bodies))), takes, gives)
         device = proto.device or scope.device
+        asked = proto.attr.get(TO_FLOAT, scope.asked)
         for k, (body, role) in enumerate(zip(bodies, roles(proto, kind))):
             args = {arg.name: tensor(*call.argument(k, i)) for i, arg in enumerate(body.signature.input_arg)}
             protos = {node.name: node for node in body.node_def}
-            self.scopes.append(Scope(body, "%s[%s]/" % (name, role), device, args, protos, {}))
+            self.scopes.append(Scope(body, "%s[%s]/" % (name, role), device, args, protos, {}, asked))
         scope.calls[proto.name] = call
         self.calls.append(call)
 
@@ -218,6 +221,8 @@ class _Writer:
             node.input[:] = [self._tensor(scope, text) for text in proto.input if not _waits_for_argument(scope, text)]
         node.name = scope.prefix + proto.name
         node.device = proto.device or scope.device
+        if scope.asked is not None and TO_FLOAT not in node.attr:
+            node.attr[TO_FLOAT].CopyFrom(scope.asked)
 
     def _write_stand_in(self, scope, call, node):
         waits = [text for text in call.proto.input if text[0] == "^" and not _waits_for_argument(scope, text)]

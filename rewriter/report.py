@@ -10,6 +10,7 @@ from .graph_view import Slot
 from .op_table import Entry, OpTable
 from .policy import Action, PrecisionPolicy
 
+BY_USER = (Reason.SCOPE, Reason.ASKED, Reason.CUSTOM)
 MOST_LINES = 12  # of a group in the text report
 
 
@@ -75,13 +76,18 @@ def one_line(plan: Plan, counts: Mapping[str, Any]) -> str:
 
 
 def nothing_lowered(plan: Plan, table: OpTable) -> Tuple[str, ...]:
-    """One line where a mode that lowers some ops lowers nothing of a graph that has such ops in float32, with why."""
+    """One line where a mode that lowers some ops lowers nothing of a graph that has such ops in float32, with why.
+
+    Ops that the user keeps by a scope or by name do not count.
+    """
     reasons: Counter[Reason] = Counter()
     for d in plan.decisions():
         if d.was == FLOAT32 and d.becomes in LOW:
             return ()
         entry = table.entries.get(d.op)
-        if d.was == FLOAT32 and entry is not None and d.slot.attr not in entry.keep and _lowers(plan.policy, entry):
+        if entry is None or d.was != FLOAT32 or d.reason in BY_USER or d.slot.attr in entry.keep:
+            continue
+        if _lowers(plan.policy, entry):
             reasons[d.reason] += 1
     if not reasons:
         return ()

@@ -186,8 +186,8 @@ def test_an_error_of_the_model_fn_stays_its_own(tmp_path):
     """Even where it has Estimator's words: review of 2026-11, fault 12."""
     for text in ("mine", "model_fn should return an EstimatorSpec."):
 
-        def broken(features, labels, mode, text=text):
-            raise ValueError(text)
+        def broken(features, labels, mode):
+            raise ValueError(text)  # noqa: B023
 
         model = NPUEstimator(broken, config=NPURunConfig(model_dir=str(tmp_path)))
         with pytest.raises(ValueError, match=text):

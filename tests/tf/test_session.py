@@ -281,7 +281,7 @@ def test_unknown_keys_are_ignored_and_reported_once(graph, caplog):
 
 
 def test_an_internal_error_is_the_sessions_error(graph, monkeypatch):
-    monkeypatch.setattr(npu_session, "rewrite_graph", lambda *_: 1 // 0)
+    monkeypatch.setattr(npu_session, "rewrite_graph", lambda *_, **__: 1 // 0)
     with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
         with pytest.raises(tf.errors.InternalError, match="ZeroDivisionError"):
             session.run(tf.global_variables_initializer())

@@ -1,0 +1,145 @@
+"""S7: keep_dtype_scope and to_float hold for what is called in them, whatever it is called by and whatever runs it."""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.scopes import keep_dtype_scope, to_float
+
+LOST = np.float32(1 + 2.0**-12)  # float16 rounds it to 1
+X = np.full([2, 2], LOST, np.float32)
+IS_1 = tf.__version__.startswith("1.")
+ONES = np.float32([[1, 0], [0, 1]])
+
+
+def product(x):
+    return tf.matmul(x, tf.constant(ONES))
+
+
+def traced(x):
+    return tf.function(product, autograph=False)(x)
+
+
+def nested(x):
+    inner = tf.function(product, autograph=False)
+    return tf.function(lambda y: tf.nn.relu(inner(y)), autograph=False)(x)
+
+
+def concrete(x):
+    return tf.function(product, autograph=False).get_concrete_function(tf.TensorSpec([2, 2]))(x)
+
+
+def defined(x):
+    from tensorflow.python.framework import function  # noqa: TID251
+
+    return function.Defun(tf.float32)(product)(x)
+
+
+def branched(x):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: product(x), lambda: x)
+
+
+def looped(x):
+    return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, product(y)), [0, x])[1]
+
+
+CALLS = {"function": traced, "nested": nested, "concrete function": concrete, "Defun": defined, "cond": branched,
+         "while": looped}  # fmt: skip
+SCOPES = {"none": None, "keep": keep_dtype_scope, "float32": lambda: to_float("float32")}
+
+
+def graph_of(call, scope):
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        low = tf.matmul(x, tf.constant(ONES), name="low")  # lowered in any case
+        if SCOPES[scope] is None:
+            y = CALLS[call](x)
+        else:
+            with SCOPES[scope]():
+                y = CALLS[call](x)
+        tf.identity(y, "y")
+        tf.identity(low, "z")
+    return graph
+
+
+def check(values, scope):
+    """The product in the scope keeps what float16 loses, those outside lose it."""
+    y, z = values
+    np.testing.assert_array_equal(z, np.ones([2, 2]))
+    np.testing.assert_array_equal(y, np.ones([2, 2]) if scope == "none" else X)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_in_a_session(patched, call, scope):
+    config = tf.ConfigProto()
+    custom = config.graph_options.rewrite_options.custom_optimizers.add()
+    custom.name = "NpuOptimizer"
+    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    with tf.Session(graph=graph_of(call, scope), config=config) as session:
+        check(session.run(["y:0", "z:0"], {"x:0": X}), scope)
+
+
+def test_two_sessions_whose_graphs_differ_in_a_scope_only(patched):
+    config = tf.ConfigProto()
+    custom = config.graph_options.rewrite_options.custom_optimizers.add()
+    custom.name = "NpuOptimizer"
+    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    made = {scope: tf.Session(graph=graph_of("function", scope), config=config) for scope in SCOPES}
+    for scope, session in made.items():
+        with session:
+            check(session.make_callable(["y:0", "z:0"], ["x:0"])(X), scope)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_by_rewrite(call, scope):
+    graph_def = graph_of(call, scope).as_graph_def()
+    rewritten, _ = npu_shim.rewrite(graph_def, ["y", "z"], ["x"], precision_mode="allow_mix_precision")
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(rewritten, name="")
+        with tf.Session(graph=graph) as session:
+            check(session.run(["y:0", "z:0"], {"x:0": X}), scope)
+
+
+@pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_in_a_compiled_step(call, scope):
+    step = npu_shim.compile_step(graph_of(call, scope), ["y:0", "z:0"], ["x"], precision_mode="allow_mix_precision")
+    check(step({"x:0": X}), scope)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("call", ["function", "cond", "while"])
+def test_gradients_of_what_is_called(patched, call, gradients):
+    """The gradient of x @ ones is as many float32 products where the scope asks for it, and low otherwise."""
+    config = tf.ConfigProto()
+    custom = config.graph_options.rewrite_options.custom_optimizers.add()
+    custom.name = "NpuOptimizer"
+    custom.parameter_map["precision_mode"].s = b"allow_mix_precision"
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        with keep_dtype_scope(gradients=gradients):
+            y = CALLS[call](x)
+        tf.identity(tf.gradients(y, [x], [x])[0], "dx")
+    with tf.Session(graph=graph, config=config) as session:
+        value = session.run("dx:0", {"x:0": X})
+    np.testing.assert_array_equal(value, X if gradients else np.ones([2, 2]))
+
+
+def test_a_scope_inside_a_function_wins_over_one_around_its_call():
+    def body(x):
+        with to_float("float16"):
+            return tf.matmul(x, x)
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        with to_float("float32"):
+            y = tf.function(lambda x: body(x) + product(x), autograph=False)(x)
+        tf.identity(y, "y")
+    _, plan = npu_shim.rewrite(graph.as_graph_def(), ["y"], ["x"], precision_mode="allow_mix_precision")
+    dtypes = sorted((d.op, d.becomes) for d in plan.decisions() if d.op == "MatMul")
+    assert dtypes == [("MatMul", 1), ("MatMul", 19)]
