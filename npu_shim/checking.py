@@ -2,7 +2,7 @@
 
 import os
 
-from . import amp, customize, mixlist, op_names, options, precision
+from . import amp, customize, mixlist, op_names, options, precision, watch_options
 from .rewriter.errors import ConfigError, nearest
 
 _TYPES = {"s": str, "b": bool, "i": int}
@@ -23,7 +23,7 @@ def check_config(config):
     """
     if isinstance(config, dict):
         given = {name: value for name, value in config.items() if value is not None}
-        return _check({name: (None, value) for name, value in given.items()}, _problems_of_types(given))
+        return _check(given, _problems_of_types(given))
     import tensorflow.compat.v1 as tf
 
     from . import config_proto, estimator, run_config
@@ -33,13 +33,15 @@ def check_config(config):
         if unwritten:
             wrong = {problem.option for problem in unwritten}
             values = {name: value for name, value in estimator.values_of(config).items() if name not in wrong}
-            return _check({name: (None, value) for name, value in values.items()}, unwritten)
+            return _check(values, unwritten)
         config = estimator.session_config_of(config)
     if not isinstance(config, tf.ConfigProto):
         expected = "a ConfigProto, an NPURunConfig or a dict of options"
         raise ConfigError("check_config needs %s, got %s" % (expected, type(config).__name__))
     fields = config_proto.fields(config)
-    return _check(fields, _problems_of_fields(fields))
+    known = options.parameter_keys()
+    given = {name: options.read_field(known[name], *entry) for name, entry in fields.items() if name in known}
+    return _check(given, _problems_of_fields(fields))
 
 
 def _unwritten(values):
@@ -70,41 +72,36 @@ def _problems_of_types(values):
 
 
 def _problems_of_fields(fields):
-    """Problems of a parameter_map's keys and fields."""
+    """Problems of a parameter_map's keys, and of entries that set no field."""
     known = options.parameter_keys()
     for name, (field, _) in sorted(fields.items()):
         if name not in known:
             yield options.Problem(name, "unknown key, ignored%s" % nearest(name, known), "INVALID_ARGUMENT")
-        elif field != known[name].field:
-            written = "no field" if field is None else "field '%s'" % field
-            zero = options.ZERO[known[name].field]
-            text = "written to %s, so it reads as %r; expected field '%s'"
-            yield options.Problem(name, text % (written, zero, known[name].field), "INVALID_ARGUMENT")
+        elif field is None:
+            expected = str(known[name].field)
+            text = "written to no field, so it reads as %r; expected field '%s'" % (options.ZERO[expected], expected)
+            yield options.Problem(name, text, "INVALID_ARGUMENT")
 
 
-def _check(fields, shapes):
-    """Collects all problems; `fields` maps a key to (field, value), `shapes` are the problems of keys and types."""
+def _check(given, shapes):
+    """Collects all problems; `given` maps a key to its value, `shapes` are the problems of keys and types."""
     problems = list(shapes)
     wrong = {problem.option for problem in problems}
-    values = {name: _text(value) for name, (_, value) in fields.items() if name not in wrong}
+    values = {name: value for name, value in given.items() if name not in wrong}
     unread = bool(wrong & set(options.PRECISION_MODES))  # whether a mixlist goes with it cannot be said
     problems += [found for found in options.check_values(values) if not (unread and found.option == mixlist.OPTION)]
     texts = list(map(str, problems))
     codes = [problem.code for problem in problems]
     warnings = []
-    for read in _readers(values):
+    for read in (*_readers(values), *watch_options.problems(values)):
         try:
-            warnings += read()
+            warnings += read() or ()
         except ConfigError as error:
             texts += error.problems
             codes.append(error.code)
     if texts:
         raise ConfigError(*texts, code=codes[0])
     return tuple(dict.fromkeys(warnings))
-
-
-def _text(value):
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 
 def _readers(values):

@@ -8,6 +8,7 @@ processes wait for each other, so that none takes its data away from one that st
 import atexit
 import contextlib
 import logging
+import threading
 import time
 import weakref
 import zlib
@@ -25,6 +26,7 @@ SUMMED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)  # dtypes of t
 LAST_INSTANCE = 2**31 - 2  # of the barrier at the end, far from those that graphs count up
 END_SECONDS = 10
 
+_lock = threading.Lock()
 _servers = []
 _counts = weakref.WeakKeyDictionary()  # graph -> collectives in it
 
@@ -48,6 +50,11 @@ def joined(target, config):
 
 
 def _server():
+    with _lock:  # two sessions of two threads, one address
+        return _started()
+
+
+def _started():
     if not _servers:
         rank, addresses = ranks.world_rank(), ranks.addresses()
         LOG.info("npu_shim: rank %d of %d listens at %s", rank, len(addresses), addresses[rank])

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim import options
 
 OPTIMIZER = "NpuOptimizer"
+NUMBER = "_npu_shim_session"  # key of an entry that TensorFlow is given: the session's number
 
 
 def find_npu_optimizer(config):
@@ -72,46 +73,72 @@ def npu_run_config_init(run_config=None):
     return run_config
 
 
-def for_session(config):
+def for_session(config, values=None, number=0):
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
-    In the copy: the first NpuOptimizer entry only, and the three settings without which Grappler would skip our
-    optimizer (all of them switched off, graphs of a few nodes) or run it a second time for nothing.
+    In the copy: the first NpuOptimizer entry only, with the options that hold for this session, and the settings
+    without which Grappler would skip our optimizer (all of them switched off, graphs of a few nodes, a time after which
+    those that come last are left out, a graph that it is told to keep away from) or run it a second time for nothing.
+
+    Args:
+        config: tf.ConfigProto.
+        values: dict of option values; those that the entry does not have are written into it.
+        number: int, the session's own, see `session_number`.
+
+    Raises:
+        TypeError: as `write`.
     """
     copy = tf.ConfigProto()
     copy.CopyFrom(config)
     prepare(copy)
     rewrite = copy.graph_options.rewrite_options
+    first = find_npu_optimizer(copy)
+    write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
+    first.parameter_map[NUMBER].i = number
     others = [entry for entry in rewrite.custom_optimizers if entry.name != OPTIMIZER]
-    kept = [find_npu_optimizer(copy), *others]
+    kept = [first, *others]
     del rewrite.custom_optimizers[:]
     rewrite.custom_optimizers.extend(kept)
     rewrite.meta_optimizer_iterations = rewrite.ONE
+    rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1
     rewrite.disable_meta_optimizer = False
+    copy.graph_options.place_pruned_graph = False  # InteractiveSession asks for this
     return copy
 
 
 def read(config):
     """Returns the options in a ConfigProto's NpuOptimizer entry: dict of name to Python value, see `options`.
 
-    Without an entry it is empty. Unknown keys are logged, wrong fields read as zero; nothing is validated.
+    Without an entry it is empty. Unknown keys are logged; nothing is validated.
     """
     entry = find_npu_optimizer(config)
-    return options.read_values(_fields(entry.parameter_map))[0] if entry is not None else {}
+    return read_values(entry) if entry is not None else {}
 
 
-def read_entry(serialized):
-    """Returns the options of a serialized NpuOptimizer entry (bytes of a CustomGraphOptimizer), as `read` does."""
+def parsed_entry(serialized):
+    """Returns an NpuOptimizer entry (CustomGraphOptimizer) from its bytes."""
     entry = tf.ConfigProto().graph_options.rewrite_options.custom_optimizers.add()
     entry.ParseFromString(serialized)
+    return entry
+
+
+def read_values(entry):
+    """Returns the options of an NpuOptimizer entry, as `read` does."""
     return options.read_values(_fields(entry.parameter_map))[0]
+
+
+def session_number(entry):
+    """Returns the number that `for_session` gave the entry's session, or None for an entry that it never saw."""
+    return entry.parameter_map[NUMBER].i if NUMBER in entry.parameter_map else None
 
 
 def _fields(parameter_map):
     """Turns a parameter_map (map of AttrValue) into key -> (field that is set, its value)."""
     fields = {}
     for key, value in parameter_map.items():
+        if key == NUMBER:
+            continue
         field = value.WhichOneof("value")
         fields[key] = (field, getattr(value, field) if field else None)
     return fields

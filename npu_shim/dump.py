@@ -3,110 +3,103 @@
 A session whose NpuOptimizer entry asks for it fetches, in the same run, the tensors that the run computes anyway: those
 of the chosen ops and steps for enable_dump, all float ones for enable_dump_debug, which looks for the first op whose
 output has INF or NAN although its inputs have none. Tensors inside of loops and branches cannot be fetched and are left
-out. Runs are numbered from 0 for each set of fetches, as the NPU numbers them for each of its graphs.
+out. Runs are numbered from 0 for each set of fetches, as the NPU numbers them for each of its graphs; a graph of
+another session, or one that an earlier program left in the folder, keeps its number, and the next gets another.
 
 dump_path/graph_0/step_5/index.json, dense.MatMul.output_0.npy; dump_path/graph_0/step_7/overflow.json
+index.json names op, tensor and dtype of each file; a bfloat16 tensor's file holds its values as float32.
 Source: Ascend adapter of 2023-12 (r1.15), options of NpuOptimizer; the files are numpy's, not the NPU's.
 """
 
+import functools
+import hashlib
+import itertools
 import json
 import logging
 import os
-import weakref
+import threading
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.fetches import leaves_of
+from npu_shim import doors
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.watch_options import chosen_steps, dump_folder
 
 LOG = logging.getLogger("npu_shim")
-MOST_STEPS = 100
+LONGEST_STEM = 160  # of a file's name, which may have 255 bytes
+_lock = threading.Lock()
+_numbers = {}  # real path of a dump_path -> numbers of graphs that this program has given there
 
 
 def attach(session, values):
     """Makes a session dump its runs as its options say.
 
     Args:
-        session: tf.Session; its `run` is replaced on this instance.
+        session: tf.Session.
         values: dict with the dump options that are set, see `options`.
     """
-    replaced, owner, numbers = vars(session).get("run"), weakref.ref(session), {}
-
-    def run(fetches, feed_dict=None, options=None, run_metadata=None):
-        session = owner()
-        once = replaced or type(session).run.__get__(session)
-        folder = _next_folder(session, values, numbers, fetches)
-        if folder is None:
-            return once(fetches, feed_dict, options, run_metadata)
-        operations = upstream(session.graph, fetches, feed_dict or {})
-        tensors = _watched(operations, session.graph, values)
-        result, arrays = once([fetches, tensors], feed_dict, options, run_metadata)
-        found = {tensor.name: array for tensor, array in zip(tensors, arrays)}
-        if values.get("enable_dump"):
-            _write_tensors(folder, _dumped(operations, values), found, values.get("dump_data") or "tensor")
-        if values.get("enable_dump_debug"):
-            _report_overflow(folder, operations, found)
-        return result
-
-    session.run = run
+    doors.watch(session, functools.partial(_run, values, {}))
 
 
-def _next_folder(session, values, numbers, fetches):
+def _run(values, numbers, session, once, fetches, feed_dict, options, run_metadata):
+    handler = tf_internals.fetch_handler(session.graph, fetches)
+    fetched = [tensor.op for tensor in handler.fetches()] + list(handler.targets())
+    folder = _next_folder(values, numbers, fetched)
+    if folder is None:
+        return once(fetches, feed_dict, options, run_metadata)
+    operations = upstream(session.graph, fetched, feed_dict or {})
+    tensors = _watched(operations, session.graph, values)
+    result, arrays = once([fetches, tensors], feed_dict, options, run_metadata)
+    found = {tensor.name: array for tensor, array in zip(tensors, arrays)}
+    if values.get("enable_dump"):
+        _write_tensors(folder, _dumped(operations, values), found, values.get("dump_data") or "tensor")
+    if values.get("enable_dump_debug"):
+        _report_overflow(folder, operations, found)
+    return result
+
+
+def _next_folder(values, numbers, fetched):
     """Returns where this run is dumped, or None: counts the runs of each set of fetches."""
     try:
         wanted = chosen_steps(values.get("dump_step"))
-        path = _checked_path(values.get("dump_path"))
+        path = dump_folder(values.get("dump_path"))
     except ConfigError as error:
         raise tf.errors.InternalError(None, None, str(error)) from error
-    key = tuple(sorted(_operation(session.graph, leaf).name for leaf in leaves_of(fetches)))
-    graph, step = numbers.get(key, (len(numbers), 0))
-    numbers[key] = (graph, step + 1)
+    key = tuple(sorted({operation.name for operation in fetched}))
+    if key not in numbers:
+        numbers[key] = [_new_number(path), 0]
+    graph, step = numbers[key]
+    numbers[key][1] += 1
     if wanted is not None and not any(first <= step <= last for first, last in wanted):
         return None
-    return os.path.join(path, "graph_%d" % graph, "step_%d" % step)
+    return os.path.join(_graph(path, graph), "step_%d" % step)
 
 
-def chosen_steps(text):
-    """Returns the (first, last) pairs that dump_step means, "0|5|10-20", or None for every step.
-
-    >>> chosen_steps("0|5|10-20")
-    [(0, 0), (5, 5), (10, 20)]
-
-    Raises:
-        ConfigError: another form, or more than 100 parts.
-    """
-    if not text:
-        return None
-    parts = [part.split("-") for part in text.split("|")]
-    if len(parts) > MOST_STEPS:
-        raise ConfigError("dump_step has %d parts, expected at most %d" % (len(parts), MOST_STEPS), code="INTERNAL")
-    if not all(len(part) <= 2 and all(each.isdigit() for each in part) for part in parts):
-        raise ConfigError("dump_step='%s' is not of the form 0|5|10-20" % text, code="INTERNAL")
-    return [(int(part[0]), int(part[-1])) for part in parts]
+def _new_number(path):
+    """Returns a number that no graph in a dump_path has, of another session or of an earlier program."""
+    with _lock:
+        taken = _numbers.setdefault(os.path.realpath(path), set())
+        number = next(n for n in itertools.count() if n not in taken and not os.path.exists(_graph(path, n)))
+        taken.add(number)
+    return number
 
 
-def _checked_path(path):
-    if not path or not os.path.isdir(path) or not os.access(path, os.R_OK | os.W_OK):
-        raise ConfigError("dump_path=%r must be a folder that can be read and written" % (path,), code="INTERNAL")
-    return path
+def _graph(path, number):
+    return os.path.join(path, "graph_%d" % number)
 
 
-def _operation(graph, leaf):
-    element = graph.as_graph_element(leaf) if isinstance(leaf, str) else leaf
-    return getattr(element, "op", element)
-
-
-def upstream(graph, fetches, feeds):
-    """Returns the ops that compute `fetches`, in the order in which the graph got them.
+def upstream(graph, fetched, feeds):
+    """Returns the ops that compute the fetched ones, with these, in the order in which the graph got them.
 
     Args:
         graph: tf.Graph.
-        fetches: as for Session.run.
+        fetched: list of tf.Operation.
         feeds: the feed_dict; nothing is computed for what is fed.
     """
     fed = {getattr(key, "name", key) for key in feeds}
-    waiting = [_operation(graph, leaf) for leaf in leaves_of(fetches)]
+    waiting = list(fetched)
     found = set()
     while waiting:
         operation = waiting.pop()
@@ -165,10 +158,28 @@ def _write_tensors(folder, chosen, arrays, data):
                     entry = {"op": operation.name, "type": operation.type, "side": side, "number": number}
                     entry.update(_summary(tensor, arrays[tensor.name]))
                     if data == "tensor":
-                        entry["file"] = "%s.%s_%d.npy" % (operation.name.replace("/", "."), side, number)
-                        np.save(os.path.join(folder, entry["file"]), arrays[tensor.name])
+                        entry["file"] = file_name(operation.name, side, number)
+                        _save(os.path.join(folder, entry["file"]), arrays[tensor.name])
                     index.append(entry)
     _write_json(os.path.join(folder, "index.json"), index)
+
+
+def file_name(operation, side, number):
+    """Returns the file of an op's input or output; no two ops share one, and no file system finds it too long.
+
+    >>> file_name("dense/MatMul", "output", 0), file_name("dense.MatMul", "output", 0)
+    ('dense.MatMul.output_0.npy', 'dense%2EMatMul.output_0.npy')
+    """
+    stem = operation.replace(".", "%2E").replace("/", ".")
+    if len(stem) > LONGEST_STEM:
+        stem = "%s~%s" % (stem[:LONGEST_STEM], hashlib.sha256(operation.encode()).hexdigest()[:16])
+    return "%s.%s_%d.npy" % (stem, side, number)
+
+
+def _save(path, array):
+    """Writes an array; a dtype that numpy's files do not know, bfloat16, as float32, which holds all its values."""
+    array = np.asarray(array)
+    np.save(path, array.astype(np.float32) if array.dtype.kind == "V" else array)
 
 
 def _summary(tensor, array):
@@ -209,8 +220,8 @@ def _report_overflow(folder, operations, arrays):
         known = [(number, tensor) for number, tensor in enumerate(tensors) if tensor.name in arrays]
         report[side] = [_summary(tensor, arrays[tensor.name]) for _, tensor in known]
         for number, tensor in known:
-            name = "%s.%s_%d.npy" % (operation.name.replace("/", "."), side[:-1], number)
-            np.save(os.path.join(folder, name), arrays[tensor.name])
+            name = file_name(operation.name, side[:-1], number)
+            _save(os.path.join(folder, name), arrays[tensor.name])
     _write_json(os.path.join(folder, "overflow.json"), report)
     ranges = ", ".join("%s in [%.6g, %.6g]" % (i["tensor"], i["min"], i["max"]) for i in report["inputs"] if "min" in i)
     LOG.warning("npu_shim: overflow begins in %s '%s' (%s), see %s", operation.type, operation.name, ranges, folder)

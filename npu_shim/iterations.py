@@ -7,16 +7,19 @@ one run of n steps, and what is fetched beside the operation is computed once.
 
 Two entrances, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
 `set_iteration_per_loop` for sess.run. The parameter_map key alone repeats nothing, there as here. Only the session
-instance that is given is changed; `make_callable` and `partial_run` are not repeated.
+instance that is given repeats, however its runs are started; a partial run is not repeated.
 Source: Ascend adapter of 2023-12 (r1.15); hooks of TensorFlow 1.15.5 to 2.15.
 """
 
+import collections.abc
 import logging
-import weakref
+import time
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim import doors
 from npu_shim.argument_checks import check_positive_integer
+from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
 
@@ -49,7 +52,7 @@ def set_iteration_per_loop(sess, train_op, iterations_per_loop=1):
     if not train_op.graph.finalized:
         with train_op.graph.as_default():
             looped = tf.group(train_op, name="IterationOp")
-    repeat(_plain_session(sess), looped, lambda: iterations_per_loop)
+    repeat(_plain_session(sess), looped, lambda _: iterations_per_loop)
     return looped
 
 
@@ -59,52 +62,70 @@ def _plain_session(sess):
 
 
 def repeat(session, operation, steps):
-    """Makes `session.run` run `operation` several times whenever it is fetched.
+    """Makes every run of a session that fetches `operation` run it several times.
 
     Args:
-        session: a tf.Session; its `run` is replaced on this instance once, however many operations are repeated.
+        session: a tf.Session, watched once, however many operations are repeated.
         operation: tf.Operation of its graph.
-        steps: function without arguments, called at each run that fetches `operation`: how often, >= 1.
+        steps: function of the session, called at each run that fetches `operation`: how often, >= 1.
     """
     if _LOOPS in vars(session):
         vars(session)[_LOOPS][operation.name] = (operation, steps)
         return
-    loops = {operation.name: (operation, steps)}
-    setattr(session, _LOOPS, loops)
-    replaced = vars(session).get("run")
-    owner = weakref.ref(session)  # no cycle: a session is closed when its last user lets go of it
-
-    def run(fetches, feed_dict=None, options=None, run_metadata=None):
-        session = owner()
-        once = replaced or type(session).run.__get__(session)
-        pending = [(op, length()) for op, length in _fetched_loops(fetches, loops)]
-        done = 1
-        while any(length > done for _, length in pending):
-            once([op for op, length in pending if length > done], feed_dict)
-            done += 1
-        return once(fetches, feed_dict, options, run_metadata)
-
-    session.run = run
+    setattr(session, _LOOPS, {operation.name: (operation, steps)})
+    doors.watch(session, _repeated)
 
 
-def _fetched_loops(fetches, loops):
-    """Returns the entries of `loops` that stand among the fetches, each once, in the order of registration."""
-    names = {_operation_name(leaf) for leaf in _leaves(fetches)}
-    return [loop for name, loop in loops.items() if name in names]
+def _repeated(session, once, fetches, feed_dict, options, run_metadata):
+    pending = [(op, steps(session)) for op, steps in _fetched_loops(session, fetches)]
+    left = _Deadline(options)
+    done = 1
+    while any(length > done for _, length in pending):
+        once([op for op, length in pending if length > done], feed_dict, left.of(None), None)
+        done += 1
+    return once(fetches, feed_dict, left.of(options), run_metadata)
+
+
+class _Deadline:
+    """The time that RunOptions leave to a run, of which each of its steps takes its part."""
+
+    def __init__(self, options):
+        milliseconds = options.timeout_in_ms if options is not None else 0
+        self._end = time.monotonic() + milliseconds / 1000 if milliseconds > 0 else None
+
+    def of(self, options):
+        """Returns a copy of RunOptions (None: new ones) with the time that is left; the same where time is endless.
+
+        Raises:
+            tf.errors.DeadlineExceededError: nothing is left.
+        """
+        if self._end is None:
+            return options
+        left = int(1000 * (self._end - time.monotonic()))
+        if left <= 0:
+            raise tf.errors.DeadlineExceededError(None, None, "npu_shim: timeout_in_ms passed between two iterations")
+        made = tf.RunOptions(timeout_in_ms=left)
+        if options is not None:
+            made.CopyFrom(options)
+            made.timeout_in_ms = left
+        return made
+
+
+def _fetched_loops(session, fetches):
+    """Returns the repeated operations among the fetches, each once, in the order of registration, with their steps."""
+    handler = tf_internals.fetch_handler(session.graph, fetches)
+    names = {operation.name for operation in handler.targets()} | {tensor.op.name for tensor in handler.fetches()}
+    # what an assignment to a resource variable returns is fetched as a read behind it
+    names |= {each.op.name for each in _leaves(fetches) if hasattr(each, "op")}
+    return [loop for name, loop in vars(session)[_LOOPS].items() if name in names]
 
 
 def _leaves(fetches):
-    if isinstance(fetches, dict):
+    if isinstance(fetches, collections.abc.Mapping):
         fetches = list(fetches.values())
     if not isinstance(fetches, (list, tuple)):
         return [fetches]
     return [leaf for part in fetches for leaf in _leaves(part)]
-
-
-def _operation_name(leaf):
-    if isinstance(leaf, str):
-        return leaf.split(":")[0]
-    return getattr(getattr(leaf, "op", leaf), "name", None)
 
 
 def steps_of_run(step, per_loop, last=None, marks=()):
@@ -158,13 +179,12 @@ class SetIterationsVarHook(tf.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Repeats the training step in this session."""
-        owner = weakref.ref(session)
         start = session.run(self._global_step) if self._global_step is not None else None
 
-        def steps():
+        def steps(session):
             if start is None:
                 return self._per_loop
-            now = int(owner().run(self._global_step))
+            now = int(session.run(self._global_step))
             return steps_of_run(now - start, self._per_loop, self._last(start), self._marks)
 
         if self._per_loop > 1:

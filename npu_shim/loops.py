@@ -39,4 +39,4 @@ class IterationPerLoop:
         if self._operation is None:
             raise ConfigError("IterationPerLoop: call create_iteration_per_loop_var first")
         plain = sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
-        repeat(plain, self._operation, lambda: iterations_per_loop)
+        repeat(plain, self._operation, lambda _: iterations_per_loop)

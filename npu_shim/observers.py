@@ -1,25 +1,31 @@
-"""What watches a session's runs because its options ask for it: dumps and the profiler; and what has no effect here."""
+"""What watches a session's runs as its options ask: dumps, the profiler, shapes; and what has no effect here."""
 
 import functools
 import logging
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import config_proto, dump, options, profiling
+from npu_shim import doors, dump, options, profiling, xla
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
 
 
-def attach(session, entry):
-    """Makes a session watch its runs as its NpuOptimizer entry (a CustomGraphOptimizer) says.
+def attach(session, values):
+    """Makes a session watch its runs as its options say.
+
+    Args:
+        session: tf.Session.
+        values: dict of option values.
 
     Raises:
         tf.errors.InternalError: profiling_options that cannot be read. Wrong dump options raise at the first run.
     """
-    values = config_proto.read_entry(entry.SerializeToString())
     for name in without_effect(values):
         _log_once(name)
+    shapes = xla.prepare(values)
+    if shapes is not None:
+        doors.watch(session, shapes.run)
     if values.get("enable_dump") or values.get("enable_dump_debug"):
         dump.attach(session, values)
     if values.get("profiling_mode"):

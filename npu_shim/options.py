@@ -113,35 +113,86 @@ def parameter_keys() -> dict[str, Option]:
 
 
 def read_values(parameter_map: Mapping[str, tuple[str | None, Any]]) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Reads a parameter_map as the vendor's C++ reader does.
+    """Reads a parameter_map.
 
     Args:
         parameter_map: key to (proto field that is set, value); the field is "s", "b", "i", another one, or None for an
             entry that sets none. Strings may be bytes.
 
     Returns:
-        (values, unknown): the Python value of each known key, where an entry in the wrong field reads as that option's
-        zero ("", False, 0); and a tuple of (unknown key, " (did you mean 'x'?)" or ""). An unknown key changes nothing,
-        as in the original, but is logged once in a process.
+        (values, unknown): the Python value of each known key, see `read_field`; and a tuple of (unknown key, " (did you
+        mean 'x'?)" or ""). An unknown key changes nothing, as in the original, but is logged once in a process.
     """
     known = parameter_keys()
-    values = {}
-    unknown = []
-    for key in sorted(parameter_map):
-        field, value = parameter_map[key]
-        if key not in known:
-            unknown.append((key, nearest(key, known)))
-            continue
-        if field != known[key].field:
-            value = ZERO[str(known[key].field)]
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "surrogateescape")  # a path may be any bytes
-        values[key] = value
+    unknown = tuple((key, nearest(key, known)) for key in sorted(parameter_map) if key not in known)
+    values = {key: read_field(known[key], *parameter_map[key]) for key in sorted(parameter_map) if key in known}
     for key, suggestion in unknown:
         if key not in _reported:
             _reported.add(key)
             LOG.warning("npu_shim: parameter_map key '%s' is unknown and ignored%s", key, suggestion)
-    return values, tuple(unknown)
+    return values, unknown
+
+
+class Misplaced(str):
+    """What an entry in the wrong field reads as where its meaning is not plain: empty, and a problem of its option."""
+
+    written: str  # "field 'b'"
+
+
+# words that mean a bool, however they are capitalized
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def read_field(option: Option, field: str | None, value: Any) -> Any:
+    """Returns the value of a parameter_map entry, also of one in the wrong field whose meaning is plain.
+
+    `.s = b"true"` and `.i = 1` are True for a bool, `.s = b"3"` and `.b = True` are ints, `.i = 1024` is "1024" and
+    `.b = True` is "true" for an option that takes that word. The vendor's reader takes the zero of the expected field
+    instead, so that use_off_line in `.s` switched the NPU off; an entry that sets no field still reads so.
+
+    Args:
+        option: the key's row.
+        field: the field that is set, or None.
+        value: its value; bytes for "s".
+
+    Returns:
+        The Python value, or Misplaced.
+    """
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")  # a path may be any bytes
+    if field == option.field:
+        return value
+    if field is None:
+        return ZERO[str(option.field)]
+    read = _READERS[str(option.field)](option, value)
+    if read is None:
+        read = Misplaced()
+        read.written = "field '%s'" % field
+    return read
+
+
+def _as_bool(option: Option, value: Any) -> bool | None:
+    return _WORDS.get(str(value).lower()) if isinstance(value, (str, int)) else None
+
+
+def _as_int(option: Option, value: Any) -> int | None:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _as_str(option: Option, value: Any) -> str | None:
+    if not isinstance(value, int):
+        return None
+    text = str(value).lower()
+    taken = text in option.accepted if option.accepted is not None else not isinstance(value, bool)
+    return text if taken else None
+
+
+_READERS = {"b": _as_bool, "i": _as_int, "s": _as_str}
 
 
 def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
@@ -190,7 +241,7 @@ def _precision_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     wrong = [problem for name in given for problem in _value_problems(options()[name], values[name])]
     yield from wrong
     # an unknown mode is one mistake: whether a mixlist goes with it cannot be said
-    if "modify_mixlist" in values and not wrong:
+    if not isinstance(values.get("modify_mixlist", Misplaced()), Misplaced) and not wrong:
         yield from _mixlist_problems(values, given)
     if len(given) == 2:
         yield Problem("precision_mode_v2", "cannot be assigned at the same time as precision_mode", "INTERNAL")
@@ -210,16 +261,17 @@ def _mixlist_problems(values: Mapping[str, Any], given: Any) -> Iterator[Problem
 
 
 def _value_problems(option: Option, value: Any) -> Iterator[Problem]:
-    if option.status == "refused":
+    if isinstance(value, Misplaced):
+        text = "written to %s, expected field '%s'" % (value.written, option.field)
+        yield Problem(option.name, text, option.code)
+    elif option.status == "refused":
         yield Problem(option.name, "is refused: %s" % option.because, option.code)
     elif value in option.refused_values:
         yield Problem(option.name, "'%s' is refused: %s" % (value, option.refused_values[value]), option.code)
     elif option.accepted is not None and value not in option.accepted:
         expected = ", ".join(str(accepted) for accepted in option.accepted)
-        if value == "":
-            hint = " (a parameter_map entry must be written to its field 's'; any other reads as '')"
-        else:
-            hint = nearest(value, map(str, option.accepted))
+        unset = " (a parameter_map entry must be written to its field 's')" if value == "" else ""
+        hint = unset or nearest(value, map(str, option.accepted))
         yield Problem(option.name, "'%s' is none of %s%s" % (value, expected, hint), option.code)
     elif option.minimum is not None and value < option.minimum:
         yield Problem(option.name, "must be at least %d, got %d" % (option.minimum, value), option.code)

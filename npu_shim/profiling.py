@@ -4,16 +4,17 @@ Source: Ascend adapter of 2026-07 (CANN 9.0), npu_bridge.profiler; tf.profiler.e
 """
 
 import atexit
-import json
 import logging
 import os
-import weakref
+import threading
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim import doors, watch_options
 
 LOG = logging.getLogger("npu_shim")
+_lock = threading.Lock()
+_running = []  # the Profilers between start and stop: TensorFlow has one profiler for all
 
 
 class Profiler:
@@ -27,7 +28,6 @@ class Profiler:
 
     def __init__(self, level="L0", aic_metrics="PipeUtilization", output_path=""):
         self.level, self.aic_metrics, self.output_path = level, aic_metrics, output_path or "./"
-        self._running = False
 
     def __enter__(self):
         self.start()
@@ -42,40 +42,38 @@ class Profiler:
         if profiler is None:
             LOG.warning("npu_shim: TensorFlow %s has no profiler to start, nothing is profiled", tf.__version__)
             return
-        os.makedirs(self.output_path, exist_ok=True)
-        profiler.start(self.output_path)
-        self._running = True
+        with _lock:
+            if not _running:
+                os.makedirs(self.output_path, exist_ok=True)
+                profiler.start(self.output_path)
+            elif os.path.abspath(_running[0].output_path) != os.path.abspath(self.output_path):
+                text = "npu_shim: a profile is being written into %s: what is to go into %s goes there too"
+                LOG.warning(text, _running[0].output_path, self.output_path)
+            _running.append(self)
 
     def stop(self):
-        """Ends and writes the profile; without `start` it does nothing."""
-        if self._running:
-            self._running = False
-            _profiler().stop()
+        """Ends the profile, which is written when the last one that began meanwhile ends; without `start` nothing."""
+        with _lock:
+            if self in _running:
+                _running.remove(self)
+                if not _running:
+                    _profiler().stop()
 
 
 def attach(session, options):
     """Profiles a session from now until it is closed, or the program ends.
 
     Args:
-        session: tf.Session; its `close` is replaced on this instance.
+        session: tf.Session.
         options: the option profiling_options: JSON in which "output" names the folder; the rest is the NPU's.
 
     Raises:
         ConfigError: no JSON object, or no folder in it.
     """
-    try:
-        folder = json.loads(options or "{}")["output"]
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError('profiling_options=%r must be JSON with "output"' % (options,), code="INTERNAL") from None
-    profiler, owner = Profiler(output_path=folder), weakref.ref(session)
+    profiler = Profiler(output_path=watch_options.profile_folder(options))
     profiler.start()
     atexit.register(profiler.stop)
-
-    def close():
-        profiler.stop()
-        type(owner()).close(owner())
-
-    session.close = close
+    doors.at_close(session, profiler.stop)
 
 
 def _profiler():

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -122,12 +123,26 @@ def _unknown_nodes(chosen, view, elsewhere):
 def _without_collector():
     """Python's cyclic collector stays off: we make no cycles, and each pass walks all of the user's objects.
 
-    With a graph of 26,000 nodes it took as long as the planning itself.
+    With a graph of 26,000 nodes it took as long as the planning itself. The collector is the process's: of the threads
+    that rewrite at a time the first turns it off, and the last turns it on again if it was on.
     """
-    was = gc.isenabled()
-    gc.disable()
+    with _collector.lock:
+        if not _collector.users:
+            _collector.was_on = gc.isenabled()
+            gc.disable()
+        _collector.users += 1
     try:
         yield
     finally:
-        if was:
-            gc.enable()
+        with _collector.lock:
+            _collector.users -= 1
+            if not _collector.users and _collector.was_on:
+                gc.enable()
+
+
+class _Collector:
+    def __init__(self):
+        self.lock, self.users, self.was_on = threading.Lock(), 0, True
+
+
+_collector = _Collector()

@@ -2,10 +2,12 @@
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
 `_optimize` here -> options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the
-hook into the session.
+hook into the session. A graph that does not come this way although its config names NpuOptimizer is an error, or, where
+TensorFlow or the script leave no choice, a warning: see `_missed`, `_meet` and `_watch_target`.
 """
 
 import functools
+import itertools
 import logging
 import os
 import sys
@@ -13,7 +15,19 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from . import call_scopes, cluster, config_proto, kernel_names, observers, plugin, precision, trace, xla
+from . import (
+    call_scopes,
+    cluster,
+    config_proto,
+    doors,
+    kernel_names,
+    observers,
+    plugin,
+    precision,
+    session_lines,
+    trace,
+    xla,
+)
 from . import options as option_table
 from .native import loader
 from .rewriter import report
@@ -23,8 +37,8 @@ from .rewriting import rewrite_graph
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
-_SHAPES = "_npu_shim_shapes"  # attribute of a session: xla.marking.Shapes, or None
-_originals = {}  # (class, name of a method) -> its own method, while patched
+_numbers = itertools.count(1)  # of sessions
+_reached = set()  # numbers of the sessions of which a graph has come to the rewriter
 
 
 def activate():
@@ -32,13 +46,13 @@ def activate():
 
     On an NPU each of these imports loads the plugin. A second call does nothing.
     """
-    base = tf.Session.__mro__[1]  # BaseSession: the one door that both session classes go through
-    if (base, "__init__") in _originals:
+    base = doors.base_session()
+    if doors.is_replaced(base, "__init__"):
         return
     show_log()
-    _replace_init(base, _base_init)
-    _replace_run(base)
-    _replace_extend(base)
+    doors.open_doors(_meet)
+    doors.replace(base, "__init__", functools.partial(_init, _base_init))  # both session classes go through it
+    doors.replace(base, "_extend_graph", _extend)
 
 
 def patch():
@@ -48,21 +62,18 @@ def patch():
     needs on top goes into a copy.
     """
     activate()
-    if not is_patched():
-        for cls in (tf.Session, tf.InteractiveSession):
-            _replace_init(cls, _user_init)
+    for cls in (tf.Session, tf.InteractiveSession):
+        doors.replace(cls, "__init__", functools.partial(_init, _user_init))
 
 
 def unpatch():
-    """Takes `patch` and `activate` back; sessions that exist keep what they have."""
-    while _originals:
-        (cls, method), original = _originals.popitem()
-        setattr(cls, method, original)
+    """Takes `patch` and `activate` back; sessions that exist are rewritten as before, and no longer watched."""
+    doors.restore()
 
 
 def is_patched():
     """Whether new sessions run through NpuOptimizer even if their config does not name it."""
-    return (tf.Session, "__init__") in _originals
+    return doors.is_replaced(tf.Session, "__init__")
 
 
 def show_log():
@@ -76,57 +87,87 @@ def show_log():
     LOG.propagate = False
 
 
-def _replace_init(cls, init):
-    original = _originals[cls, "__init__"] = cls.__init__
+def _init(init, original):
+    """A session class's `__init__`, given how to call its own."""
 
-    @functools.wraps(original)
     def patched(self, target="", graph=None, config=None):
         init(self, original, target, graph, config)
 
-    cls.__init__ = patched
+    return patched
 
 
-def _replace_run(base):
-    original = _originals[base, "run"] = base.run
-
-    @functools.wraps(original)
-    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
-        shapes = vars(self).get(_SHAPES)
-        if shapes is not None:
-            shapes.see(feed_dict)
-        return original(self, fetches, feed_dict, options, run_metadata)
-
-    base.run = run
-
-
-def _replace_extend(base):
-    original = _originals[base, "_extend_graph"] = base._extend_graph
-
-    @functools.wraps(original)
+def _extend(original):
     def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
         call_scopes.watch(self.graph)
         return original(self)
 
-    base._extend_graph = extend
+    return extend
 
 
 def _user_init(self, original, target, graph, config):
     config = tf.ConfigProto() if config is None else config
-    config_proto.prepare(config)
+    if isinstance(config, tf.ConfigProto):  # TensorFlow has an error of its own for what is none
+        config_proto.prepare(config)
     original(self, target, graph, config=config)
 
 
 def _base_init(self, original, target, graph, config):
-    if config is not None and config_proto.find_npu_optimizer(config) is not None:
-        loader.connect(_optimize, xla.log_clusters, xla.MINIMUM_OPS)
-        setattr(self, _SHAPES, xla.prepare(config_proto.read(config)))
-        config = config_proto.for_session(config)
-        # InteractiveSession asks for this; it would keep Grappler, and with it the rewriter, away from the graph
-        config.graph_options.place_pruned_graph = False
+    entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
+    doors.known(self)
+    if entry is not None:
+        loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+        values = plugin.with_defaults(config_proto.read(config))
+        number = next(_numbers)
+        config = config_proto.for_session(config, values, number)
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
-    if config is not None and config_proto.find_npu_optimizer(config) is not None:
-        observers.attach(self, config_proto.find_npu_optimizer(config))
+    if entry is not None:
+        observers.attach(self, values)
+        if target:
+            doors.watch(self, functools.partial(_watch_target, number))
+
+
+def _meet(session):
+    """A session runs that was made before npu_bridge was imported: its next graphs are rewritten, and it is told so."""
+    config = session._config
+    if config is None or config_proto.find_npu_optimizer(config) is None:
+        return
+    loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+    observers.attach(session, config_proto.read(config))
+    _log_once(
+        "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
+        "stay as they were written; import npu_bridge first"
+    )
+
+
+def _watch_target(number, session, once, *arguments):
+    """A session on another process's server hands its graphs to NpuOptimizer there, if there is one."""
+    result = once(*arguments)
+    if number not in _reached:
+        _log_once(
+            "the session's target %s did not hand its graph to NpuOptimizer: it runs as it was written; the process of "
+            "the target must make a session with NpuOptimizer too" % tf.compat.as_str_any(session.sess_str)
+        )
+    return result
+
+
+def _missed(config):
+    """The hook's callback for a graph that never came to `_optimize`; returns where it has to run as it is written."""
+    proto = tf.ConfigProto.FromString(config)
+    if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
+        _log_once(
+            "a session that was made before npu_bridge was imported does not hand its graph to NpuOptimizer: it runs "
+            "as it was written"
+        )
+    elif tf.__version__.startswith("1."):
+        # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
+        _log_once(
+            "TensorFlow %s hands no graph to NpuOptimizer of which something else than placeholders is fed: it runs as "
+            "it was written; feed a tf.placeholder_with_default instead" % tf.__version__
+        )
+    else:
+        text = "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph"
+        raise loader.HookError(tf.errors.FAILED_PRECONDITION, text)
 
 
 def _optimize(graph, config, item, feeds, fetches, preserved):
@@ -144,7 +185,9 @@ def _optimize(graph, config, item, feeds, fetches, preserved):
 
 
 def _rewrite_bytes(graph, config, feeds, fetches, preserved):
-    values = plugin.with_defaults(config_proto.read_entry(config))
+    entry = config_proto.parsed_entry(config)
+    _reached.add(config_proto.session_number(entry))
+    values = config_proto.read_values(entry)
     option_table.validate(values)
     chosen = precision.resolve(values)
     if values.get("use_off_line") is False:  # the graph is not for the device
@@ -163,16 +206,21 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
 
 
 def _log(done, chosen):
-    counts = report.summary(done.plan, done.seconds)
     for text in done.plan.warnings:
         _log_once(text)
-    if counts["lowered"]:  # the graph that trains, not the one that initializes variables
-        for text in done.plan.unmatched:
-            _log_once(text)
-        LOG.info("npu_shim: %s", report.one_line(done.plan, counts))
-        if os.environ.get("NPU_SHIM_LOG") == "plan":
-            for line in (*chosen.matched, *report.lowered_lines(done.plan)):
-                LOG.info("npu_shim: %s", line)
+    said = session_lines.line(done.plan, chosen.table, done.seconds)
+    if said is None:  # no graph that trains, but one that initializes or saves variables
+        return
+    for text in done.plan.unmatched:
+        _log_once(text)
+    level, text = said
+    if level == logging.WARNING:
+        _log_once(text)
+    else:
+        LOG.info("npu_shim: %s", text)
+    if os.environ.get("NPU_SHIM_LOG") == "plan":
+        for line in (*chosen.matched, *report.lowered_lines(done.plan)):
+            LOG.info("npu_shim: %s", line)
 
 
 @functools.lru_cache(maxsize=None)

@@ -158,6 +158,16 @@ def client_session():
     return session
 
 
+def fetch_handler(graph, fetches):
+    """Returns what Session.run makes of `fetches`, in any structure that it takes.
+
+    It has `fetches()` (Tensors), `targets()` (Operations) and `build_results(session, values of the tensors)`.
+    """
+    from tensorflow.python.client import session
+
+    return session._FetchHandler(graph, fetches, {})
+
+
 def session_run_hook():
     """Returns the module in which `SessionRunHook` lives."""
     from tensorflow.python.training import session_run_hook

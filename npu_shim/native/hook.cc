@@ -3,13 +3,13 @@
 //   NpuOptimizer   a Grappler custom optimizer: hands the graph, the optimizer's own options and the graph's interface to a
 //                  callback (Python, set through npu_shim_set_callbacks) and takes a graph or an error back.
 //   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
-//                  node attribute and is returned here, where it becomes the session's error.
+//                  node attribute and is returned here, where it becomes the session's error. So does a graph whose
+//                  config names NpuOptimizer and that Grappler never handed over.
 //   DissolveIslands  a graph pass behind XLA's clustering: clusters of a few ops are none.
 //   CountClusters  a last graph pass: tells how many XLA clusters and functions the session will compile.
 //
 // Built against TensorFlow 1.15.5 (C++11), 2.15.1 and 2.21.0 (C++17); see build.py for the flags.
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +21,9 @@
 #include "tensorflow/core/grappler/grappler_item.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer.h"
 #include "tensorflow/core/grappler/optimizers/custom_graph_optimizer_registry.h"
+#include "tensorflow/core/protobuf/config.pb.h"
+#include "tensorflow/core/protobuf/rewriter_config.pb.h"
+#include "tensorflow/core/public/session_options.h"
 
 #ifndef NPU_SHIM_TF
 #error "build.py defines NPU_SHIM_TF as 100 * major + minor: the headers have named them differently over time"
@@ -30,7 +33,10 @@ namespace npu_shim {
 
 using tensorflow::Status;
 
+const char kName[] = "NpuOptimizer";
+const char kMainGraph[] = "tf_graph";  // Grappler's name for a session's own graph
 const char kError[] = "_npu_shim_error";  // "<numeric code>\n<message>", on every node of a graph that must fail
+const char kSeen[] = "_npu_shim_seen";    // on every node of a graph that the rewriter has answered for
 
 #if NPU_SHIM_TF < 200
 Status Ok() { return Status::OK(); }
@@ -44,26 +50,43 @@ Status Error(int code, const std::string& message) {
 }
 #endif
 
-// What the callback answers through npu_shim_return or npu_shim_fail. Neither called: the graph stays as it is.
+// What a callback answers through npu_shim_return, npu_shim_unchanged or npu_shim_fail. None called is an error: the
+// callback was cut short.
 struct Answer {
   bool has_graph = false;
   std::string graph;
-  int code = 0;
-  std::string message;
+  int code = 13;  // INTERNAL
+  std::string message = "npu_shim: the rewriter was cut short and gave no answer";
 };
 
 // Names are joined by newlines, which no TensorFlow name can hold.
 typedef void (*Rewrite)(Answer* answer, const char* graph, size_t graph_size, const char* config, size_t config_size,
                         const char* item, const char* feeds, const char* fetches, const char* preserved);
+// Asked about a graph that never reached the rewriter; `config` is the session's ConfigProto.
+typedef void (*Missed)(Answer* answer, const char* config, size_t config_size);
 typedef void (*Clusters)(int count);
 Rewrite rewrite = nullptr;
+Missed missed = nullptr;
 Clusters clusters = nullptr;
 int minimum = 0;
 
-void MarkError(int code, const std::string& message, tensorflow::GraphDef* graph) {
-  for (auto& node : *graph->mutable_node()) {
-    (*node.mutable_attr())[kError].set_s(std::to_string(code) + "\n" + message);
+void Mark(const char* key, const std::string& value, tensorflow::GraphDef* graph) {
+  for (auto& node : *graph->mutable_node()) (*node.mutable_attr())[key].set_s(value);
+}
+
+// Whether a graph has a node that TensorFlow did not put there itself to carry what is fed and fetched.
+bool HasWork(const tensorflow::Graph& graph) {
+  for (const tensorflow::Node* node : graph.op_nodes()) {
+    if (!node->IsArg() && !node->IsRetval() && !node->IsSend() && !node->IsRecv()) return true;
   }
+  return false;
+}
+
+bool NamesOptimizer(const tensorflow::ConfigProto& config) {
+  for (const auto& entry : config.graph_options().rewrite_options().custom_optimizers()) {
+    if (entry.name() == kName) return true;
+  }
+  return false;
 }
 
 class NpuOptimizer : public tensorflow::grappler::CustomGraphOptimizer {
@@ -72,7 +95,7 @@ class NpuOptimizer : public tensorflow::grappler::CustomGraphOptimizer {
     if (config != nullptr) config->SerializeToString(&config_);
     return Ok();
   }
-  std::string name() const override { return "NpuOptimizer"; }
+  std::string name() const override { return kName; }
   // without this, Grappler hides the function bodies from us
   bool UsesFunctionLibrary() const override { return true; }
 #if NPU_SHIM_TF < 200
@@ -100,7 +123,8 @@ class NpuOptimizer : public tensorflow::grappler::CustomGraphOptimizer {
       answer.message = "npu_shim: the rewriter returned bytes that are no GraphDef";
     }
     if (answer.code != 0 || !answer.has_graph) *optimized = item.graph;
-    if (answer.code != 0) MarkError(answer.code, answer.message, optimized);
+    if (item.id == kMainGraph) Mark(kSeen, "", optimized);  // other items are the bodies of its functions
+    if (answer.code != 0) Mark(kError, std::to_string(answer.code) + "\n" + answer.message, optimized);
     return Ok();
   }
 
@@ -112,13 +136,29 @@ class ReportError : public tensorflow::GraphOptimizationPass {
  public:
   Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     if (options.graph == nullptr) return Ok();
-    for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
+    bool seen = false;
+    for (tensorflow::Node* node : (*options.graph)->op_nodes()) {
       const auto* error = node->attrs().Find(kError);
-      if (error == nullptr) continue;
-      const size_t end = error->s().find('\n');
-      return Error(std::stoi(error->s().substr(0, end)), error->s().substr(end + 1));
+      if (error != nullptr) {
+        const size_t end = error->s().find('\n');
+        return Error(std::stoi(error->s().substr(0, end)), error->s().substr(end + 1));
+      }
+      if (node->attrs().Find(kSeen) == nullptr) continue;
+      seen = true;
+      node->ClearAttr(kSeen);
     }
-    return Ok();
+    return seen ? Ok() : ReportMissed(options);
+  }
+
+ private:
+  Status ReportMissed(const tensorflow::GraphOptimizationPassOptions& options) {
+    if (missed == nullptr || options.session_options == nullptr) return Ok();
+    const tensorflow::ConfigProto& config = options.session_options->config;
+    if (!NamesOptimizer(config) || !HasWork(**options.graph)) return Ok();
+    Answer answer;
+    const std::string bytes = config.SerializeAsString();
+    missed(&answer, bytes.data(), bytes.size());
+    return answer.code == 0 ? Ok() : Error(answer.code, answer.message);
   }
 };
 
@@ -169,15 +209,19 @@ REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_REWRITE_FOR_EXE
 }  // namespace npu_shim
 
 extern "C" {
-void npu_shim_set_callbacks(npu_shim::Rewrite rewrite, npu_shim::Clusters clusters, int minimum) {
+void npu_shim_set_callbacks(npu_shim::Rewrite rewrite, npu_shim::Missed missed, npu_shim::Clusters clusters,
+                            int minimum) {
   npu_shim::rewrite = rewrite;
+  npu_shim::missed = missed;
   npu_shim::clusters = clusters;
   npu_shim::minimum = minimum;
 }
 void npu_shim_return(npu_shim::Answer* answer, const char* graph, size_t size) {
   answer->has_graph = true;
   answer->graph.assign(graph, size);
+  answer->code = 0;
 }
+void npu_shim_unchanged(npu_shim::Answer* answer) { answer->code = 0; }
 void npu_shim_fail(npu_shim::Answer* answer, int code, const char* message) {
   answer->code = code;
   answer->message = message;

@@ -118,6 +118,11 @@ class Shapes:
     def __init__(self):
         self._seen = set()
 
+    def run(self, session, once, fetches, feed_dict, options, run_metadata):
+        """Watches a run, see `doors.watch`."""
+        self.see(feed_dict)
+        return once(fetches, feed_dict, options, run_metadata)
+
     def see(self, feed_dict):
         """Notes the shapes of a run's feeds; warns once when they are more than MANY_SHAPES."""
         if not feed_dict or len(self._seen) > MANY_SHAPES:

@@ -198,15 +198,47 @@ def test_known_keys_are_not_reported(caplog):
 @pytest.mark.parametrize(
     ("key", "entry", "value"),
     [
-        ("precision_mode", ("b", True), ""),
         ("precision_mode", (None, None), ""),
         ("graph_run_mode", ("s", b"0"), 0),
-        ("use_off_line", ("i", 1), False),
+        ("graph_run_mode", ("b", True), 1),
+        ("op_debug_level", ("f", 2.0), 2),
+        ("use_off_line", ("i", 1), True),
+        ("use_off_line", ("s", b"True"), True),
+        ("enable_dump", ("s", b"false"), False),
+        ("enable_dump", (None, None), False),
+        ("jit_compile", ("b", True), "true"),
+        ("jit_compile", ("b", False), "false"),
+        ("graph_memory_max_size", ("i", 1024), "1024"),
         ("modify_mixlist", ("s", b"./\xff.json"), "./\udcff.json"),
     ],
 )
-def test_wrong_field_reads_as_zero(key, entry, value):
-    assert table.read_values({key: entry})[0] == {key: value}
+def test_a_wrong_field_is_read_where_its_meaning_is_plain(key, entry, value):  # S16, street gap 10
+    values, _ = table.read_values({key: entry})
+    assert values == {key: value}
+    assert type(values[key]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value"),
+    [
+        ("precision_mode", "b", True),
+        ("modify_mixlist", "b", True),
+        ("modify_mixlist", "f", 0.5),
+        ("use_off_line", "s", b"perhaps"),
+        ("use_off_line", "f", 1.0),
+        ("enable_dump", "i", 7),
+        ("graph_run_mode", "s", b"training"),
+        ("graph_run_mode", "f", 0.5),
+        ("buffer_optimize", "type", 1),
+    ],
+)
+def test_a_wrong_field_whose_meaning_is_not_plain_is_an_error(key, field, value):  # S16
+    values, _ = table.read_values({key: (field, value)})
+    problem = table.check_values(values)[0]
+    expected = table.parameter_keys()[key].field
+    assert str(problem) == "%s: written to field '%s', expected field '%s'" % (key, field, expected)
+    with pytest.raises(table.ConfigError, match="written to field"):
+        table.validate(values)
 
 
 def test_right_values_have_no_problem():

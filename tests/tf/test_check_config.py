@@ -48,27 +48,27 @@ def test_every_problem_of_every_kind_at_once(tmp_path):
     custom = tmp_path / "c.cfg"
     custom.write_text("n::InputDtype:float17\nnothing\n")
     config = sessions.config(
-        precison_mode=MIX, precision_mode="force_Dp32", precision_mode_v2="mixed_float16", jit_compile=True,
+        precison_mode=MIX, precision_mode="force_Dp32", precision_mode_v2="mixed_float16", dump_step=True,
         dump_data="sta", modify_mixlist=str(tmp_path / "absent.json"), customize_dtypes=str(custom),
         npu_shim_ops_info_dir=str(tmp_path / "nowhere"),
     )  # fmt: skip
     found = problems(config)
     assert [text.split(": ")[0] for text in found] == [
-        "jit_compile", "precison_mode", "precision_mode", "precision_mode_v2", "dump_data", "ops_info_dir",
+        "precison_mode", "precision_mode", "precision_mode_v2", "dump_step", "dump_data", "ops_info_dir",
         "modify_mixlist", "customize_dtypes", "customize_dtypes",
     ]  # fmt: skip
-    assert found[0] == "jit_compile: written to field 'b', so it reads as ''; expected field 's'"
-    assert found[1] == "precison_mode: unknown key, ignored (did you mean 'precision_mode'?)"
-    assert "(did you mean 'force_fp32'?)" in found[2]
+    assert found[0] == "precison_mode: unknown key, ignored (did you mean 'precision_mode'?)"
+    assert "(did you mean 'force_fp32'?)" in found[1]
+    assert found[3] == "dump_step: written to field 'b', expected field 's'"
     assert "(did you mean 'stats'?)" in found[4]
     assert "line 1" in found[7]
     assert "line 2" in found[8]
 
 
 def test_a_path_in_the_wrong_field_is_no_empty_path():
-    # the bridge reads it as "" and works without the list that the user meant
+    # the bridge reads it as "" and works without the list that the user meant (S16)
     assert problems(sessions.config(precision_mode=MIX, modify_mixlist=True)) == (
-        "modify_mixlist: written to field 'b', so it reads as ''; expected field 's'",
+        "modify_mixlist: written to field 'b', expected field 's'",
     )
 
 
@@ -76,7 +76,21 @@ def test_a_mode_that_cannot_be_read_is_one_mistake(tmp_path):
     path = tmp_path / "m.json"
     path.write_text("{}")
     found = problems(sessions.config(precision_mode=True, modify_mixlist=str(path)))
-    assert found == ("precision_mode: written to field 'b', so it reads as ''; expected field 's'",)
+    assert found == ("precision_mode: written to field 'b', expected field 's'",)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"enable_dump": True, "dump_path": "/no/such/folder"}, "dump_path='/no/such/folder' must be a folder"),
+        ({"enable_dump": True, "dump_path": ".", "dump_step": "a-b"}, "dump_step='a-b' is not of the form 0|5|10-20"),
+        ({"profiling_mode": True, "profiling_options": "{"}, "profiling_options='{' must be JSON with \"output\""),
+    ],
+)
+def test_what_a_run_would_stumble_over_is_a_problem(options, words):  # M5
+    assert problems(options)[0].startswith(words)
+    assert problems(sessions.config(**options))[0].startswith(words)
+    assert npu_shim.check_config({**options, "enable_dump": False, "profiling_mode": False}) == ()
 
 
 def test_what_may_surprise_is_returned(tmp_path):

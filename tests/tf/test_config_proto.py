@@ -57,6 +57,8 @@ def test_for_session_is_a_copy_with_one_entry_and_what_the_hook_needs():
     rewrite.custom_optimizers.add().name = "Other"
     rewrite.custom_optimizers.add().name = "NpuOptimizer"
     rewrite.disable_meta_optimizer = True
+    rewrite.meta_optimizer_timeout_ms = 1  # S2
+    config.graph_options.place_pruned_graph = True
     before = config.SerializeToString(deterministic=True)
     copy = config_proto.for_session(config)
     assert config.SerializeToString(deterministic=True) == before
@@ -66,6 +68,8 @@ def test_for_session_is_a_copy_with_one_entry_and_what_the_hook_needs():
     assert rewrite.meta_optimizer_iterations == rewrite.ONE
     assert rewrite.min_graph_nodes == -1
     assert not rewrite.disable_meta_optimizer
+    assert rewrite.meta_optimizer_timeout_ms == -1
+    assert not copy.graph_options.place_pruned_graph
     again = config_proto.for_session(copy)
     assert again.SerializeToString(deterministic=True) == copy.SerializeToString(deterministic=True)
 
@@ -123,7 +127,7 @@ def test_read():
     )
     config_proto.find_npu_optimizer(config).parameter_map["modify_mixlist"].SetInParent()  # a key without a value
     assert config_proto.read(config) == {
-        "precision_mode": "",
+        "precision_mode": "",  # and a problem of its own, see options.Misplaced
         "graph_run_mode": 0,
         "use_off_line": True,
         "dump_step": "0|5",

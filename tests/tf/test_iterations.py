@@ -141,8 +141,8 @@ def test_same_operation_again_takes_the_new_count(graph):
     variable, step = counter()
     with tf.Session() as session:
         session.run(variable.initializer)
-        iterations.repeat(session, step, lambda: 2)
-        iterations.repeat(session, step, lambda: 3)
+        iterations.repeat(session, step, lambda _: 2)
+        iterations.repeat(session, step, lambda _: 3)
         session.run(step)
         assert session.run(variable) == 3
 

@@ -341,5 +341,5 @@ class TestBuild:
 
     def test_connecting_twice_does_nothing(self, graph):
         with initialized(sessions.config(precision_mode=MIX)) as session:
-            loader.connect(None, None)
+            loader.connect(None, None, None)
             assert set(sessions.Ran(session, "logits:0", FEEDS).dtypes("MatMul").values()) == {"float16"}

@@ -1,0 +1,247 @@
+"""A graph whose config names NpuOptimizer runs rewritten, or does not run, or says why it runs as it was written."""
+
+import contextlib
+import logging
+import threading
+
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import plugin, rewriting
+from npu_shim import session as npu_session
+from npu_shim.rewriter.kernel_table import Kernel, KernelTable
+from npu_shim.scopes import keep_dtype_scope
+
+pytestmark = pytest.mark.usefixtures("patched")
+MIX = "allow_mix_precision"
+ROW = [[1, 2, 3, 2049.0]]  # its sum is 2055 in float32, 2054 in float16
+
+
+@pytest.fixture
+def product():
+    """(feed, product): a matrix product of what is fed with ones."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 4], "x")
+        yield x, tf.matmul(x, tf.ones([4, 4]), name="y")[0, 0]
+
+
+@pytest.fixture
+def said(caplog):
+    """The texts that are logged."""
+    npu_session._log_once.cache_clear()
+    npu_session.LOG.propagate = True
+    caplog.set_level(logging.INFO, logger="npu_shim")
+    return lambda word: [r.getMessage() for r in caplog.records if word in r.getMessage()]
+
+
+class TestInterrupts:  # review, fault 1
+    @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
+    @pytest.mark.parametrize("door", ["run", "make_callable", "partial_run"])
+    def test_what_interrupts_planning_reaches_the_caller_and_nothing_has_run(self, product, monkeypatch, stop, door):
+        x, y = product
+        count = tf.get_variable("count", initializer=0, use_resource=True)
+        with tf.control_dependencies([count.assign_add(1)]):
+            counted = tf.identity(y)
+        with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+            session.run(count.initializer)
+
+            def planned():
+                if door == "run":
+                    return session.run(counted, {x: ROW})
+                if door == "make_callable":
+                    return session.make_callable(counted, [x])(ROW)
+                return session.partial_run(session.partial_run_setup([counted], [x]), counted, {x: ROW})
+
+            def stopped(*_):
+                raise stop("now")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(npu_session, "rewrite_graph", stopped)
+                with pytest.raises(stop, match="now"):
+                    planned()
+            assert session.run(count) == 0
+            assert planned() == 2054.0
+
+    def test_an_exception_is_the_sessions_error(self, product, monkeypatch):
+        x, y = product
+        with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+            monkeypatch.setattr(npu_session, "_rewrite_bytes", lambda *_: "no bytes")
+            with pytest.raises(tf.errors.InternalError, match="was not rewritten"):
+                session.run(y, {x: ROW})
+
+
+SWITCHES = {
+    "disable_meta_optimizer": lambda graph: setattr(graph.rewrite_options, "disable_meta_optimizer", True),
+    "meta_optimizer_timeout_ms": lambda graph: setattr(graph.rewrite_options, "meta_optimizer_timeout_ms", 1),  # S2
+    "min_graph_nodes": lambda graph: setattr(graph.rewrite_options, "min_graph_nodes", 10**6),
+    "place_pruned_graph": lambda graph: setattr(graph, "place_pruned_graph", True),
+    "opt_level": lambda graph: setattr(graph.optimizer_options, "opt_level", tf.OptimizerOptions.L0),
+    "optimizers": lambda graph: graph.rewrite_options.optimizers.append("pruning"),
+    "pruning": lambda graph: setattr(graph.rewrite_options, "disable_model_pruning", True),
+}
+
+
+class TestGrapplerSwitchedOff:
+    @pytest.mark.parametrize("switch", SWITCHES)
+    def test_the_rewriter_runs_all_the_same(self, product, switch):
+        x, y = product
+        config = sessions.config(precision_mode=MIX)
+        SWITCHES[switch](config.graph_options)
+        for _ in range(40 if switch == "meta_optimizer_timeout_ms" else 0):
+            y = tf.tanh(tf.matmul(tf.fill([4, 4], y), tf.ones([4, 4])))[0, 0]
+        with tf.Session(config=config) as session:
+            ran = sessions.Ran(session, y, {x: ROW})
+        assert set(ran.dtypes("MatMul").values()) == {"float16"}
+
+    def test_a_graph_that_never_came_to_it_does_not_run(self, product, monkeypatch):
+        x, y = product
+        plain = npu_session.config_proto.for_session
+
+        def off(*arguments):
+            config = plain(*arguments)
+            config.graph_options.rewrite_options.disable_meta_optimizer = True
+            return config
+
+        monkeypatch.setattr(npu_session.config_proto, "for_session", off)
+        monkeypatch.setattr(npu_session.tf, "__version__", "2.15.1")
+        with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+            assert session.run(x, {x: ROW}).tolist() == ROW  # nothing is computed, so nothing is lost
+            with pytest.raises(tf.errors.FailedPreconditionError, match="did not hand it this graph"):
+                session.run(y, {x: ROW})
+
+    def test_feeding_what_is_no_placeholder(self, product, said):
+        """TensorFlow 1.15 keeps such graphs from Grappler: they run as written there, with one warning."""
+        x, _ = product
+        middle = tf.multiply(x, 1.0, name="middle")
+        z = tf.matmul(middle, tf.ones([4, 4]))[0, 0]
+        with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+            values = [session.run(z, {middle: ROW}) for _ in range(2)]
+            session.run(z * 2.0, {middle: ROW})
+        if tf.__version__.startswith("1."):
+            assert len(said("feed a tf.placeholder_with_default")) == 1
+        else:
+            assert values == [2054.0, 2054.0]
+
+
+def test_a_session_that_was_made_before_the_import(product, said):
+    x, y = product
+    npu_shim.unpatch()
+    with tf.Session(config=sessions.config(precision_mode=MIX)) as session:
+        npu_session.activate()
+        z = y + 0.0
+        values = [session.run(z, {x: ROW}) for _ in range(2)]
+    assert values == [2054.0, 2054.0]
+    assert len(said("made before npu_bridge was imported")) == 1
+
+
+def test_a_session_of_a_server_in_this_process(product, said):
+    x, y = product
+    server = tf.train.Server.create_local_server()
+    with tf.Session(server.target, config=sessions.config(precision_mode=MIX)) as session:
+        assert session.run(y, {x: ROW}) == 2054.0
+    with tf.Session(server.target, config=sessions.config(precision_mode="nonsense")) as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="nonsense"):
+            session.run(y, {x: ROW})
+    assert not said("the session's target")
+
+
+def test_defaults_of_npu_resource_init_are_those_of_when_the_session_was_made(product):  # review, fault 4
+    x, y = product
+    plugin.npu_resource_init(precision_mode="must_keep_origin_dtype")
+    try:
+        session = tf.Session(config=sessions.config(npu_shim_profile="gpu"))
+    finally:
+        plugin.npu_resource_shutdown()
+    with session:
+        assert session.run(y, {x: ROW}) == 2055.0
+    with tf.Session(config=sessions.config(npu_shim_profile="gpu")) as session:
+        assert session.run(y, {x: ROW}) == 2054.0
+
+
+def test_a_config_that_is_none(product):  # C16
+    with pytest.raises(TypeError, match="config"):
+        tf.Session(config={})
+
+
+class TestThreads:  # review, fault 10
+    def test_two_sessions_in_two_threads(self):
+        """Each is rewritten by its own mode, at the same time, and Python's collector is on again afterwards."""
+        modes = {MIX: "float16", "force_fp32": "float32"}
+        found, start = {}, threading.Barrier(len(modes))
+
+        def train(mode):
+            with tf.Graph().as_default():
+                x = tf.placeholder(tf.float32, [None, 4])
+                y = x
+                for _ in range(10):
+                    y = tf.matmul(y, tf.random_uniform([4, 4]))
+                with tf.Session(config=sessions.config(precision_mode=mode)) as session:
+                    start.wait()
+                    found[mode] = set(sessions.Ran(session, y, {x: ROW}).dtypes("MatMul").values())
+
+        threads = [threading.Thread(target=train, args=(mode,)) for mode in modes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == {mode: {dtype} for mode, dtype in modes.items()}
+
+    @pytest.mark.parametrize("was_on", [True, False])
+    def test_the_collector_is_as_it_was_when_the_last_thread_has_finished(self, was_on, monkeypatch):
+        calls = []
+        monkeypatch.setattr(rewriting.gc, "isenabled", lambda: was_on)
+        monkeypatch.setattr(rewriting.gc, "disable", lambda: calls.append("off"))
+        monkeypatch.setattr(rewriting.gc, "enable", lambda: calls.append("on"))
+        first, second = contextlib.ExitStack(), contextlib.ExitStack()
+        first.enter_context(rewriting._without_collector())
+        second.enter_context(rewriting._without_collector())
+        first.close()
+        assert calls == ["off"]
+        second.close()
+        assert calls == ["off", "on"][: 1 + was_on]
+
+
+class TestLines:
+    def run(self, build, **options):
+        with tf.Graph().as_default():
+            fetch = build()
+            with tf.Session(config=sessions.config(**options)) as session:
+                session.run(tf.global_variables_initializer())
+                session.run(fetch)
+
+    @staticmethod
+    def small(dtype=tf.float32):
+        v = tf.get_variable("v", [4, 4], dtype, tf.ones_initializer())
+        return tf.matmul(v, v)
+
+    @pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out", MIX])
+    def test_a_session_that_rewrites_says_so_once(self, said, mode):
+        self.run(self.small, precision_mode=mode)
+        assert len(said("%s: " % mode)) == 1
+
+    def test_a_graph_that_is_low_by_hand(self, said):
+        self.run(lambda: self.small(tf.float16), precision_mode=MIX)
+        assert len(said("nothing to lower, 1 of 1 slots of white-listed ops are written in low precision")) == 1
+
+    def test_a_graph_that_nothing_lowers_is_a_warning_with_the_reason(self, said, monkeypatch):
+        plain = rewriting.graphs.kernel_table()
+        only = Kernel("CPU", (("T", frozenset([tf.float32.as_datatype_enum])),))
+        table = KernelTable({**plain.by_op, "MatMul": (only,)})
+        monkeypatch.setattr(rewriting.graphs, "kernel_table", lambda *_: table)
+        self.run(self.small, precision_mode=MIX)
+        [text] = said("lowers nothing")
+        assert text.endswith("of this graph, MatMul 1 keep float32: no low-precision kernel on its device")
+
+    def test_a_graph_without_such_ops_is_silent(self, said):
+        self.run(lambda: tf.get_variable("v", [4], initializer=tf.ones_initializer()) * 2.0, precision_mode=MIX)
+        assert not said("")
+
+    def test_what_the_user_keeps_is_no_warning(self, said):
+        def kept():
+            with keep_dtype_scope():
+                return self.small()
+
+        self.run(kept, precision_mode=MIX)
+        assert not said("lowers nothing")
