@@ -213,11 +213,7 @@ def _log(done, chosen):
         return
     for text in done.plan.unmatched:
         _log_once(text)
-    level, text = said
-    if level == logging.WARNING:
-        _log_once(text)
-    else:
-        LOG.info("npu_shim: %s", text)
+    LOG.info("npu_shim: %s", said)
     if os.environ.get("NPU_SHIM_LOG") == "plan":
         for line in (*chosen.matched, *report.lowered_lines(done.plan)):
             LOG.info("npu_shim: %s", line)

@@ -82,6 +82,21 @@ bool HasWork(const tensorflow::Graph& graph) {
   return false;
 }
 
+// Whether it is the body of a function that is got ready to run, with the config of the session that calls it.
+bool IsFunction(const tensorflow::GraphOptimizationPassOptions& options) {
+#if NPU_SHIM_TF < 200
+  // a session names what carries its feeds and fetches _arg_... and _retval_...
+  for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
+    if ((node->IsArg() || node->IsRetval()) && node->name().find("_arg_") != 0 && node->name().find("_retval_") != 0) {
+      return true;
+    }
+  }
+  return false;
+#else
+  return options.is_function_graph;
+#endif
+}
+
 bool NamesOptimizer(const tensorflow::ConfigProto& config) {
   for (const auto& entry : config.graph_options().rewrite_options().custom_optimizers()) {
     if (entry.name() == kName) return true;
@@ -152,7 +167,7 @@ class ReportError : public tensorflow::GraphOptimizationPass {
 
  private:
   Status ReportMissed(const tensorflow::GraphOptimizationPassOptions& options) {
-    if (missed == nullptr || options.session_options == nullptr) return Ok();
+    if (missed == nullptr || options.session_options == nullptr || IsFunction(options)) return Ok();
     const tensorflow::ConfigProto& config = options.session_options->config;
     if (!NamesOptimizer(config) || !HasWork(**options.graph)) return Ok();
     Answer answer;

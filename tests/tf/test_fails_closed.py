@@ -11,7 +11,6 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import plugin, rewriting
 from npu_shim import session as npu_session
-from npu_shim.rewriter.kernel_table import Kernel, KernelTable
 from npu_shim.scopes import keep_dtype_scope
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -224,15 +223,6 @@ class TestLines:
     def test_a_graph_that_is_low_by_hand(self, said):
         self.run(lambda: self.small(tf.float16), precision_mode=MIX)
         assert len(said("nothing to lower, 1 of 1 slots of white-listed ops are written in low precision")) == 1
-
-    def test_a_graph_that_nothing_lowers_is_a_warning_with_the_reason(self, said, monkeypatch):
-        plain = rewriting.graphs.kernel_table()
-        only = Kernel("CPU", (("T", frozenset([tf.float32.as_datatype_enum])),))
-        table = KernelTable({**plain.by_op, "MatMul": (only,)})
-        monkeypatch.setattr(rewriting.graphs, "kernel_table", lambda *_: table)
-        self.run(self.small, precision_mode=MIX)
-        [text] = said("lowers nothing")
-        assert text.endswith("of this graph, MatMul 1 keep float32: no low-precision kernel on its device")
 
     def test_a_graph_without_such_ops_is_silent(self, said):
         self.run(lambda: tf.get_variable("v", [4], initializer=tf.ones_initializer()) * 2.0, precision_mode=MIX)
