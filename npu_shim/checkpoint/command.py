@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import os
 import sys
 
 from absl import flags
 
 from npu_shim.checkpoint import selection
-from npu_shim.checkpoint.plan import PROFILES, Options
+from npu_shim.checkpoint.plan import PROFILES, Options, Overflow
 from npu_shim.rewriter.errors import ConfigError
 
 USAGE = """Writes a checkpoint again in another floating-point dtype.
@@ -17,7 +18,8 @@ USAGE = """Writes a checkpoint again in another floating-point dtype.
     npu-shim migrate-checkpoint --diff A B
 
 Model tensors are cast; optimizer slots, beta powers, moving averages, batch-norm statistics, loss-scale state and the
-global step keep their dtypes. Exit codes: 0 done, 1 values beyond the new dtype or differences, 2 wrong arguments,
+global step keep their dtypes. A slot is told by its variable; what could be a slot or the model's is kept and named.
+Exit codes: 0 done, 1 values beyond the new dtype or differences, 2 wrong arguments,
 3 files that cannot be read or written.
 """
 
@@ -72,11 +74,12 @@ def main(argv):
     except (flags.Error, ConfigError) as error:
         text = str(error)
         print(text if text.startswith("npu_shim: ") else "npu_shim: " + text, file=sys.stderr)
-        return 1 if " values beyond " in text else 2
+        return 1 if isinstance(error, Overflow) else 2
     except Exception as error:
         if not _is_file_error(error):
             raise
-        print("npu_shim: %s" % str(error).split("\n")[0], file=sys.stderr)
+        text = str(error).split("\n")[0]
+        print(text if text.startswith("npu_shim: ") else "npu_shim: " + text, file=sys.stderr)
         return 3
 
 
@@ -87,6 +90,8 @@ def _migrate(paths, own):
     if len(paths) != 2 - (own.dry_run and len(paths) == 1) or own.to is None:
         raise ConfigError("expected SRC DST --to DTYPE (DST may be left out with --dry_run), got %s" % " ".join(paths))
     options = _options(own)
+    if own.report_json not in (None, "", "-"):
+        _check_writable(own.report_json)
     if own.dry_run:
         source = files.find(paths[0])
         migration = migrate.scan(source, plan(files.Reader(source).tensors(), options), progress=True)
@@ -100,9 +105,11 @@ def _migrate(paths, own):
         _write_json(own.report_json, migration)
     if own.report_json != "-":
         print(report(migration))
+    for warning in migrate.warnings(migration):
+        print("npu_shim: " + warning, file=sys.stderr)
     problems = migrate.overflow_problems(migration) if own.on_overflow == "error" else []
     if problems:
-        raise ConfigError(*problems)
+        raise Overflow(*problems)
     return 0
 
 
@@ -143,11 +150,14 @@ def _range_text(lost):
 
 
 def _write_json(path, migration):
+    from npu_shim.checkpoint import migrate
+
     content = {
         "source": migration.source,
         "actions": [dataclasses.asdict(a) for a in migration.plan.actions],
         "ranges": {name: dataclasses.asdict(lost) for name, lost in migration.ranges.items()},
         "total": dataclasses.asdict(migration.total()),
+        "warnings": migrate.warnings(migration),
     }
     text = json.dumps(content, indent=1, sort_keys=True)
     if path == "-":
@@ -155,6 +165,15 @@ def _write_json(path, migration):
         return
     with open(path, "w") as file:
         file.write(text + "\n")
+
+
+def _check_writable(path):
+    """Raises OSError where a file cannot be written, before anything else is."""
+    existed = os.path.exists(path)
+    with open(path, "a"):
+        pass
+    if not existed:
+        os.remove(path)
 
 
 def _options(own):
@@ -165,6 +184,8 @@ def _options(own):
                 names = json.load(file)
         except ValueError as error:
             raise ConfigError("names: '%s' is no JSON: %s" % (own.names, error)) from error
+        if not isinstance(names, dict):
+            raise ConfigError("names: '%s' is no object of old to new names" % own.names)
     wrong = [rule for rule in own.rename if "=>" not in rule]
     if wrong:
         raise ConfigError(*("rename: '%s' has no '=>'" % rule for rule in wrong))

@@ -3,6 +3,7 @@
 Sources: TensorFlow 1.15.5 and 2.15.1 (SaveV2, MergeV2Checkpoints; a prefix exists when its `.index` does).
 """
 
+import contextlib
 import ctypes
 import glob
 import hashlib
@@ -18,6 +19,8 @@ from npu_shim.checkpoint import index
 from npu_shim.checkpoint.plan import TensorInfo
 from npu_shim.rewriter.errors import ConfigError
 
+OLD = "old"  # the folder, in a working folder, of what the new files take the place of
+_in_use = set()  # this process's own working folders
 GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, larger ones have one of their own
 
 
@@ -51,24 +54,27 @@ class Reader:
 
     def __init__(self, prefix):
         self.prefix = prefix
-        self.slices = index.slices(prefix)
-        self._reader = tf.train.NewCheckpointReader(prefix)
+        with _damage_as_os_error(prefix):
+            self.slices = index.slices(prefix)
+            self._reader = tf.train.NewCheckpointReader(prefix)
         self._since_release = 0
 
     def tensors(self):
         """Returns dict of name to TensorInfo."""
-        shapes = self._reader.get_variable_to_shape_map()
-        dtypes = self._reader.get_variable_to_dtype_map()
-        return {name: TensorInfo(dtypes[name].name, tuple(shape)) for name, shape in shapes.items()}
+        with _damage_as_os_error(self.prefix):
+            shapes = self._reader.get_variable_to_shape_map()
+            dtypes = self._reader.get_variable_to_dtype_map()
+            return {name: TensorInfo(dtypes[name].name, tuple(shape)) for name, shape in shapes.items()}
 
     def read(self, name, dtype):
         """Returns the tensor as a numpy array; bfloat16 as its bits, uint16; strings as an object array of bytes."""
         if self._since_release > GROUP:
             _release_freed_memory()
             self._since_release = 0
-        if dtype == "float16" and name in self.slices:
-            return self._joined(name)
-        value = self._reader.get_tensor(name)
+        with _damage_as_os_error(self.prefix):
+            if dtype == "float16" and name in self.slices:
+                return self._joined(name)
+            value = self._reader.get_tensor(name)
         # A scalar string arrives as bytes, of which a numpy array of bytes would lose trailing zeros.
         value = np.asarray(value, object if isinstance(value, bytes) else None)
         self._since_release += value.nbytes
@@ -84,6 +90,18 @@ class Reader:
                     dtypes=[tf.float16]))
                 whole[_region(bounds)] = part
         return whole
+
+
+@contextlib.contextmanager
+def _damage_as_os_error(prefix):
+    """Scope in which whatever a damaged file makes of its reader is an OSError that names the checkpoint."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError):
+        raise
+    except Exception as error:  # anything: of a file's bytes, TensorFlow and protobuf check some
+        text = str(error).split("\n")[0]
+        raise OSError("npu_shim: '%s' is damaged: %s: %s" % (prefix, type(error).__name__, text)) from error
 
 
 def checksum(array):
@@ -109,6 +127,8 @@ class Writer:
         self.prefix = os.path.join(self.folder, os.path.basename(prefix))
         self._group, self._bytes, self._shards = [], 0, []
         os.makedirs(os.path.join(self.folder, "parts"))
+        os.makedirs(os.path.join(self.folder, OLD))
+        _in_use.add(self.folder)
 
     def add(self, name, array, dtype, slices=()):
         """Adds one tensor.
@@ -142,25 +162,33 @@ class Writer:
         Args:
             manifest: str, what `<target>.manifest.json` will hold.
         """
-        index, written = self.target + ".index", os.path.join(self.folder, "manifest")
+        written = os.path.join(self.folder, "manifest")
         with open(written, "w") as file:
             file.write(manifest)
         sync(written)
-        if os.path.exists(index):  # from here to the end an overwritten target is absent, never mixed
-            os.remove(index)
-            sync(os.path.dirname(index) or ".")
-        for old in _files(self.target):
-            os.remove(old)
-        for path in sorted(glob.glob(glob.escape(self.prefix) + ".data-*")):
-            os.rename(path, self.target + path[len(self.prefix):])
-        os.rename(written, self.target + ".manifest.json")
-        sync(os.path.dirname(index) or ".")
-        os.rename(self.prefix + ".index", index)
-        sync(os.path.dirname(index) or ".")
+        # from here to the end an overwritten target is absent, never mixed; the old index is the first to go
+        old = [*reversed(_files(self.target)), *glob.glob(glob.escape(self.target) + ".manifest.json")]
+        moves = [(path, os.path.join(self.folder, OLD, os.path.basename(path))) for path in old]
+        data = sorted(glob.glob(glob.escape(self.prefix) + ".data-*"))
+        moves += [(path, self.target + path[len(self.prefix):]) for path in data]
+        moves += [(written, self.target + ".manifest.json"), (self.prefix + ".index", self.target + ".index")]
+        done = []
+        try:
+            for source, destination in moves:
+                if source.endswith(".index"):
+                    sync(os.path.dirname(self.target) or ".")
+                os.rename(source, destination)
+                done.append((source, destination))
+        except BaseException:  # an interrupt too: what was there comes back
+            for source, destination in reversed(done):
+                os.rename(destination, source)
+            raise
+        sync(os.path.dirname(self.target) or ".")
 
     def close(self):
         """Removes the working folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        _in_use.discard(self.folder)
 
     def _flush(self):
         if not self._group:
@@ -181,14 +209,26 @@ class Writer:
 
 
 def remove_leftovers(prefix):
-    """Removes what processes of this machine that were killed have left beside `prefix`."""
+    """Removes what processes of this machine that were killed have left beside `prefix`.
+
+    One that was killed while it replaced `prefix` has the old files in its folder; they come back.
+    """
     for path in glob.glob(_working_folder(glob.escape(prefix), "*")):
         pid = path.rpartition("-")[2]
-        if pid.isdigit() and not _runs(int(pid)):
+        if pid.isdigit() and not _works_on(path, int(pid)):
             if os.path.isdir(path):
+                _put_back(os.path.join(path, OLD), prefix)
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 os.remove(path)
+
+
+def _put_back(folder, prefix):
+    index = os.path.join(folder, os.path.basename(prefix) + ".index")
+    if os.path.exists(index) and not os.path.exists(prefix + ".index"):
+        rest = set(glob.glob(os.path.join(glob.escape(folder), "*"))) - {index}
+        for path in [*sorted(rest), index]:
+            os.rename(path, os.path.join(os.path.dirname(prefix), os.path.basename(path)))
 
 
 def update_state(prefix, mode):
@@ -259,7 +299,10 @@ def _release_freed_memory():
         trim(0)
 
 
-def _runs(pid):
+def _works_on(folder, pid):
+    """Whether the process that a working folder is called after still uses it."""
+    if pid == os.getpid():  # a container that starts again has the same host name and the same numbers
+        return folder in _in_use
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -12,8 +12,10 @@ import numpy as np
 
 import npu_shim
 from npu_shim.checkpoint import files, ranges
-from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, plan
+from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, Overflow, plan
 from npu_shim.rewriter.errors import ConfigError
+
+LOST = 0.01  # share of a tensor's values that may become zero without a word; of weights that trained, few do
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +76,7 @@ def migrate_checkpoint(
     try:
         migration = scan(source, migration_plan, on_overflow, writer, progress)
         if on_overflow == "error" and migration.total().overflow:
-            raise ConfigError(*overflow_problems(migration))
+            raise Overflow(*overflow_problems(migration))
         writer.finish()
         if verify:
             _verify(writer.prefix, migration)
@@ -123,6 +125,20 @@ def overflow_problems(migration):
     ]
 
 
+def warnings(migration):
+    """Returns a sentence for what nobody has decided: ambiguous names, and tensors that lose values to zero."""
+    told = [
+        "'%s' could be the model's or an optimizer's: it is neither narrowed nor dropped (see --include, --exclude, "
+        "--drop)" % name
+        for name in migration.plan.ambiguous
+    ]
+    return told + [
+        "'%s' loses %d of %d values to zero (see --exclude)" % (name, report.flushed, report.count)
+        for name, report in sorted(migration.ranges.items())
+        if report.flushed > LOST * report.count
+    ]
+
+
 def manifest(migration, on_overflow):
     """Returns the text of `<target>.manifest.json`: the same for the same source, options and version."""
     tensors = [
@@ -160,7 +176,7 @@ def differences(first, second):
 
 def _check(source, target, on_overflow, overwrite, update_state):
     problems = []
-    if os.path.abspath(source) == os.path.abspath(target):
+    if any(os.path.realpath(source + ending) == os.path.realpath(target + ending) for ending in ("", ".index")):
         problems.append("the target '%s' is the source; a checkpoint is never migrated in place" % target)
     elif os.path.exists(target + ".index") and not overwrite:
         problems.append("the target '%s' exists (see --overwrite)" % target)

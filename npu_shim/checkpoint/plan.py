@@ -13,8 +13,13 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 MASTER_COPY = "FP32-master-copy/"  # OpenSeq2Seq's prefix
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 BETA_POWER = re.compile(r"^((?:.*?/)??)(?:cond(?:_\d+)?/)?(beta[12]_power(?:_\d+)?)$")
-SCALE = re.compile(r"^((?:.*/)?)(?:current_)?loss_scale$")
-COUNTER = re.compile(r"^(?:.*/)?(good_steps|bad_steps)$")
+# a second manager's variables end in _1, a third's in _2
+SCALE = re.compile(r"^((?:.*/)?)(?:current_)?loss_scale((?:_\d+)?)$")
+COUNTER = re.compile(r"^(?:.*/)?(good_steps|bad_steps)(?:_\d+)?$")
+
+
+class Overflow(ConfigError):
+    """Finite values lie beyond the new dtype, and nobody has said what becomes of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,10 +116,17 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class MigrationPlan:
-    """One Action for each tensor, sorted by the name in the result. options: what it was made from."""
+    """One Action for each tensor, sorted by the name in the result.
+
+    Attributes:
+        options: what it was made from.
+        actions: tuple of Action.
+        ambiguous: names that could be a model's or an optimizer's; these are neither cast to less nor dropped.
+    """
 
     options: Options
     actions: Tuple[Action, ...]
+    ambiguous: Tuple[str, ...] = ()
 
     def kept(self):
         """Returns the actions whose tensor is in the result."""
@@ -130,7 +142,9 @@ def plan(tensors: Dict[str, TensorInfo], options: Options) -> MigrationPlan:
     problems = _check(options) or _unmatched(tensors, options)
     if problems:
         raise ConfigError(*problems)
-    actions = [_action(name, tensors, options) for name in sorted(tensors)]
+    kinds = selection.Kinds(tensors)
+    actions = [_action(name, tensors, options, kinds.of(name)) for name in sorted(tensors)]
+    ambiguous = tuple(a.name for a in actions if _is_ambiguous(a, options, kinds.of(a.name)))
     if _master_copies(options) == "take":
         actions = _take_masters(actions)
     if _master_copies(options) == "create":
@@ -139,7 +153,7 @@ def plan(tensors: Dict[str, TensorInfo], options: Options) -> MigrationPlan:
     problems = _collisions(actions)
     if problems:
         raise ConfigError(*problems)
-    return MigrationPlan(options, tuple(sorted(actions, key=lambda a: (a.new_name, a.name))))
+    return MigrationPlan(options, tuple(sorted(actions, key=lambda a: (a.new_name, a.name))), ambiguous)
 
 
 def _check(options):
@@ -158,6 +172,8 @@ def _check(options):
             re.compile(pattern)
         except re.error as error:
             problems.append("'%s' is no regular expression: %s" % (pattern, error))
+    wrong = [name for pair in options.names.items() for name in pair if not isinstance(name, str)]
+    problems += ["names: %r is no name, expected text" % (name,) for name in wrong]
     if options.init_loss_scale is not None and not 1 <= options.init_loss_scale <= 2.0**127:
         problems.append("init_loss_scale: %r is outside of 1 to 2**127" % options.init_loss_scale)
     return problems
@@ -178,16 +194,16 @@ def _unmatched(tensors, options):
     return problems
 
 
-def _action(name, tensors, options):
+def _action(name, tensors, options, kind):
     info = tensors[name]
-    dropped = _reason_to_drop(name, tensors, options)
+    dropped = _reason_to_drop(name, options, kind)
     if dropped:
         return Action("drop", name, name, info.dtype, info.dtype, info.shape, dropped)
     new_name = _new_name(name, options)
     counter = _profile(options) and _profile(options).counters.get(COUNTER.sub(r"\1", name))
     if counter and counter != info.dtype:
         return Action("cast", name, new_name, info.dtype, counter, info.shape, "as %s counts" % options.profile)
-    reason = _reason_to_keep(name, tensors, options)
+    reason = _reason_to_keep(name, tensors, options, kind)
     if reason:
         return Action("keep", name, new_name, info.dtype, info.dtype, info.shape, reason)
     included = _first_match(options.include, name)
@@ -195,12 +211,18 @@ def _action(name, tensors, options):
     return Action("cast", name, new_name, info.dtype, options.to, info.shape, reason)
 
 
-def _reason_to_drop(name, tensors, options):
+def _is_ambiguous(action, options, kind):
+    told = _first_match((*options.include, *options.exclude), action.name)
+    matters = options.drop_optimizer or action.reason.startswith("perhaps ")
+    return kind is not None and not kind.certain and action.kind != "drop" and matters and not told
+
+
+def _reason_to_drop(name, options, kind):
     pattern = _first_match(options.drop, name)
     if pattern:
         return "dropped by '%s'" % pattern
-    if options.drop_optimizer and selection.is_optimizer_state(name, tensors):
-        return selection.state_kind(name, tensors)
+    if options.drop_optimizer and selection.is_optimizer_state(kind):
+        return kind.text
     profile = _profile(options)
     if profile and (
         (SCALE.match(name) and not profile.scale)
@@ -210,8 +232,8 @@ def _reason_to_drop(name, tensors, options):
     return None
 
 
-def _reason_to_keep(name, tensors, options):
-    kept = selection.reason_to_keep(name, tensors, options.to)
+def _reason_to_keep(name, tensors, options, kind):
+    kept = selection.reason_to_keep(name, tensors, options.to, kind)
     castable = tensors[name].dtype in selection.FLOATS and tensors[name].dtype != options.to
     excluded = castable and _first_match(options.exclude, name)
     if excluded:
@@ -229,9 +251,12 @@ def _new_name(name, options):
     if profile:
         prefix = profile.beta_prefix if options.beta_prefix is None else options.beta_prefix
         new = BETA_POWER.sub(lambda match: match.group(1) + prefix + match.group(2), new)
-        new = SCALE.sub(lambda match: match.group(1) + profile.scale, new)
+        new = SCALE.sub(lambda match: match.group(1) + profile.scale + match.group(2), new)
     for pattern, replacement in options.rename:
-        new = re.sub(pattern, replacement, new)
+        try:
+            new = re.sub(pattern, replacement, new)
+        except (re.error, IndexError) as error:
+            raise ConfigError("rename: '%s' cannot replace '%s': %s" % (replacement, pattern, error)) from error
     if options.strip_prefix and new.startswith(options.strip_prefix):
         new = new[len(options.strip_prefix):]
     return new if new == "global_step" else options.add_prefix + new
@@ -285,8 +310,9 @@ def _missing_state(actions, options):
     created = []
     if options.init_loss_scale is not None and profile.scale and scale not in present:
         created.append(_created(scale, "float32", float(options.init_loss_scale)))
-    if created or scale in present:
-        counters = {options.add_prefix + name: dtype for name, dtype in profile.counters.items()}
+    scales = (SCALE.match(name) for name in (*present, *(a.new_name for a in created)))
+    for scope, number in sorted({found.groups() for found in scales if found}):
+        counters = {scope + name + number: dtype for name, dtype in profile.counters.items()}
         created += [_created(name, dtype, 0) for name, dtype in sorted(counters.items()) if name not in present]
     return created
 

@@ -1,28 +1,56 @@
 """Which tensors of a checkpoint are cast, and the reason for each: tables and pure functions.
 
-Sources: the names that TensorFlow 1.15's optimizers, contrib and experimental loss scaling, BERT's and NVIDIA's
-optimizers and batch normalizations write.
+A name alone does not tell a model's weight from an optimizer's slot: a model may live in `variable_scope("training")`,
+and an optimizer's slot may be called `m`. A slot stands beside the variable that it belongs to and has its shape; a
+name that reads like a slot's without such a variable could be either, so it is kept and never dropped.
+
+Sources: the names that TensorFlow 1.15's optimizers, Keras' OptimizerV2, contrib and experimental loss scaling, BERT's
+and NVIDIA's optimizers, Adafactor and batch normalizations write.
 """
 
+import dataclasses
 import re
 
 FLOATS = ("float32", "float16", "bfloat16")
 
-# First match wins. Slots of other optimizers are found by structure: a tensor `<variable>/<slot>` beside `<variable>`.
+# First match wins.
 STATE = (
     ("global step", r"(^|/)global_step$"),
     ("loss-scale state", r"(^|/)(loss_scale|current_loss_scale|good_steps|bad_steps)(_\d+)?(/|$)"),
-    ("beta power", r"(^|/)beta_?[12]_power(_\d+)?(/|$)"),
-    ("exponential moving average", r"/ExponentialMovingAverage(_\d+)?(/|$)|(^|/)ema(/|$)"),
+    ("exponential moving average", r"/ExponentialMovingAverage(_\d+)?(/|$)|(^|/)(?i:ema)(_\d+)?(/|$)"),
     ("batch-norm statistics", r"(^|/)(moving|running|pop)_(mean|var|variance|stddev)(_\d+)?(/|$)"),
     ("batch-norm statistics", r"(^|/)renorm_(mean|stddev)(_weight)?(_\d+)?(/|$)"),
     ("float32 master copy", r"(^|/)FP32-master-copy/"),
-    ("optimizer slot", r"/\.OPTIMIZER_SLOT/|(^|/)_?optimizer/|^training(_\d+)?/[A-Za-z]+/"),
-    ("optimizer slot", r"/(Lazy)?Adam(WeightDecayOptimizer)?(_\d+)?$|/(adam|lamb|nadam)_[mv]$"),
-    ("optimizer slot", r"/(Momentum|RMSProp|Adagrad|Adadelta|AdaMax|Ftrl|LAMB|LARS|LARSOptimizer)(_\d+)?$"),
 )
-OPTIMIZER = ("beta power", "optimizer slot")
 LOSS_SCALE = re.compile(dict(STATE)["loss-scale state"])
+
+BETA_POWER = re.compile(r"(^|/)beta_?[12]_power(_\d+)?$")
+OPTIMIZER = (
+    r"(Lazy)?(Ada(m|mW|max|Max|grad|delta|factor)|Nadam|N?LAMB|LARS|RMS[Pp]rop|SGD|Ftrl|FTRL|Momentum)"
+    r"((WeightDecay)?Optimizer)?(_\d+)?"
+)
+# TensorFlow 1 calls a slot after its optimizer, others after what it holds
+NAMED_SLOT = re.compile(r"^(%s|(adam|lamb|nadam)_[mv]|slot_v[rc]?)$|_slot_(m|v[rc]?)$" % OPTIMIZER)
+HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulator|accum_grad|accum_var|linear|velocity)$")
+HYPERPARAMETER = re.compile(r"^(beta_[12]|learning_rate|lr|decay|epsilon|rho|momentum|iter|iterations)$")
+IN_OPTIMIZER = re.compile(r"(^|/)(%s|_?optimizer)/" % OPTIMIZER)
+OLD_KERAS = re.compile(r"^training(_\d+)?/%s/Variable(_\d+)?$" % OPTIMIZER)
+OBJECT_SLOT = re.compile(r"/\.OPTIMIZER_SLOT/|(^|/)_?optimizer/_variables/\d+(/|$)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What kind of training state a tensor is.
+
+    Attributes:
+        text: str, in words.
+        optimizer: bool, whether it belongs to an optimizer.
+        certain: bool; False where a model's weight could have the name as well.
+    """
+
+    text: str
+    optimizer: bool = False
+    certain: bool = True
 
 
 def without_attribute(name):
@@ -30,38 +58,87 @@ def without_attribute(name):
     return name.split("/.ATTRIBUTES/")[0]
 
 
-def state_kind(name, tensors):
-    """Returns the kind of training state that `name` is, with its variable for a slot, or None for a model tensor.
+class Kinds:
+    """Tells for each tensor of one checkpoint what kind of training state it is.
+
+    Args:
+        tensors: dict of name to an object with `dtype` and `shape`, all tensors of the checkpoint.
+    """
+
+    def __init__(self, tensors):
+        self._shapes = {without_attribute(name): tuple(info.shape) for name, info in tensors.items()}
+        self._shapes_beside = {}  # last part of a name -> shapes of the variables that have such a tensor beside them
+        for name, shape in self._shapes.items():
+            owner, _, word = name.rpartition("/")
+            if self._shapes.get(owner) == shape:
+                self._shapes_beside.setdefault(word, set()).add(shape)
+
+    def of(self, name):
+        """Returns the Kind of a tensor, or None for a tensor of the model."""
+        plain = without_attribute(name)
+        for text, pattern in STATE:
+            if re.search(pattern, name) or re.search(pattern, plain):
+                return Kind(text)
+        shape = self._shapes[plain]
+        if BETA_POWER.search(plain):
+            return Kind("beta power", True, shape == ())
+        if OBJECT_SLOT.search(name) or OLD_KERAS.search(plain):
+            return Kind("optimizer slot", True)
+        if IN_OPTIMIZER.search(plain) and shape == () and HYPERPARAMETER.match(plain.rpartition("/")[2]):
+            return Kind("optimizer hyperparameter", True)
+        return self._slot(plain, shape)
+
+    def _slot(self, name, shape):
+        owner, _, word = name.rpartition("/")
+        named = NAMED_SLOT.search(word)
+        known = named or HELD_SLOT.match(word)
+        if word.endswith(("_slot_m", "_slot_v", "_slot_vr", "_slot_vc")):  # Mesh TensorFlow's: w_slot_vr
+            owner = name[: name.rindex("_slot_")]
+        for variable in _ends(owner) if known else (owner,):  # Adam/dense/kernel/m belongs to dense/kernel
+            beside = self._shapes.get(variable)
+            if shape == beside or (known and shape in _factors(beside)):
+                recurs = len(self._shapes_beside.get(word, ())) > 1
+                return Kind("optimizer slot of '%s'" % variable, True, bool(known or recurs))
+        if owner and (named or (known and IN_OPTIMIZER.search(name))):
+            return Kind("optimizer slot", True, False)
+        return None
+
+
+def reason_to_keep(name, tensors, to, kind):
+    """Returns why `name` is not cast to `to` (a dtype name) when the user said nothing about it, or None to cast.
 
     Args:
         name: str.
-        tensors: dict of name to an object with `shape`, all tensors of the checkpoint.
+        tensors: dict of name to an object with `dtype`.
+        to: str.
+        kind: its Kind, or None.
     """
-    plain = without_attribute(name)
-    for kind, pattern in STATE:
-        if re.search(pattern, name) or re.search(pattern, plain):
-            return kind
-    owner = plain.rpartition("/")[0]
-    beside = name.replace(plain, owner, 1)
-    if owner and beside in tensors and tensors[beside].shape == tensors[name].shape:
-        return "optimizer slot of '%s'" % owner
-    return None
-
-
-def reason_to_keep(name, tensors, to):
-    """Returns why `name` is not cast to `to` (a dtype name) when the user said nothing about it, or None to cast."""
     dtype = tensors[name].dtype
     if dtype not in FLOATS:
         return "not float32, float16 or bfloat16"
     if dtype == to:
         return "already %s" % to
-    if to == "float32":
+    if to == "float32" or kind is None:
         return None  # widening loses nothing
-    kind = state_kind(name, tensors)
-    return kind and kind + " stays " + dtype
+    return "%s%s stays %s" % ("" if kind.certain else "perhaps ", kind.text, dtype)
 
 
-def is_optimizer_state(name, tensors):
-    """Whether `--drop-optimizer` leaves the tensor out: slots and beta powers, never the loss-scale state."""
-    kind = state_kind(name, tensors)
-    return kind is not None and kind.startswith(OPTIMIZER)
+def is_optimizer_state(kind):
+    """Whether `--drop-optimizer` leaves a tensor of this Kind out: what is certainly an optimizer's."""
+    return kind is not None and kind.optimizer and kind.certain
+
+
+def _ends(path):
+    """Yields a path, then what is left of it without its first parts.
+
+    >>> list(_ends("a/b/c"))
+    ['a/b/c', 'b/c', 'c']
+    """
+    while path:
+        yield path
+        path = path.partition("/")[2]
+
+
+def _factors(shape):
+    """Returns the shapes that a factored slot (Adafactor's rows and columns) has beside a variable of this shape."""
+    return () if shape is None or len(shape) < 2 else (shape[:-1], (*shape[:-2], shape[-1]), (1,), ())

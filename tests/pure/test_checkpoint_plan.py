@@ -58,10 +58,10 @@ def test_model_tensors_are_cast_and_training_state_is_not():
         "w": "model tensor",
         "enc/kernel": "model tensor",
         "bn/gamma": "model tensor",
-        "w/Adam": "optimizer slot stays float32",
-        "w/Adam_1": "optimizer slot stays float32",
-        "w/Shadow": "optimizer slot of 'w' stays float32",
-        "enc/kernel/adam_m": "optimizer slot stays float32",
+        "w/Adam": "optimizer slot of 'w' stays float32",
+        "w/Adam_1": "optimizer slot of 'w' stays float32",
+        "w/Shadow": "perhaps optimizer slot of 'w' stays float32",
+        "enc/kernel/adam_m": "optimizer slot of 'enc/kernel' stays float32",
         "w/ExponentialMovingAverage": "exponential moving average stays float32",
         "bn/moving_mean": "batch-norm statistics stays float32",
         "bn/moving_variance": "batch-norm statistics stays float32",
@@ -124,7 +124,7 @@ def test_including_integers_does_not_cast_them():
 
 def test_drop():
     dropped = [a.name for a in planned(MODEL, drop_optimizer=True, drop=("vocab",)) if a.kind == "drop"]
-    assert dropped == ["beta1_power", "beta2_power", "enc/kernel/adam_m", "vocab", "w/Adam", "w/Adam_1", "w/Shadow"]
+    assert dropped == ["beta1_power", "beta2_power", "enc/kernel/adam_m", "vocab", "w/Adam", "w/Adam_1"]
 
 
 def test_names_rename_and_prefixes():
@@ -218,3 +218,105 @@ def test_planning_its_own_result_changes_nothing():
     again = plan({a.new_name: TensorInfo(a.new_dtype, a.shape) for a in first}, Options(to="float16")).actions
     assert [dataclasses.replace(a, reason="", dtype="") for a in again] == [
         dataclasses.replace(a, reason="", dtype="", kind="keep") for a in first]
+
+
+def test_profiles_know_the_variables_of_a_second_manager():  # S20
+    text = "w float32 2\nloss_scale float32\ngood_steps int32\nbad_steps int32\n"
+    text += "loss_scale_1 float32\ngood_steps_1 int32\nbad_steps_1 int32\n"
+    text += "gan/loss_scale_2 float32\ngan/good_steps_2 int32"
+    assert lines(planned(text, profile="plain", to="float32")) == [
+        *("drop %s int32" % name for name in ("bad_steps", "bad_steps_1", "gan/good_steps_2")),
+        "drop gan/loss_scale_2 float32",
+        *("drop %s int32" % name for name in ("good_steps", "good_steps_1")),
+        "drop loss_scale float32",
+        "drop loss_scale_1 float32",
+        "keep w float32",
+    ]
+    assert lines(planned(text, profile="experimental", to="float32")) == [
+        "drop bad_steps int32",
+        "drop bad_steps_1 int32",
+        "keep loss_scale>current_loss_scale float32",
+        "keep loss_scale_1>current_loss_scale_1 float32",
+        "keep gan/loss_scale_2>gan/current_loss_scale_2 float32",
+        "cast gan/good_steps_2 int32>int64",
+        "cast good_steps int32>int64",
+        "cast good_steps_1 int32>int64",
+        "keep w float32",
+    ]
+
+
+def test_counters_are_made_beside_every_loss_scale():  # S20
+    text = "w float32 2\ncurrent_loss_scale float32\ngood_steps int64\n"
+    text += "a/current_loss_scale_1 float32\na/good_steps_1 int64"
+    made = [a.name for a in planned(text, profile="npu", to="float32") if a.kind == "create"]
+    assert made == ["a/bad_steps_1", "bad_steps"]
+
+
+# S11: name, dtype and shape -> what becomes of it under --drop_optimizer, "?" where it is kept and named
+JUDGED = """
+training/dense/kernel 4,3                   cast
+training/dense/bias 3                       cast
+optimizer/policy/kernel 4,3                 cast
+Adam/tower/kernel 4,3                       cast
+net/w 4,3                                   cast
+net/w/Momentum 4,3                          drop
+net/w/Momentum_1 7                          ?
+dense/kernel 5,3                            cast
+dense/bias 3                                cast
+Adam/dense/kernel/m 5,3                     drop
+Adam/dense/kernel/v 5,3                     drop
+training/Adam/dense/bias/vhat 3             drop
+training_1/RMSprop/dense/bias/rms 3         drop
+training/Adam/Variable_3 5,3                drop
+Adam/beta_1                                 drop
+SGD/learning_rate                           drop
+optimizer/decay                             drop
+attention/v 8                               cast
+target/dense/kernel 5,3                     cast
+dense/kernel/extra 5,3                      drop
+net/w/extra 4,3                             drop
+dense/bias/mask 3                           ?
+lone/Adam 9                                 ?
+SGD/lone/momentum 9                         ?
+emb 9,2                                     cast
+emb/Adafactor 9                             drop
+emb/Adafactor_1 2                           drop
+emb_slot_vr 9                               drop
+emb_slot_vc 2                               drop
+emb/rows 9                                  cast
+beta1_power                                 drop
+cond_2/beta2_power 3                        ?
+bn/mean/EMA 3                               keep
+EMA_1/dense/kernel 5,3                      keep
+net/w/ExponentialMovingAverage 4,3          keep
+obj/w/.ATTRIBUTES/VARIABLE_VALUE 6          cast
+obj/w/.OPTIMIZER_SLOT/opt/m/.ATTRIBUTES/VARIABLE_VALUE 6    drop
+optimizer/_variables/3/.ATTRIBUTES/VARIABLE_VALUE 6         drop
+optimizer/beta_1/.ATTRIBUTES/VARIABLE_VALUE                 drop
+"""
+
+
+def judged():
+    for line in JUDGED.strip().splitlines():
+        name, *shape, expected = line.split()
+        yield "%s float32 %s" % (name, *shape) if shape else "%s float32" % name, name, expected
+
+
+def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
+    text = "\n".join(line for line, _, _ in judged())
+    made = plan(tensors(text), Options(to="float16", drop_optimizer=True))
+    kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
+    assert kinds == {name: expected for _, name, expected in judged()}
+    # without --drop_optimizer the same keep their dtype, and the ambiguous are named as well
+    kept = plan(tensors(text), Options(to="float16"))
+    assert {a.name for a in kept.actions if a.kind == "cast"} == {n for _, n, e in judged() if e == "cast"}
+    assert kept.ambiguous == made.ambiguous
+    # what the user has decided is not named
+    assert plan(tensors(text), Options(to="float16", exclude=("lone",), drop=("mask",))).ambiguous == (
+        "cond_2/beta2_power", "net/w/Momentum_1")
+
+
+@pytest.mark.parametrize("option", [{"names": {"w": 3}}, {"rename": (("w", r"\2"),)}, {"rename": (("w", r"\g<x>"),)}])
+def test_names_and_replacements_that_cannot_be_are_named(option):  # C13
+    with pytest.raises(ConfigError, match=r"names: 3 is no name|cannot replace 'w'"):
+        planned("w float32 2", **option)

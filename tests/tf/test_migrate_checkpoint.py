@@ -229,7 +229,7 @@ def test_a_dry_run_reports_everything_and_writes_nothing(source, tmp_path, capsy
     assert main([source, "--dry-run", "--to=float16", "--report-json=%s" % report]) == 0
     told = capsys.readouterr().out
     assert "cast   net/w  float32 -> float16 [8, 6]  model tensor" in told
-    assert "keep   net/w/Adam  float32 [8, 6]  optimizer slot stays float32" in told
+    assert "keep   net/w/Adam  float32 [8, 6]  optimizer slot of 'net/w' stays float32" in told
     assert json.loads(report.read_text())["total"]["count"] == 54
     assert hashes(tmp_path / "source") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.json", "source"]
