@@ -120,7 +120,15 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
 
 
 def _tensor(each):
-    return tf.get_default_graph().get_tensor_by_name(each) if isinstance(each, str) else each
+    if not isinstance(each, str):
+        return each
+    found = tf.get_default_graph().get_tensor_by_name(each)
+    if found.dtype != tf.resource:
+        return found
+    if found.op.type != "VarHandleOp":
+        raise ConfigError("'%s' is a resource, which has no value to fetch" % each)
+    # the name of a resource variable is its handle's, and its value is meant
+    return tf.raw_ops.ReadVariableOp(resource=found, dtype=found.op.get_attr("dtype"))
 
 
 class TellMeStepOrLossHook(tf.train.SessionRunHook):

@@ -58,8 +58,18 @@ class KerasDistributeOptimizer(_OPTIMIZER):
             super().__setattr__(name, value)
 
     def get_config(self):
-        """Returns the wrapped optimizer with the name, for `from_config`."""
-        return {"name": self._name, "optimizer": self._optimizer}
+        """Returns the wrapped optimizer's class and config with the name, for `from_config` and a saved model."""
+        inner = {"class_name": type(self._optimizer).__name__, "config": self._optimizer.get_config()}
+        return {"name": self._name, "optimizer": inner}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Returns the optimizer of a config that `get_config` made."""
+        config = dict(config)
+        inner = config.pop("optimizer")
+        if isinstance(inner, dict):
+            inner = tf.keras.optimizers.deserialize(inner, custom_objects=custom_objects)
+        return cls(inner, **config)
 
 
 # what the wrapped optimizer answers though the base class has an answer of its own
@@ -83,6 +93,10 @@ _DELEGATED = frozenset(
         "_create_or_restore_slot_variable",
     ]
 )
+
+
+if _OPTIMIZER is not object:  # load_model looks a saved model's optimizer up by its name
+    tf.keras.utils.get_custom_objects()[KerasDistributeOptimizer.__name__] = KerasDistributeOptimizer
 
 
 def npu_keras_optimizer(opt):

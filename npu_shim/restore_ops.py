@@ -19,7 +19,8 @@ UNKNOWN = 0  # no DataType has this number
 WHOLE_FLOAT16 = -tf.float16.as_datatype_enum  # a part to be cut from a whole: TensorFlow cannot read it by itself
 
 # One tensor that a Saver reads. shape: tuple of int or None, of the whole tensor where `slice_spec` names a part.
-Read = collections.namedtuple("Read", "name slice_spec dtype shape")
+# variable: the name of the variable's op, which a dict of names to save under may give another name.
+Read = collections.namedtuple("Read", "name slice_spec dtype shape variable")
 
 # A tensor of a file. shape: tuple of int.
 Stored = collections.namedtuple("Stored", "dtype shape")
@@ -40,7 +41,9 @@ def reads_of(saveable):
         else:
             shape = getattr(saveable.op, "shape", None) if len(saveable.specs) == 1 else None
             shape = tuple(shape.as_list()) if shape is not None and shape.is_fully_defined() else None
-        yield Read(spec.name, spec.slice_spec, tf.as_dtype(spec.dtype).base_dtype, shape)
+        written = getattr(saveable, "handle_op", saveable.op)  # of a resource variable `op` is a read
+        variable = getattr(getattr(written, "op", None), "name", spec.name)
+        yield Read(spec.name, spec.slice_spec, tf.as_dtype(spec.dtype).base_dtype, shape, variable)
 
 
 def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
@@ -98,7 +101,7 @@ def read_all(filename, reads):
     """Returns dict of each Read to its Tensor, in the dtype that the Read names and the file must have."""
     if not reads:
         return {}
-    names, slices, dtypes, _ = zip(*reads)
+    names, slices, dtypes = list(zip(*reads))[:3]
     values = tf.raw_ops.RestoreV2(
         prefix=filename, tensor_names=list(names), shape_and_slices=list(slices), dtypes=list(dtypes)
     )
@@ -148,8 +151,9 @@ def found_by_trying(filename, reads):
 
 
 def _initial_value(filename, read):
-    initial = {v.op.name: v for v in tf.global_variables()}[read.name].initial_value
-    with tf.control_dependencies([filename]):  # nothing may live on a way that is not taken
+    initial = {v.op.name: v for v in tf.global_variables() + tf.local_variables()}[read.variable].initial_value
+    # nothing may live on a way that is not taken, and the Switch itself, whose output `filename` is, always lives
+    with tf.control_dependencies([tf.identity(filename)]):
         return _widened(tf.identity(initial), read)
 
 

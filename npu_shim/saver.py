@@ -57,7 +57,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             "write_version": write_version,
             "init_missing_loss_scale": init_missing_loss_scale,
         }
-        self._reads = []  # a shard: name of the placeholder for stored dtypes, all its Reads, those that are cast
+        self._reads = []  # a shard: placeholder for stored dtypes, all its Reads, those that are cast, results
 
     def _build_internal(self, *args, **kwargs):
         saver = tf_internals.saver_that_builds(self)
@@ -86,7 +86,10 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
                 values[read] = value
                 lost.append((read.name, count))
             with tf.control_dependencies([tf.group(*values.values(), *warn_of_lost(lost))]):
-                return [tf.identity(values[read]) for read in reads]
+                results = [tf.identity(values[read]) for read in reads]
+        if not tf.executing_eagerly():
+            self._reads[-1] += ([result.name for result in results],)
+        return results
 
     def _known(self, filename, reads, cast):
         """Returns int32 [len(cast)]: the number of the way to read each, fed by `restore` or found by trying."""
@@ -165,7 +168,7 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)
     stored = stored_tensors(save_path)
-    reads = [read for _, part, _ in shards for read in part]
+    reads = [read for _, part, _, _ in shards for read in part]
     missing = [r.name for r in reads if r.name not in stored]
     if options["init_missing_loss_scale"]:
         missing = [name for name in missing if not selection.LOSS_SCALE.search(name)]
@@ -177,7 +180,7 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     if rows:
         raise tf.errors.InvalidArgumentError(None, None, _table(save_path, rows))
     parts = index.slices(tf.compat.as_text(save_path))
-    feeds = {placeholder: restore_ops.numbers(cast, stored, parts) for placeholder, _, cast in shards if cast}
+    feeds = {placeholder: restore_ops.numbers(cast, stored, parts) for placeholder, _, cast, _ in shards if cast}
     return restore(_Feeding(sess, feeds), save_path)
 
 

@@ -2,8 +2,9 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.graph_ops import control_flow_v1
-from npu_shim.loss_scale.inner import SlotsOfInner
+from npu_shim.loss_scale import overflow
+from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag
+from npu_shim.loss_scale.inner import SlotsOfInner, names_as_outside, prepare, prepared, train_ops_replaced
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -43,14 +44,31 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         with tf.control_dependencies(gathered):
             now = count.read_value() + 1
 
-        def apply():
-            means = [s.read_value() * tf.cast(1.0 / self._every, s.dtype) for s in sums]
-            applied = self._opt.apply_gradients(list(zip(means, [v for _, v in given])), global_step)
-            with tf.control_dependencies([applied]):
-                return tf.group(count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums])
+        # nothing is applied while gradients are gathered; the flag then says what the whole window will suffer from
+        seen = overflow.all_finite([g for g, _ in given])
+        prepare(self._opt)
+        with train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
 
-        with control_flow_v1():
-            return tf.cond(now >= self._every, apply, lambda: tf.group(count.assign(now)), name=name).op
+            def apply():
+                with inside():
+                    means = [s.read_value() * tf.cast(1.0 / self._every, s.dtype) for s in sums]
+                    applied = self._opt.apply_gradients(list(zip(means, [v for _, v in given])), global_step)
+                    finite = getattr(self._opt, "grads_finite", None)
+                    with tf.control_dependencies([applied]):
+                        done = [count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums]]
+                    with tf.control_dependencies(done):
+                        return tf.identity(tf.constant(True) if finite is None else finite)
+
+            def gather():
+                with tf.control_dependencies([count.assign(now)]):
+                    return tf.identity(seen)
+
+            with control_flow_v1():
+                finite = tf.cond(now >= self._every, apply, gather, name="apply_if_full")
+            train_ops.append(tf.group(finite, name=name or self.get_name()))
+        if hasattr(self._opt, "grads_finite"):
+            publish_flag(self._opt, finite)  # the optimizer's own lives in the branch, where nobody can fetch it
+        return train_ops[0]
 
 
 def _local(name, value):

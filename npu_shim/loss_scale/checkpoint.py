@@ -2,9 +2,10 @@
 
 import re
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.checkpoint.plan import OBJECT_GRAPH
+from npu_shim.loss_scale import restored
 from npu_shim.loss_scale.names import canonical, is_state, match
 from npu_shim.rewriter.errors import ConfigError
 
@@ -13,9 +14,18 @@ class LossScaleSaver(tf.train.Saver):
     """A tf.train.Saver that finds `cond/beta1_power` as `beta1_power` and the reverse, `current_loss_scale` as
     `loss_scale`, counters of 32 and of 64 bits, and lets loss-scale state start anew that the file does not have.
 
-    It saves what tf.train.Saver saves, and restores what needs none of this as it does. Use it in place of it, in a
-    Scaffold or a MonitoredTrainingSession as well. No ops are added by `restore`.
+    It saves what tf.train.Saver saves, and restores what needs none of this as it does, partitioned variables and
+    tables too, with `builder=CastingSaverBuilder()` in any floating-point dtype. Use it in place of it, in a Scaffold
+    or a MonitoredTrainingSession as well. No ops are added by `restore`.
     """  # noqa: D205 - one sentence, two lines
+
+    _builders_restore = None
+
+    def build(self):
+        """Builds the ops, see tf.train.Saver."""
+        super().build()
+        # CastingSaverBuilder gives its Saver a `restore` of its own, which has its turn in the one below
+        self._builders_restore = vars(self).pop("restore", None)
 
     def restore(self, sess, save_path):
         """Restores the variables.
@@ -23,21 +33,19 @@ class LossScaleSaver(tf.train.Saver):
         Raises:
             ConfigError: a variable has no or no single fitting tensor in the file; all are named, nothing is changed.
         """
-        if save_path is None or not tf.train.checkpoint_exists(save_path):
+        as_told = not hasattr(sess, "graph")  # by the builder's `restore`, which has been here before
+        if as_told or self._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
             return super().restore(sess, save_path)
-        reader = tf.train.NewCheckpointReader(save_path)
-        variables = _variables(self, sess.graph)
-        stored = _stored(reader)
-        wanted = {name: _described(variable) for name, variable in variables.items()}
-        if all(stored.get(name) == wanted[name] for name in wanted):
-            return super().restore(sess, save_path)
-        sources = _sources(wanted, stored, save_path)
-        feeds = {
-            variables[name].initializer.inputs[1]: reader.get_tensor(source).astype(wanted[name][0])
-            for name, source in sources.items()
-            if source is not None
-        }
-        sess.run([variables[name].initializer for name in sorted(sources)], feeds)
+        as_built = self._builders_restore or super().restore
+        targets, castable = restored.targets(self, sess.graph), self._builders_restore is not None
+        stored = _stored(tf.train.NewCheckpointReader(save_path))
+        if OBJECT_GRAPH in stored or all(t.name in stored and t.fits(stored[t.name], castable) for t in targets):
+            return as_built(sess, save_path)
+        sources = _sources({t.name: (t.dtype, t.shape) for t in targets}, stored, save_path, castable)
+        anew = restored.initializers(self, sess.graph, [name for name, source in sources.items() if source is None])
+        feeds = restored.values(targets, sources, stored, save_path)
+        sess.run(self.saver_def.restore_op_name, feeds)
+        sess.run(anew)
         return None
 
 
@@ -84,29 +92,18 @@ def warm_start_settings(checkpoint):
     )
 
 
-def _variables(saver, graph):
-    given = saver._var_list
-    if isinstance(given, dict):
-        return dict(given)
-    if given is None:
-        with graph.as_default():
-            given = tf.global_variables()
-    return {v.op.name: v for v in given}
-
-
 def _described(variable):
-    return variable.dtype.base_dtype.name, tuple(variable.shape.as_list())
+    shape = variable.shape
+    return variable.dtype.base_dtype.name, tuple(shape.as_list()) if shape.is_fully_defined() else None
 
 
 def _stored(reader):
     shapes = reader.get_variable_to_shape_map()
-    dtypes = reader.get_variable_to_dtype_map()
-    return {name: (np.dtype(d.as_numpy_dtype).name if d != tf.string else "string", tuple(shapes[name]))
-            for name, d in dtypes.items()}
+    return {name: (dtype.name, tuple(shapes[name])) for name, dtype in reader.get_variable_to_dtype_map().items()}
 
 
-def _sources(wanted, stored, where):
-    sources, problems = match(wanted, stored)
+def _sources(wanted, stored, where, castable=False):
+    sources, problems = match(wanted, stored, castable)
     if problems:
         raise ConfigError(*["%s: %s" % (where, problem) for problem in problems])
     return sources

@@ -6,16 +6,13 @@ import tensorflow.compat.v1 as tf
 from npu_shim.scopes import without_npu_compile_scope
 
 ATTEMPTED, SKIPPED, STUCK = range(3)
-# collections by which hooks and summaries find what an optimizer made
-GRADS_FINITE = "npu_shim/grads_finite"
-LOSS_SCALE = "npu_shim/loss_scale"
-SKIPPED_STEPS = "npu_shim/skipped_steps"
 
 
 class StepCounters:
     """Counts the steps of this run: one int64 variable of shape [3], in LOCAL_VARIABLES and so in no checkpoint.
 
-    A script that restores a checkpoint and initializes nothing finds it at zero as well.
+    A script that restores a checkpoint and initializes nothing finds it at zero as well. One that initializes the local
+    variables in the middle of a run, as the metrics of every epoch want it, leaves it as it is.
     """
 
     def __init__(self):
@@ -28,6 +25,7 @@ class StepCounters:
                 use_resource=True,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
+            self._variable._initializer_op = _once(self._variable)
             self._now = self._read()
 
     def __getitem__(self, which):
@@ -56,3 +54,12 @@ class StepCounters:
             lambda: tf.identity(variable),
             lambda: tf.zeros([3], tf.int64),
         )
+
+
+def _once(variable):
+    """Returns an op that initializes a variable which has no value yet, and leaves it as it is else."""
+    start = variable.initial_value
+    return tf.group(
+        tf.cond(tf.is_variable_initialized(variable), tf.no_op, lambda: tf.group(variable.assign(start))),
+        name="initialize_once",
+    )

@@ -6,7 +6,14 @@ from npu_shim.loss_scale.graph_ops import keep_dtype
 
 
 def scale_loss(loss, scale):
-    """Returns loss * scale, in float32 when the loss is narrower (2**32 is infinity in float16)."""
+    """Returns loss * scale, in float32 when the loss is narrower (2**32 is infinity in float16).
+
+    Args:
+        loss: float tensor of any shape, or a list of such; tf.gradients adds all their elements up.
+        scale: float scalar.
+    """
+    if isinstance(loss, (list, tuple)) and len({str(tf.convert_to_tensor(each).shape) for each in loss}) > 1:
+        return tf.add_n([tf.reduce_sum(scale_loss(each, scale)) for each in loss])
     with keep_dtype(), tf.name_scope("scale_loss"):
         loss = tf.convert_to_tensor(loss)
         wide = tf.float64 if loss.dtype.base_dtype == tf.float64 else tf.float32
@@ -39,23 +46,54 @@ def scaled_gradients(loss, variables, scale):
 
 
 def clip_by_global_norm(gradients, clip_norm):
-    """Clips unscaled gradients as tf.clip_by_global_norm, but leaves them as they are when their norm is not finite.
+    """Clips unscaled gradients as tf.clip_by_global_norm, but leaves them as they are when one is not finite.
 
     The original turns one infinite value into NaN everywhere, so nothing tells afterwards which gradient overflowed;
-    here a step that overflowed is still seen, and skipped, by the optimizer.
+    here a step that overflowed is still seen, and skipped, by the optimizer. The norm is taken in float32 or wider: of
+    finite float16 gradients it is finite, however many there are.
 
     Args:
         gradients: list of Tensor, IndexedSlices or None, as `compute_gradients` returns them, already unscaled.
         clip_norm: float scalar.
 
     Returns:
-        (clipped list, global norm before clipping: scalar).
+        (clipped list in the gradients' dtypes, global norm before clipping: float32 or float64 scalar).
     """
-    with keep_dtype():
-        norm = tf.global_norm(gradients)
+    with keep_dtype(), tf.name_scope("clip_by_global_norm"):
+        wide = _widened(gradients)
+        norm = _global_norm(wide)
+        clip_norm = tf.cast(clip_norm, norm.dtype)
         # tf.clip_by_global_norm scales by clip_norm / max(norm, clip_norm)
-        used = tf.where_v2(tf.is_finite(norm), norm, tf.cast(clip_norm, norm.dtype))
-        return tf.clip_by_global_norm(gradients, clip_norm, use_norm=used)[0], norm
+        used = tf.where_v2(tf.is_finite(norm), norm, clip_norm)
+        clipped = tf.clip_by_global_norm(wide, clip_norm, use_norm=used)[0]
+        return [None if g is None else _cast(c, g.dtype.base_dtype) for c, g in zip(clipped, gradients)], norm
+
+
+def _widened(gradients):
+    dtypes = {g.dtype.base_dtype for g in gradients if g is not None}
+    wide = tf.float64 if tf.float64 in dtypes else tf.float32
+    return [None if g is None else _cast(g, wide) for g in gradients]
+
+
+def _global_norm(gradients):
+    """Returns tf.global_norm, which overflows in its sum of squares: where it is not finite, of scaled gradients."""
+    norm = tf.global_norm(gradients)
+    given = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
+    if not given:
+        return norm
+
+    def scaled():
+        with keep_dtype():
+            largest = tf.reduce_max(tf.concat([tf.abs(tf.reshape(g, [-1])) for g in given], 0))
+            return tf.where_v2(tf.is_finite(largest), largest * tf.global_norm([g / largest for g in given]), norm)
+
+    return tf.cond(tf.is_finite(norm), lambda: tf.identity(norm), scaled)
+
+
+def _cast(gradient, dtype):
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
+    return tf.cast(gradient, dtype)
 
 
 def _times(gradient, factor):

@@ -1,11 +1,18 @@
-"""The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and what the ops are made under."""
+"""The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and the state that a graph keeps."""
 
 import contextlib
+import weakref
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT
+from npu_shim.rewriter.errors import ConfigError
 from npu_shim.scopes import keep_dtype_scope as keep_dtype
+
+# collections by which hooks and summaries find what an optimizer made
+GRADS_FINITE = "npu_shim/grads_finite"
+LOSS_SCALE = "npu_shim/loss_scale"
+SKIPPED_STEPS = "npu_shim/skipped_steps"
 
 
 @contextlib.contextmanager
@@ -91,3 +98,47 @@ def _shrunk(rule, scale):
     else:
         shrunk = scale * tf.constant(rule.shrink)
     return tf.maximum(shrunk, tf.constant(rule.number(rule.min_scale)))
+
+
+def outer_graph():
+    """Returns the graph around all functions and conditionals, or None where there is none to keep state in.
+
+    Raises:
+        ConfigError: when executing eagerly.
+    """
+    if tf.executing_eagerly():
+        raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
+    with tf.init_scope():
+        # under eager execution a function body has no outer graph to keep the state in
+        return None if tf.executing_eagerly() else tf.get_default_graph()
+
+
+def states_of(graph):
+    """Returns the graph's own dict of manager or optimizer to its state there; it dies with the graph or with these."""
+    if graph is None:
+        raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
+    states = getattr(graph, "_npu_shim_loss_scale", None)
+    if states is None:
+        states = graph._npu_shim_loss_scale = weakref.WeakKeyDictionary()
+    return states
+
+
+def publish_flag(optimizer, finite):
+    """Notes the flag of an optimizer's last step in this graph, and shows it to hooks where it can be fetched."""
+    state_here(optimizer)["finite"] = finite
+    if not in_branch():
+        tf.add_to_collection(GRADS_FINITE, finite)
+
+
+def state_here(optimizer):
+    """Returns the dict of what an optimizer knows about this graph.
+
+    The graph holds it, and not the optimizer: an optimizer that outlives its graphs keeps none of them.
+    """
+    return states_of(outer_graph()).setdefault(optimizer, {})
+
+
+def in_branch():
+    """Whether ops are made in a conditional, a loop or a function, whose tensors cannot be fetched from outside."""
+    graph = tf.get_default_graph()
+    return graph is not outer_graph() or graph._get_control_flow_context() is not None

@@ -5,13 +5,14 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.counters import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
+from npu_shim.loss_scale.graph_ops import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
 
 
 class NanLossHook(tf.train.SessionRunHook):
     """Takes the place of tf.train.NanTensorHook: a loss that is not a number is fine in a step that is skipped.
 
-    It complains when a step with such a loss is applied, or after `patience` such losses in a row.
+    It complains when a step with such a loss is applied, or after `patience` such losses in a row. Of several
+    optimizers it asks those whose step a run takes.
 
     Args:
         loss_tensor: float scalar tensor.
@@ -24,10 +25,20 @@ class NanLossHook(tf.train.SessionRunHook):
         self._fail = fail_on_nan_loss
         self._patience = patience
         self._in_a_row = 0
+        self._flags = {}  # the fetches of a run -> the finite flags that it computes
 
     def before_run(self, run_context):
-        """Asks for the loss and for every finite flag of the graph."""
-        return tf.train.SessionRunArgs([self._loss, run_context.session.graph.get_collection(GRADS_FINITE)])
+        """Asks for the loss and for the finite flags of the optimizers that the run steps."""
+        return tf.train.SessionRunArgs([self._loss, self._flags_of(run_context)])
+
+    def _flags_of(self, run_context):
+        graph = run_context.session.graph
+        fetched = frozenset(_ops_of(graph, run_context.original_args.fetches))
+        if fetched not in self._flags:
+            flags = graph.get_collection(GRADS_FINITE)
+            needed = _upstream(fetched) if flags else ()
+            self._flags[fetched] = [flag for flag in flags if flag.op in needed]
+        return self._flags[fetched]
 
     def after_run(self, run_context, run_values):
         """Judges the step."""
@@ -36,7 +47,9 @@ class NanLossHook(tf.train.SessionRunHook):
             self._in_a_row = 0
             return
         self._in_a_row += 1
-        skipped = bool(applied) and not all(applied)
+        # without a flag in the graph there is no optimizer of ours to skip a step; without one in the run, no step
+        optimizers = run_context.session.graph.get_collection(GRADS_FINITE)
+        skipped = bool(optimizers) and not (applied and all(applied))
         if skipped and self._in_a_row < self._patience:
             return
         why = "the step was applied" if not skipped else "%d steps in a row" % self._in_a_row
@@ -80,6 +93,31 @@ class SkippedStepsHook(tf.train.SessionRunHook):
         """Lets TensorFlow's warning through again."""
         del session
         logging.getLogger("tensorflow").removeFilter(_not_about_global_step)
+
+
+def _ops_of(graph, fetches):
+    """Yields the ops of what a run fetches, nested as Session.run takes it."""
+    if isinstance(fetches, dict):
+        fetches = list(fetches.values())
+    if isinstance(fetches, (list, tuple)):
+        for part in fetches:
+            yield from _ops_of(graph, part)
+    elif isinstance(fetches, str):
+        found = graph.as_graph_element(fetches)
+        yield getattr(found, "op", found)
+    elif fetches is not None:
+        yield getattr(fetches, "op", fetches)
+
+
+def _upstream(ops):
+    """Returns the ops that are needed for `ops`, these among them."""
+    seen, ahead = set(), [op for op in ops if isinstance(op, tf.Operation)]
+    while ahead:
+        op = ahead.pop()
+        if op not in seen:
+            seen.add(op)
+            ahead += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
+    return seen
 
 
 def _not_about_global_step(record):

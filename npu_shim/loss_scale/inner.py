@@ -54,7 +54,8 @@ def prepare(opt):
 @contextlib.contextmanager
 def prepared(opt):
     """Keeps the tensors that `prepare` made while the optimizer applies."""
-    wrapped = [each for each in chain(opt) if isinstance(each, tf.train.Optimizer)]
+    # one that is wrapped twice is prepared already while the outer wrapper applies
+    wrapped = [e for e in chain(opt) if isinstance(e, tf.train.Optimizer) and "_prepare" not in vars(e)]
     for each in wrapped:
         each._prepare = lambda: None
     try:

@@ -6,13 +6,12 @@ in another one, there as well. So a manager made outside `model_fn` works (the o
 
 import abc
 import dataclasses
-import weakref
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import schedule
-from npu_shim.loss_scale.graph_ops import next_tensors
+from npu_shim.loss_scale.graph_ops import next_tensors, outer_graph, states_of
 from npu_shim.rewriter.errors import ConfigError
 
 INT32_KEYS = ("good_steps", "bad_steps")
@@ -56,7 +55,7 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_loss_scale(self):
         """Returns the scale: float32 scalar constant, named `loss_scale` in each graph."""
-        made = _states_of(tf.get_default_graph())
+        made = states_of(tf.get_default_graph())
         if self not in made:
             with tf.init_scope():
                 made[self] = tf.constant(self._value, name="loss_scale")
@@ -120,7 +119,7 @@ class ScheduledLossScaleManager(LossScaleManager):
     def update_loss_scale(self, finite_grads):
         """Returns the op that moves the scale and the counters by one step."""
         variables = self._variables()
-        inside = _outer_graph() is not tf.get_default_graph()
+        inside = outer_graph() is not tf.get_default_graph()
         if inside and not hasattr(type(variables["loss_scale"]), "handle"):
             raise ConfigError(
                 "the loss scale is a reference variable and cannot move inside a tf.cond or tf.function of control "
@@ -139,8 +138,8 @@ class ScheduledLossScaleManager(LossScaleManager):
             return tf.Assert(tf.logical_not(exhausted), ["npu_shim: more than %d steps in a row overflowed" % limit])
 
     def _variables(self):
-        graph = _outer_graph()
-        made = _states_of(graph)
+        graph = outer_graph()
+        made = states_of(graph)
         if self not in made:
             with tf.init_scope():
                 made[self] = self._new_variables()
@@ -197,21 +196,3 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
             backoff_factor=decr_ratio,
         )
         super().__init__(rule, init_loss_scale, use_resource)
-
-
-def _outer_graph():
-    if tf.executing_eagerly():
-        raise ConfigError("a loss-scale manager works in graphs: build it and the model in a tf.Graph")
-    with tf.init_scope():
-        # under eager execution a function body has no outer graph to keep the state in
-        return None if tf.executing_eagerly() else tf.get_default_graph()
-
-
-def _states_of(graph):
-    """Returns the graph's own dict of manager to state; it dies with the graph or with the manager."""
-    if graph is None:
-        raise ConfigError("a loss-scale manager works in graphs: build it and the model in a tf.Graph")
-    states = getattr(graph, "_npu_shim_loss_scale", None)
-    if states is None:
-        states = graph._npu_shim_loss_scale = weakref.WeakKeyDictionary()
-    return states

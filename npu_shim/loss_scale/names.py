@@ -6,6 +6,7 @@ import re
 IN_COND = re.compile(r"^(?P<scope>(?:.*/)?)cond(?:_\d+)?/(?P<name>beta[12]_power(?:_\d+)?)$")
 STATE = re.compile(r"^(?:.*/)?(?P<name>(?:current_)?loss_scale|good_steps|bad_steps|hysteresis_left)(?:_\d+)?$")
 COUNTERS = ("int32", "int64")
+FLOATS = ("float32", "float16", "bfloat16")
 
 
 def canonical(name):
@@ -25,12 +26,13 @@ def is_state(name):
     return STATE.match(name) is not None
 
 
-def match(wanted, stored):
+def match(wanted, stored, castable=False):
     """Returns where each variable's value comes from.
 
     Args:
-        wanted: dict of variable name to (dtype name, shape tuple).
+        wanted: dict of variable name to (dtype name, shape tuple or None where it may have any).
         stored: dict of tensor name to (dtype name, shape tuple).
+        castable: whether float32, float16 and bfloat16 fit each other.
 
     Returns:
         (dict of variable name to stored name, or to None for loss-scale state that starts anew; list of problems).
@@ -46,13 +48,16 @@ def match(wanted, stored):
         elif len(candidates) != 1:
             what = "is not in the checkpoint" if not candidates else "could be any of %s" % ", ".join(candidates)
             problems.append("'%s' %s" % (name, what))
-        elif not _fits(wanted[name], stored[candidates[0]]):
+        elif not fits(wanted[name], stored[candidates[0]], castable):
             problems.append("'%s' is %s%s, '%s' is %s%s" % (name, *wanted[name], candidates[0], *stored[candidates[0]]))
         else:
             sources[name] = candidates[0]
     return sources, problems
 
 
-def _fits(wanted, stored):
+def fits(wanted, stored, castable=False):
+    """Returns whether a stored tensor can become a variable's value; arguments as of `match`, of one tensor."""
     (dtype, shape), (stored_dtype, stored_shape) = wanted, stored
-    return shape == stored_shape and (dtype == stored_dtype or {dtype, stored_dtype} <= set(COUNTERS))
+    pair = {dtype, stored_dtype}
+    same = dtype == stored_dtype or pair <= set(COUNTERS) or (castable and pair <= set(FLOATS))
+    return same and (shape is None or shape == stored_shape)

@@ -1,13 +1,11 @@
 """The optimizer that scales the loss, unscales the gradients in float32 and skips the steps that overflow."""
 
-import weakref
-
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow, stuck, update_ops
-from npu_shim.loss_scale.counters import ATTEMPTED, GRADS_FINITE, LOSS_SCALE, SKIPPED, SKIPPED_STEPS, StepCounters
+from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
-from npu_shim.loss_scale.graph_ops import control_flow_v1
+from npu_shim.loss_scale.graph_ops import LOSS_SCALE, SKIPPED_STEPS, control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     learning_rate,
@@ -66,8 +64,6 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         self._reducer = reducer
         self._protect_update_ops = protect_update_ops
         self._on_stuck, self._stuck_after = on_stuck, stuck_after
-        self._counters = weakref.WeakKeyDictionary()
-        self._grads_finite = None
         stuck.log_cost_of_start(self._loss_scale_manager)
 
     def __getattr__(self, name):
@@ -187,16 +183,16 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         return [update, *report], at_floor
 
     def _publish(self, finite):
-        self._grads_finite = finite
-        tf.add_to_collection(GRADS_FINITE, finite)
-        tf.add_to_collection(LOSS_SCALE, tf.identity(self._loss_scale_manager.get_loss_scale()))
-        tf.add_to_collection(SKIPPED_STEPS, self.skipped_steps)
+        publish_flag(self, finite)
+        with tf.init_scope():  # a step that is built in a branch has these outside of it
+            tf.add_to_collection(LOSS_SCALE, tf.identity(self._loss_scale_manager.get_loss_scale()))
+            tf.add_to_collection(SKIPPED_STEPS, self.skipped_steps)
 
     def _step_counters(self):
-        graph = tf.get_default_graph()
-        if graph not in self._counters:
-            self._counters[graph] = StepCounters()
-        return self._counters[graph]
+        state = state_here(self)
+        if "counters" not in state:
+            state["counters"] = StepCounters()
+        return state["counters"]
 
     @property
     def attempted_steps(self):
@@ -210,8 +206,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     @property
     def grads_finite(self):
-        """Whether the last `apply_gradients` applies in this run: bool scalar tensor, None before it is built."""
-        return self._grads_finite
+        """Whether the graph's last `apply_gradients` applies in this run: bool scalar tensor, None before that."""
+        return state_here(self).get("finite")
 
     @property
     def learning_rate(self):
@@ -225,7 +221,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         Raises:
             ConfigError: apply_gradients has not been called yet.
         """
-        if self._grads_finite is None:
+        finite = self.grads_finite
+        if finite is None:
             raise ConfigError("when_finite is called after minimize or apply_gradients, expected the training op first")
         with control_flow_v1(), names_as_outside() as inside:
 
@@ -233,7 +230,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
                 with inside():
                     return tf.group(build())
 
-            return tf.cond(self._grads_finite, run, tf.no_op)
+            return tf.cond(finite, run, tf.no_op)
 
 
 def _named_as_the_vendors(finite):
