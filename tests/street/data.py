@@ -50,8 +50,36 @@ def imdb_vectors(folder, random, words=400):
     np.save(str(folder / "idsMatrix.npy"), random.integers(0, words, (25000, 250)).astype(np.int32))
 
 
+def images(folder, random, count, size, ending="jpg", names="%d"):
+    """Images of smooth noise, `size` (height, width), named by number."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    height, width = size
+    for number in range(count):
+        small = random.integers(0, 256, (height // 8 + 1, width // 8 + 1, 3)).astype(np.uint8)
+        image = Image.fromarray(small).resize((width, height), Image.BICUBIC)
+        image.save(str(folder / ("%s.%s" % (names % number, ending))))
+
+
+def waves(folder, random, words, each, seconds=1.0, rate=16000):
+    """Recorded words: a folder a word, `each` wave files in it, 16 bits, one channel."""
+    import wave
+
+    for pitch, word in enumerate(words):
+        (folder / word).mkdir(parents=True, exist_ok=True)
+        for _ in range(each):
+            time = np.arange(int(rate * seconds)) / rate
+            sound = np.sin(2 * np.pi * (200 + 60 * pitch) * time) + 0.3 * random.normal(size=time.size)
+            with wave.open(str(folder / word / ("%08x_nohash_0.wav" % random.integers(2**32))), "wb") as f:
+                f.setnchannels(1)
+                f.setsampwidth(2)
+                f.setframerate(rate)
+                f.writeframes((sound * 8000).astype(np.int16).tobytes())
+
+
 def mnist(folder, random, train=6000, test=1000):
-    """Handwritten digits' four gzip files, with made-up images."""
+    """Handwritten digits in their four gzip files, with made-up images."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", train), ("t10k", test)):
         labels = random.integers(0, 10, count).astype(np.uint8)
@@ -60,3 +88,27 @@ def mnist(folder, random, train=6000, test=1000):
             f.write(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
         with gzip.open(str(folder / (part + "-labels-idx1-ubyte.gz")), "wb") as f:
             f.write(struct.pack(">II", 2049, count) + labels.tobytes())
+
+
+def tfrecords(path, examples):
+    """Writes tf.train.Examples, dicts of name -> str, bytes, list of bytes, or array of ints or floats."""
+    import tensorflow.compat.v1 as tf
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
+            features = tf.train.Features(feature={name: _feature(tf, value) for name, value in example.items()})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def _feature(tf, value):
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        value = [value]
+    if isinstance(value, list) and isinstance(value[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=value))
+    value = np.asarray(value).reshape(-1)
+    if value.dtype.kind in "iub":
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=value))
+    return tf.train.Feature(float_list=tf.train.FloatList(value=value))

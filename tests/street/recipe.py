@@ -73,4 +73,4 @@ def chosen(words):
 
 
 def _meant(word, recipe):
-    return word == recipe.domain or word.lower() in recipe.name.lower()
+    return recipe.domain.startswith(word) or word.lower() in recipe.name.lower()

@@ -1,9 +1,22 @@
 """Text: classification, language models, tagging."""
 
-from data import cnews, imdb_vectors
+from data import cnews, imdb_vectors, write
 from recipe import Recipe
 
 NLP = "TensorFlow/built-in/nlp/"
+
+def conll(folder, random, sentences=40, dimensions=100):
+    """Sentences with a tag a word in three parts, and word vectors as text."""
+    words = ["word%d" % n for n in range(80)]
+    for part in ("train", "testa", "testb"):
+        rows = []
+        for _ in range(sentences):
+            chosen = random.integers(0, len(words), random.integers(4, 10))
+            rows += ["%s %s" % (words[n], ("O", "I-PER", "I-LOC")[n % 3]) for n in chosen] + [""]
+        write(folder / "coNLL" / "eng" / ("eng.%s.iob" % part), "\n".join(rows) + "\n")
+    lines = ("%s %s" % (word, " ".join("%.3f" % value for value in random.normal(size=dimensions))) for word in words)
+    write(folder / "glove.6B" / ("glove.6B.%dd.txt" % dimensions), "\n".join(lines) + "\n")
+
 
 RECIPES = (
     Recipe(
@@ -31,5 +44,15 @@ RECIPES = (
         "main-npu.py",
         mode="allow_mix_precision",
         steps=20,
+    ),
+    Recipe(
+        "TensorFlow/contrib/nlp/SEQUENCE_TAGGING_ID2097_for_TensorFlow",
+        "train.py --epochs=1",
+        lambda net, random: conll(net / "data", random),
+        mode="allow_fp32_to_fp16",
+        prepare=("build_data.py",),
+        checkpoint="results/model.weights/*.index",
+        loss=(3, 60),
+        limit=600,
     ),
 )

@@ -1,0 +1,114 @@
+"""Recommendation: click rates from sparse features and from what users did before."""
+
+import pickle
+
+import numpy as np
+from data import tfrecords, write
+from recipe import Recipe
+
+BUILT_IN = "TensorFlow/built-in/recommendation/"
+CONTRIB = "TensorFlow/contrib/recommendation/"
+
+
+def clicks(folder, random, records=6, lines=1000, inputs=39, features=200000):
+    """Clicks as TFRecords of `lines` lines each: a label, and id and value of each input."""
+    for part in ("train_part_0", "test_part_0"):
+        tfrecords(folder / part, [
+            {
+                "label": (random.random(lines) < 0.3).astype(np.float32),
+                "feat_ids": random.integers(0, features, inputs * lines),
+                "feat_vals": np.ones(inputs * lines, np.float32),
+            }
+            for _ in range(records)
+        ])  # fmt: skip
+
+
+def reviews(folder, random, lines=600, users=50, items=200, categories=20):
+    """What users bought, as DIEN's scripts read it: one line a candidate, the history in it separated by \\x02."""
+    category = ["c%d" % n for n in random.integers(0, categories, items)]
+    for name in ("local_train_splitByUser", "local_test_splitByUser"):
+        rows = []
+        for number in range(lines):
+            history = random.integers(0, items, random.integers(4, 12))
+            wanted = random.integers(0, items)
+            rows.append([
+                str(number % 2), "u%d" % random.integers(0, users), "m%d" % wanted, category[wanted],
+                "\x02".join("m%d" % n for n in history), "\x02".join(category[n] for n in history),
+            ])  # fmt: skip
+        write(folder / name, "".join("\t".join(row) + "\n" for row in rows))
+    write(folder / "item-info", "".join("m%d\t%s\n" % pair for pair in enumerate(category)))
+    write(folder / "reviews-info", "".join("u%d\tm%d\t5.0\t%d\n" % (n % users, n, n) for n in range(items)))
+    for name, prefix, count in (("uid", "u", users), ("mid", "m", items), ("cat", "c", categories)):
+        (folder / (name + "_voc.pkl")).write_bytes(pickle.dumps({"%s%d" % (prefix, n): n for n in range(count)}))
+
+
+def libfm(folder, random, name="ml-tag", lines=300, features=90):
+    """Rows of a rating and three features that are one, in three parts."""
+    for part in ("train", "validation", "test"):
+        rows = random.integers(0, features // 3, (lines, 3)) + np.arange(3) * (features // 3)
+        text = "".join("%d %s\n" % (random.choice((-1, 1)), " ".join("%d:1" % n for n in row)) for row in rows)
+        write(folder / name / ("%s.%s.libfm" % (name, part)), text)
+
+
+def electronics(path, random, users=60, items=80, categories=9):
+    """Reviews (user, item, time), the items' categories and the counts, pickled one after another."""
+    import pandas as pd
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [(user, item, n) for user in range(users) for n, item in enumerate(random.choice(items, 8, replace=False))]
+    with open(str(path), "wb") as f:
+        pickle.dump(pd.DataFrame(rows, columns=["reviewerID", "asin", "unixReviewTime"]), f)
+        pickle.dump([int(n) for n in random.integers(0, categories, items)], f)
+        pickle.dump((users, items, categories, len(rows)), f)
+
+
+def movies(folder, random, lines=512, features=3600):
+    """Ratings: ids and values of six single fields and of six genres, in three parts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "valid", "test"):
+        for kind in ("other", "genre"):
+            np.save(str(folder / ("%s_i_%s.npy" % (part, kind))), random.integers(0, features, (lines, 6)))
+            np.save(str(folder / ("%s_x_%s.npy" % (part, kind))), np.ones((lines, 6), np.float32))
+        np.save(str(folder / (part + "_y.npy")), random.integers(0, 2, lines))
+
+
+RECIPES = (
+    Recipe(
+        BUILT_IN + "DCN_ID1986_for_TensorFlow",
+        "dcn_main_record_multigpu_fp16.py 1000 tag 1e-4 1 {net}/records/",
+        lambda net, random: clicks(net / "records", random),
+        steps=5,
+        loss=(0.5, 2),
+        limit=600,
+    ),
+    Recipe(
+        BUILT_IN + "DIEN_ID3065_for_TensorFlow",
+        "script/train.py train DIEN 3 train",
+        reviews,
+        steps=4,
+        loss=(1, 5),
+        limit=600,
+    ),
+    Recipe(
+        CONTRIB + "afm",
+        "AFM_NPU.py --pretrain=-1 --epoch=2 --batch_size=64 --data_url={net}/data/ --train_url={net}/out/",
+        lambda net, random: libfm(net / "data", random),
+        cwd="afm_tf_hw49819254/code",
+        checkpoint="**/*.index",
+    ),
+    Recipe(
+        CONTRIB + "din",
+        "npu_train.py --max_steps=10 --save_checkpoint_steps=5 --batch_size=32",
+        lambda net, random: electronics(net / "din_tf_allenyzx" / "raw_data" / "remap.pkl", random),
+        cwd="din_tf_allenyzx",
+        checkpoint="din_tf_allenyzx/checkpoint/model.ckpt-*.index",
+        loss=(0.4, 1.5),
+    ),
+    Recipe(
+        CONTRIB + "autoint",
+        "train.py --epoch=2 --batch_size=128 --data_url={net}/data --save_path={net}/models/",
+        lambda net, random: movies(net / "data", random),
+        cwd="AutoInt_ID0189_for_TensorFlow",
+        loss=(0.3, 2),
+    ),
+)
