@@ -5,9 +5,11 @@ needs stands beside its recipe.
 """
 
 import gzip
+import shutil
 import struct
 
 import numpy as np
+from recipe import HERE
 
 CNEWS_CATEGORIES = tuple("体育 财经 房产 家居 教育 科技 时尚 时政 游戏 娱乐".split())  # noqa: SIM905
 _WORDS = "城市 记者 体育 教练 足球 赛季 奥运会 丑闻 足协 公司 市场 学生 大学 手机 电影 音乐 政府 经济 比赛 冠军"
@@ -24,6 +26,11 @@ def folders(net, *names):
     """Makes folders that a script expects."""
     for name in names:
         (net / name).mkdir(parents=True, exist_ok=True)
+
+
+def stand_in(package, folder):
+    """Puts our stand-in for a package that cannot be had beside a script."""
+    shutil.copytree(str(HERE / "stand_ins" / package), str(folder / package))
 
 
 def cnews(folder, random, lines, more_words=0):
@@ -78,15 +85,16 @@ def waves(folder, random, words, each, seconds=1.0, rate=16000):
                 f.writeframes((sound * 8000).astype(np.int16).tobytes())
 
 
-def mnist(folder, random, train=6000, test=1000):
-    """Handwritten digits in their four gzip files, with made-up images."""
+def mnist(folder, random, train=6000, test=1000, compressed=True):
+    """Handwritten digits in their four files, with made-up images."""
     folder.mkdir(parents=True, exist_ok=True)
+    opened, ending = (gzip.open, ".gz") if compressed else (open, "")
     for part, count in (("train", train), ("t10k", test)):
         labels = random.integers(0, 10, count).astype(np.uint8)
-        images = (random.integers(0, 128, (count, 28, 28)) + 12 * labels[:, None, None]).astype(np.uint8)
-        with gzip.open(str(folder / (part + "-images-idx3-ubyte.gz")), "wb") as f:
-            f.write(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
-        with gzip.open(str(folder / (part + "-labels-idx1-ubyte.gz")), "wb") as f:
+        pixels = (random.integers(0, 128, (count, 28, 28)) + 12 * labels[:, None, None]).astype(np.uint8)
+        with opened(str(folder / (part + "-images-idx3-ubyte" + ending)), "wb") as f:
+            f.write(struct.pack(">IIII", 2051, count, 28, 28) + pixels.tobytes())
+        with opened(str(folder / (part + "-labels-idx1-ubyte" + ending)), "wb") as f:
             f.write(struct.pack(">II", 2049, count) + labels.tobytes())
 
 

@@ -11,4 +11,10 @@ RECIPES = (
         checkpoint="tcn.h5",
         limit=600,
     ),
+    Recipe(
+        "TensorFlow/built-in/cv/image_classification/SWA_ID0252_for_TensorFlow",
+        "train-tf.keras-npu.py",
+        steps=20,
+        loss=(0.5, 4),
+    ),
 )

@@ -1,0 +1,75 @@
+"""Scripts that train by an Estimator: BERT and its kin, pre-trained at a toy's size."""
+
+import json
+
+import numpy as np
+from data import tfrecords, write
+from recipe import Recipe
+
+NLP = "TensorFlow/built-in/nlp/"
+LENGTH, PREDICTIONS, VOCABULARY = 32, 5, 100
+SIZES = "--max_seq_length=%d --max_predictions_per_seq=%d " % (LENGTH, PREDICTIONS)
+STEPS = "--do_train=True --num_train_steps=8 --num_warmup_steps=2 --train_batch_size=4 --save_checkpoints_steps=4 "
+FILES = "--bert_config_file={net}/tiny.json --output_dir={net}/out "
+DIRECTORIES = "--input_files_dir={net}/records --eval_files_dir={net}/records --npu_bert_job_start_file= "
+ONE_RANK = {"RANK_SIZE": 1, "RANK_ID": 0}
+
+
+def masked_sentences(net, random, examples=64):
+    """A configuration of two layers of 32, and pairs of sentences with masked words as TFRecords."""
+    size = {
+        "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 64, "type_vocab_size": 2, "initializer_range": 0.02, "embedding_size": 16,
+    }  # fmt: skip
+    write(net / "tiny.json", json.dumps(size))
+    tfrecords(net / "records" / "part-0.tfrecord", [
+        {
+            "input_ids": random.integers(0, VOCABULARY, LENGTH),
+            "input_mask": np.ones(LENGTH, int),
+            "segment_ids": (np.arange(LENGTH) > LENGTH // 2).astype(int),
+            "masked_lm_positions": random.choice(LENGTH, PREDICTIONS, replace=False),
+            "masked_lm_ids": random.integers(0, VOCABULARY, PREDICTIONS),
+            "masked_lm_weights": np.ones(PREDICTIONS, np.float32),
+            "next_sentence_labels": np.array([n % 2]),
+        }
+        for n in range(examples)
+    ])  # fmt: skip
+
+
+def pretraining(network, flags, **others):
+    """A recipe for one of the scripts; the first loss is near log(100) + log(2)."""
+    others = {"mode": "allow_fp32_to_fp16", "loss": (4, 7), "checkpoint": "out/model.ckpt-8.index", **others}
+    script = others.pop("script", "run_pretraining.py")
+    return Recipe(NLP + network, "%s %s" % (script, SIZES + STEPS + FILES + flags), masked_sentences, **others)
+
+
+RECIPES = (
+    pretraining(
+        "BertNV_Series_for_TensorFlow",
+        DIRECTORIES + "--iterations_per_loop=2 --npu_bert_loss_scale=0",
+        script="src/run_pretraining.py",
+        env=ONE_RANK,
+        limit=600,
+    ),
+    pretraining(
+        "Bert-base_ID0060_for_TensorFlow",
+        DIRECTORIES + "--iterations_per_loop=2 --manual_fp16=True --use_fp16_cls=True --distributed=False "
+        "--optimizer_type=adam --npu_bert_loss_scale=0 --npu_bert_clip_by_global_norm=False",
+        script="src/pretrain/run_pretraining.py",
+        path=["src"],
+        env=ONE_RANK,
+        limit=600,
+    ),
+    pretraining(
+        "BertGoogle_Series_for_TensorFlow",
+        "--input_file={net}/records --iterations_per_loop=2",
+        env=ONE_RANK,
+        limit=600,
+    ),
+    pretraining(
+        "Albert_ZH_for_TensorFlow",
+        "--input_file={net}/records/* --iterations_per_loop=2",
+        limit=600,
+    ),
+)
