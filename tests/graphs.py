@@ -2,8 +2,8 @@
 
     parse("x:Placeholder w:Const; a:MatMul(x,w); r:Relu(a)")
 
-One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its float dtype (h float16, b
-bfloat16, f float32, i int32), `[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
+One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its dtype (h float16, b bfloat16,
+f float32, i int32, r resource), `[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
 """
 
 import re
@@ -13,9 +13,9 @@ from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
 from npu_shim.rewriter.graph_view import GraphView, Layout, Node, Port, Slot
 from npu_shim.rewriter.kernel_table import Kernel, KernelTable
 
-I32, RESOURCE = NUMBERS["int32"], NUMBERS["resource"]
+I32, BOOL, RESOURCE = NUMBERS["int32"], NUMBERS["bool"], NUMBERS["resource"]
 F, H, B = FLOAT32, FLOAT16, BFLOAT16
-DTYPES = {"f": F, "h": H, "b": B, "i": I32}
+DTYPES = {"f": F, "h": H, "b": B, "i": I32, "r": RESOURCE}
 FLOAT_LIKE = frozenset({F, H, B, NUMBERS["float64"], I32})
 
 
@@ -29,6 +29,7 @@ def _layout(op, inputs, outputs, slots=("T",), admits=FLOAT_LIKE, refs_in=(), re
 FIXED = {
     "Cast": _layout("Cast", [0], [1], ("SrcT", "DstT")),
     "FusedBatchNormV3": _layout("FusedBatchNormV3", [0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1], ("T", "U")),
+    "Sum": _layout("Sum", [0, ~I32], [0]),
     "Split": _layout("Split", [~I32, 0], [0, 0]),
     "Gather": _layout("Gather", [0, ~I32], [0]),
     "VariableV2": _layout("VariableV2", [], [0], refs_out=(0,)),
@@ -36,6 +37,12 @@ FIXED = {
     "ApplyTwo": _layout("ApplyTwo", [0, 0], [0], refs_in=(0, 1), refs_out=(0,)),
     **{op: _layout(op, [0, 0], [0], refs_in=(0,), refs_out=(0,)) for op in ("Assign", "AssignAdd", "AssignSub")},
     "IsVariableInitialized": _layout("IsVariableInitialized", [0], [~10], refs_in=(0,)),
+    "Switch": _layout("Switch", [0, ~BOOL], [0, 0]),
+    "TensorArrayV3": _layout("TensorArrayV3", [~I32], [~RESOURCE, ~F]),
+    "TensorArrayGradV3": _layout("TensorArrayGradV3", [~RESOURCE, ~F], [~RESOURCE, ~F], ()),
+    "TensorArrayWriteV3": _layout("TensorArrayWriteV3", [~RESOURCE, ~I32, 0, ~F], [~F]),
+    "TensorArrayReadV3": _layout("TensorArrayReadV3", [~RESOURCE, ~I32, ~F], [0]),
+    "TensorArraySizeV3": _layout("TensorArraySizeV3", [~RESOURCE, ~F], [~I32], ()),
     "VarHandleOp": _layout("VarHandleOp", [], [~RESOURCE]),
     "ResourceGather": _layout("ResourceGather", [~RESOURCE, ~I32], [0]),
 }
@@ -48,6 +55,8 @@ def layout(op, count):
     if op == "IdentityN":
         slots = tuple(Slot("T", k) for k in range(count))
         return Layout(op, slots, tuple(range(count)), tuple(range(count)), tuple(FLOAT_LIKE for _ in slots))
+    if op == "Merge":
+        return _layout(op, [0] * count, [0, ~I32])
     if op == "CTCLossV1":  # outputs and inputs of a dtype fixed by the op definition
         return _layout(op, [~F] * count, [~F], ())
     return _layout(op, [0] * count, [0])
@@ -80,7 +89,7 @@ def kernels(*missing):
 
 
 STATEMENT = re.compile(
-    r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbi]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
+    r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbir]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
 )
 
 

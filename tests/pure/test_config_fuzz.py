@@ -9,9 +9,8 @@ import os
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_shim import customize, mixlist, options, precision
+from npu_shim import amp, customize, mixlist, options, precision
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.policy import PrecisionPolicy
 
 COUNT = int(os.environ.get("NPU_SHIM_FUZZ", "0"))
 fuzz = settings(
@@ -183,6 +182,21 @@ parameter_maps = st.lists(keys, max_size=5, unique=True).flatmap(
 OWN_NAMES = ("npu_shim_ops_info_dir", "npu_shim_white_list", "npu_shim_black_list")
 
 
+def mode_of(values):
+    """Name of the mode that options ask for: by themselves, by an amp level, by a profile, or by the run mode."""
+    level = values.get("npu_shim_amp_level")
+    for option in ("precision_mode", "precision_mode_v2"):
+        if values.get(option):
+            return values[option]
+    if set(values) & set(OWN_NAMES[1:]):
+        return "allow_mix_precision"
+    if level in amp.levels():
+        return amp.levels()[level]["precision_mode"]["float16"]
+    if str(values.get("npu_shim_profile")).startswith("grappler"):
+        return "allow_mix_precision"
+    return "force_fp16" if values.get("graph_run_mode") == 0 else "allow_fp32_to_fp16"
+
+
 @fuzz
 @given(parameter_maps)
 def test_any_parameter_map_is_read_or_a_config_error(entries):
@@ -199,4 +213,4 @@ def test_any_parameter_map_is_read_or_a_config_error(entries):
         # only what names a file, a folder or an op can still be wrong
         assert set(values) & {"modify_mixlist", "customize_dtypes", *OWN_NAMES}
     else:
-        assert isinstance(precision.resolve(values).policy, PrecisionPolicy)
+        assert precision.resolve(values).policy.name == mode_of(values)

@@ -69,6 +69,20 @@ def test_the_first_of_two_lines_counts():
     assert read.warnings[2].startswith("customize_dtypes: file 'c.cfg', line 7: MatMul")
 
 
+def test_a_file_that_cannot_be_read_says_why(tmp_path):
+    path = str(tmp_path / "none")
+    with pytest.raises(ConfigError) as raised:
+        customize.read(path, precision.profile_table("ascend910"))
+    why = "npu_shim: customize_dtypes: file '%s' cannot be read: No such file or directory"
+    assert str(raised.value) == why % path
+
+
+@pytest.mark.parametrize(("length", "told"), [(60, "x" * 60), (61, "x" * 57 + "...")])
+def test_a_long_word_is_shortened(length, told):
+    with pytest.raises(ConfigError, match="line 1: '%s' is no dtype" % told.replace(".", "[.]")):
+        parsed("n::InputDtype:" + "x" * length)
+
+
 def test_unknown_op_types_are_unmatched_once():
     read = parsed("OpType::matmulv2:InputDtype:float16\nOpType::matmulv2:InputDtype:float32\nOpType::KLDiv:InputDtype:")
     suggestions = [(missing.name, missing.suggestion) for missing in read.unmatched]

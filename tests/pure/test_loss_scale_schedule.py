@@ -146,3 +146,32 @@ def test_the_schedule_imports_no_tensorflow():
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.call([sys.executable, "-c", code]) == 0
+
+
+def scale_after(name, symbols, **changes):
+    state = schedule.initial_state(schedule.policy(name, **changes), 1024.0)
+    for symbol in symbols:
+        state = schedule.next_state(state, symbol == "F")
+    return float(state.loss_scale)
+
+
+@pytest.mark.parametrize("name", sorted(schedule.POLICIES))
+def test_every_policy_grows_at_its_2000th_finite_step(name):
+    assert scale_after(name, "F" * 1999) == 1024.0
+    assert scale_after(name, "F" * 2000) == 2048.0
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [
+        ("ascend", 1024.0, 1024.0 * np.float32(0.8)),
+        ("contrib", 1024.0, 1024.0 * np.float32(0.8)),
+        ("experimental", 512.0, 256.0),
+        ("mindspore-manager", 512.0, 256.0),
+        ("mindspore-cell", 512.0, 256.0),
+        ("mindspore-scaler", 512.0, 256.0),
+    ],
+)
+def test_overflows_until_a_policy_backs_off(name, one, two):
+    assert scale_after(name, "N") == one
+    assert scale_after(name, "NN") == two

@@ -1,6 +1,7 @@
 """The planner: text in, text out. `a:h` says that a slot becomes float16, `x>h(a)` that x is cast to float16 for a."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,8 @@ import graphs
 from npu_shim.rewriter.decisions import Reason
 from npu_shim.rewriter.dtypes import FLOATS, LOW
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.op_table import Entry
 from npu_shim.rewriter.overrides import Override, Overrides
 from npu_shim.rewriter.plan import plan
 from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2
@@ -84,6 +87,56 @@ def test_a_white_op_without_kernel_stays_and_says_so():
     done = planned("x:Placeholder a:MatMul(x,x)", kernels=graphs.kernels("MatMul"))
     assert [d.reason for d in done.decisions() if d.node == "a"] == [Reason.NO_KERNEL]
     assert not done.changed
+
+
+def test_only_what_would_change_has_no_kernel():
+    text = "x:Placeholder s:Const a:MatMul(x,x) n:FusedBatchNormV3(a,s,s,s,s)"
+    done = planned(text, kernels=graphs.kernels("FusedBatchNormV3"))
+    reasons = {d.slot.attr: d.reason for d in done.decisions() if d.node == "n"}
+    assert reasons == {"T": Reason.NO_KERNEL, "U": Reason.KEPT_ATTR}
+
+
+SUM = "x:Placeholder i:Const@i a:MatMul(x,x) s:Add(a,a) n:Sum(%s,i)"
+
+
+@pytest.mark.parametrize(
+    ("text", "nothing", "asked", "low"),
+    [
+        (SUM % "s", True, False, True),  # the gradient of a broadcast that broadcast nothing
+        (SUM % "s", False, False, False),
+        (SUM % "x", True, False, False),  # its input is not low
+        (SUM % "s", True, True, False),  # the user's own word
+    ],
+)
+def test_a_black_sum_that_sums_nothing_moves(text, nothing, asked, low):
+    table = graphs.table()
+    row = Entry("Sum", "black", tensorflow=("Sum",), asked=asked)
+    table = replace(table, entries={**table.entries, "Sum": row})
+    view = graphs.parse(text)._replace(sums_nothing=lambda _: nothing)
+    kernels = KernelTable({**graphs.kernels().by_op, "Sum": (Kernel("CPU"),)})
+    decided = {d.node: d for d in plan(view, table, MIX, kernels).decisions()}
+    assert (decided["n"].becomes in LOW) == low
+    assert decided["n"].reason is (Reason.FOLLOWS_LOW if low else Reason.BLACK)
+
+
+ROUNDED = {
+    # values that are float16's already are not rounded again
+    "x:Placeholder c:Cast@fh(x) u:Cast@hf(c) a:MatMul(u,u)": " | ",
+    "x:Placeholder@h u:Cast@hf(x) a:MatMul(u,u)": " | ",
+    # these are bfloat16's
+    "x:Placeholder@b u:Cast@bf(x) a:MatMul(u,u)": " | u>h() u>f(a,a)",
+    "x:Placeholder u:Relu(x) a:MatMul(u,u)": " | u>h() u>f(a,a)",
+}
+
+
+@pytest.mark.parametrize("text", ROUNDED)
+def test_inputs_are_rounded_once(text):
+    assert graphs.shown(planned(text, PRECISION_MODE["cube_fp16in_fp32out"])) == ROUNDED[text]
+
+
+def test_what_is_fed_in_place_of_a_rounding_is_rounded():
+    text = "x:Placeholder c:Cast@fh(x) u:Cast@hf(c) a:MatMul(u,u)"
+    assert graphs.shown(planned(text, PRECISION_MODE["cube_fp16in_fp32out"], feeds=["u"])) == " | u>h() u>f(a,a)"
 
 
 def test_a_fed_tensor_keeps_its_dtype_and_is_neutral():

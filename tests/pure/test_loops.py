@@ -1,0 +1,131 @@
+"""Loops and containers: text in, text out. A loop variable or a container has one dtype, decided by what flows in."""
+
+from dataclasses import replace
+
+import pytest
+
+import graphs
+from npu_shim.rewriter.decisions import Reason
+from npu_shim.rewriter.dtypes import LOW
+from npu_shim.rewriter.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.op_table import Entry
+from npu_shim.rewriter.plan import plan
+from npu_shim.rewriter.policy import PRECISION_MODE
+from npu_shim.rewriter.ties import find_ties
+
+MIX, RAISE = PRECISION_MODE["allow_mix_precision"], PRECISION_MODE["force_fp32"]
+ROLES = {
+    **dict.fromkeys(["Enter", "Exit", "Merge", "NextIteration", "Switch"], "moves"),
+    **dict.fromkeys(["TensorArrayV3", "TensorArrayWriteV3", "TensorArrayReadV3"], "container"),
+}
+FLOAT_ONLY = (Kernel("CPU", (("T", frozenset({graphs.F, graphs.I32})),)),)
+
+
+def planned(text, mode=MIX, float_only=(), **more):
+    rows = {op: Entry(op, role=role, tensorflow=(op,)) for op, role in ROLES.items()}
+    table = graphs.table()
+    table = replace(table, entries={**table.entries, **rows})
+    by_op = {**graphs.kernels().by_op, **{op: (Kernel("CPU"),) for op in rows}}
+    by_op.update(dict.fromkeys(float_only, FLOAT_ONLY))
+    return plan(graphs.parse(text, **more), table, mode, KernelTable(by_op))
+
+
+BEGIN = "x:Placeholder w:Const p:Const@i z:Const@i "
+
+
+def loop(start, body, following):
+    return BEGIN + "%s e:Enter(%s) m:Merge(e,n) s:Switch(m,p) %s n:NextIteration(%s) o:Exit(s:0)" % (
+        "a:MatMul(x,x)" if start == "a" else "", start, body, following
+    )  # fmt: skip
+
+
+LOW_LOOP = "a:h b:h e:h m:h n:h o:h s:h | w>h(b) x>h(a,a)"
+LOOPS = {
+    # a low value goes in and comes round
+    loop("a", "b:MatMul(s:1,w)", "b"): LOW_LOOP,
+    # a computed float32 value comes round
+    loop("a", "b:Exp(s:1)", "b"): "a:h | a>f(e) x>h(a,a)",
+    # small addends must count
+    loop("a", "b:Add(s:1,w)", "b"): "a:h | a>f(e) x>h(a,a)",
+    # a weight goes round as it came in: it is cast before the loop
+    loop("w", "i:Identity(s:1) b:MatMul(x,i)", "i"): "b:h e:h i:h m:h n:h o:h s:h | w>h(e) x>h(b)",
+    # the number of the Merge's input is no value of the loop
+    loop("w", "i:Identity(s:1) b:MatMul(x,i) k:Relu@i(m:1)", "i"): "b:h e:h i:h m:h n:h o:h s:h | w>h(e) x>h(b)",
+    # somebody else reads the weight in float32
+    loop("w", "i:Identity(s:1) b:MatMul(x,i) k:Exp(m)", "i"): "b:h | i>h(b) x>h(b)",
+    # it does not go round as it came in
+    loop("w", "i:Reshape(s:1) b:MatMul(x,i)", "i"): "b:h | i>h(b) x>h(b)",
+}
+READ = " r:TensorArrayReadV3(t,z,u) "
+WRITE = BEGIN + "t:TensorArrayV3(z) u:TensorArrayWriteV3(t,z,%s,t:1)" + READ
+ARRAYS = {
+    # neutral values that only a product reads are cast before they are written
+    WRITE % "w" + "a:MatMul(r,x)": "a:h r:h t:h u:h | w>h(u) x>h(a)",
+    WRITE % "w" + "a:MatMul(r,x) e:Exp(r)": "a:h | r>h(a) x>h(a)",
+    # low values are written
+    WRITE % "a" + "a:MatMul(x,x) e:Exp(r)": "a:h r:h t:h u:h | r>f(e) x>h(a,a)",
+    # a float32 value is written as well
+    WRITE % "a" + "a:MatMul(x,x) b:Exp(x) v:TensorArrayWriteV3(t,z,b,u)": "a:h | a>f(u) x>h(a,a)",
+    # the array's size says nothing of its values
+    WRITE % "a" + "a:MatMul(x,x) n:TensorArraySizeV3(t,u)": "a:h r:h t:h u:h | x>h(a,a)",
+    # somebody else has the handle: what is in the array is not known
+    WRITE % "a" + "a:MatMul(x,x) y:Unlisted@r(t)": "a:h | a>f(u) x>h(a,a)",
+    # by way of ops that hand it on
+    WRITE % "a" + "a:MatMul(x,x) i:Identity@r(t) y:Unlisted@r(i)": "a:h | a>f(u) x>h(a,a)",
+}
+
+
+@pytest.mark.parametrize("text", [*LOOPS, *ARRAYS])
+def test_what_becomes_low(text):
+    assert graphs.shown(planned(text)) == {**LOOPS, **ARRAYS}[text]
+
+
+@pytest.mark.parametrize("op", ["Enter", "Switch", "NextIteration"])
+def test_a_loop_variable_without_a_kernel_keeps_float32_all_round(op):
+    done = planned(loop("a", "b:MatMul(s:1,w)", "b"), float_only=[op])
+    low = {d.node for d in done.decisions() if d.becomes in LOW}
+    assert low == {"a", "b"}
+    assert {d.reason for d in done.decisions() if d.node in ("e", "m", "n")} == {Reason.NO_KERNEL}
+
+
+def test_a_loop_written_low_is_raised_or_told_to_be_low():
+    text = BEGIN + "q:Placeholder@h e:Enter@h(q) m:Merge@h(e,n) s:Switch@h(m,p) b:Relu@h(s:1) n:NextIteration@h(b)"
+    loop_of = lambda done: [d for d in done.decisions() if d.node in ("e", "m", "n")]  # noqa: E731
+    assert {(d.becomes, d.reason) for d in loop_of(planned(text))} == {(graphs.H, Reason.ALREADY_LOW)}
+    assert {(d.becomes, d.reason) for d in loop_of(planned(text, RAISE))} == {(graphs.F, Reason.RAISED)}
+
+
+def test_what_a_loop_written_low_gives_is_low_to_its_readers():
+    text = BEGIN + "q:Placeholder@h e:Enter@h(q) m:Merge@h(e,n) s:Switch@h(m,p) b:Add@h(s:1,q) n:NextIteration@h(b) "
+    assert graphs.shown(planned(text + "o:Switch@h(m,p) c:Cast@hf(m) r:Relu(c)")) == "r:h | "
+
+
+def test_of_a_loop_that_follows_the_cause_is_told():
+    decided = {d.node: d for d in planned(loop("a", "b:MatMul(s:1,w)", "b")).decisions()}
+    assert {decided[name].because[0] for name in "emn"} <= {"a", "b"}
+    assert {decided[name].reason for name in "emn"} == {Reason.LOOP_LOW}
+
+
+def ties_of(text):
+    view = graphs.parse(text)
+    return sorted(sorted(view.nodes[position].name for position, _ in tie.members) for tie in find_ties(view))
+
+
+HANDLES = BEGIN + "t:TensorArrayV3(z) q:StackV2@r(z) h:StackPushV2@r(q,t) g:StackPopV2@r(q) "
+HANDLES += "r:TensorArrayReadV3(g,z,t:1)"
+
+
+def test_the_handle_of_an_array_goes_through_a_stack_in_a_nested_loop():
+    assert ties_of(HANDLES) == [["r", "t"]]
+    assert ties_of(HANDLES.replace("StackPopV2@r(q)", "StackPopV2@r(w)")) == [["t"]]
+    elsewhere = HANDLES.replace("q:StackV2@r(z)", "q:Unlisted@r(z)")  # pushed on a stack that is made elsewhere
+    assert ["r", "t"] not in ties_of(elsewhere)
+
+
+def test_gradient_arrays_are_of_their_array():
+    text = BEGIN + "t:TensorArrayV3(z) d:TensorArrayGradV3(t,t:1) u:TensorArrayWriteV3(d,z,x,d:1)"
+    view = graphs.parse(text + " r:TensorArrayReadV3(t,z,u)")
+    [tie] = find_ties(view)
+    assert sorted(view.nodes[position].name for position, _ in tie.members) == ["r", "t", "u"]
+    assert [view.nodes[position].name for position in tie.gradients] == ["u"]
+    assert tie.feeders == ()
