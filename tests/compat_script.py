@@ -117,6 +117,13 @@ def infer_is_a_mode():
 
 
 @check
+def operations_have_the_private_name_that_recomputation_uses():
+    with tf.Graph().as_default():
+        x = tf.constant(1.0)
+        assert x.op._outputs[0] is x
+
+
+@check
 def feeding_queue_runner_feeds():
     with tf.Graph().as_default():
         value = tf.placeholder(tf.int32, [])

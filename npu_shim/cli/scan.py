@@ -109,7 +109,8 @@ def explained(name):
 
 def _public(name):
     owner = functools.reduce(lambda o, part: _member(o, part), name.split("."), None)
-    files = [module.name for module in pkgutil.iter_modules(getattr(owner, "__path__", ()))]
+    folders = [folder for folder in getattr(owner, "__path__", ()) if isinstance(folder, str)]
+    files = [module.name for module in pkgutil.iter_modules(folders)]
     return [n for n in (*dir(owner), *files) if not n.startswith("_")]
 
 

@@ -18,6 +18,7 @@ def install():
     if names.tensorflow_1() or _INSTALLED:
         return
     _INSTALLED.append(True)
+    _members()
     sys.meta_path.append(missing.Finder(_modules()))
     missing.when_loaded({module: functools.partial(_mend, rows) for module, rows in _answers().items()})
 
@@ -51,3 +52,11 @@ def _load(target):
 def _mend(rows, module):
     others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
     missing.answer(module, rows, load=_load, others=others)
+
+
+def _members():
+    """Lets an operation answer to a private name that recomputation uses, which TensorFlow 2 has as a public one."""
+    from tensorflow.compat.v1 import Operation
+
+    if not hasattr(Operation, "_outputs"):
+        Operation._outputs = property(lambda self: list(self.outputs))
