@@ -32,12 +32,13 @@ from tensorflow.python.keras.datasets import cifar, cifar10
 from tensorflow.python.keras.utils import CustomObjectScope, multi_gpu_model, to_categorical
 from tensorflow.python.keras.utils.generic_utils import CustomObjectScope, deserialize_keras_object
 """
-# older than 1.15, or of the package `keras`
+# of 1.15 with the vendor's additions, older than 1.15, or of the package `keras`
 OLDER = """
 from tensorflow.contrib.keras.python.keras.layers import Conv3D, concatenate
 from tensorflow.contrib.saved_model.python.saved_model import signature_def_utils
 from tensorflow.python.keras._impl.keras.layers import Activation
 from tensorflow.contrib.offline_train.python.npu.npu_config import NPURunConfig
+from tensorflow_core.contrib.mixed_precision.python.loss_scale_manager import ExponentialUpdateLossScaleManager
 from tensorflow.contrib.hccl.python.ops import hccl_ops
 from keras import backend as K, optimizers; K.set_session, K.get_session, K.learning_phase, optimizers.Adam(lr=0.1)
 from keras.layers.normalization import BatchNormalization

@@ -139,7 +139,8 @@ def _contrib_modules():
     """Modules that have rows, and what stands above them: "compiler" for "compiler.xla"."""
     rows, whole = table()["contrib"], table()["modules"]
     parts = [module.split(".") for module in (*rows, *whole)]
-    return {*rows, *(".".join(p[:cut]) for p in parts for cut in range(1, len(p)))} - set(whole)
+    above = {".".join(p[:cut]) for p in parts for cut in range(1, len(p))}
+    return {*rows, *(above - set(whole))}
 
 
 def _real_contrib_module(path):
