@@ -16,7 +16,7 @@ from npu_shim import config_proto, options, ranks
 from npu_shim.compat import after_215
 from npu_shim.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.iterations import SetIterationsVarHook
-from npu_shim.loss_scale.counters import LOSS_SCALE
+from npu_shim.loss_scale.graph_ops import LOSS_SCALE
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
 from npu_shim.run_config import NPURunConfig, attribute
 
