@@ -127,7 +127,7 @@ def _constant(cast, view, protos, names):
 
 def _cast(cast, names):
     source = cast.source if isinstance(cast.source, str) else _tensor(names, cast.source)
-    waits = ["^" + names[position] for position in cast.before]
+    waits = sorted("^" + names[position] for position in cast.before)
     proto = tf.NodeDef(name=cast.name, op="Cast", device=cast.device, input=[source, *waits])
     proto.attr["SrcT"].type = cast.source_dtype
     proto.attr["DstT"].type = cast.dtype

@@ -21,8 +21,13 @@ import subprocess
 import sys
 import time
 
-MODELS = ("digits", "bert_tiny_train", "lstm_lm_train", "resnet50_train")
-STEPS = {"digits": 200, "resnet50_train": 3}  # of what takes less than a millisecond a step, and of what takes seconds
+# by the kind of their variables: reference variables are TensorFlow 1's own, "resource" those that a script asks for
+MODELS = {
+    "digits": "reference", "digits_resource": "resource", "bert_tiny_train": "reference", "lstm_lm_train": "resource",
+    "resnet50_ref_train": "reference", "resnet50_train": "resource",
+}  # fmt: skip
+# of what takes less than a millisecond a step, and of what takes seconds
+STEPS = {"digits": 200, "digits_resource": 200, "resnet50_ref_train": 3, "resnet50_train": 3}
 COMPILED = re.compile(r"Compiled (\S+) (\d+) times, compile time: (\d+) us")
 MARKED = "FIRST STEP IN THE SESSIONS"  # in the log
 FUNCTION = "function"  # stands for the call of one that XLA compiles
@@ -33,8 +38,9 @@ PLUMBING = (
     "StackPushV2", "StackPopV2", "TensorArrayV3", "TensorArrayGradV3", FUNCTION,
 )  # fmt: skip
 COLUMNS = (
-    ("model", "model"), ("clusters", "clusters"), ("inside", "float ops inside"), ("compile_s", "compile time, s"),
-    ("recompiled", "recompiled in %d steps"), ("ratio", "marked / unmarked"), ("whole_ratio", "whole step / unmarked"),
+    ("model", "model"), ("variables", "variables"), ("clusters", "clusters"), ("inside", "float ops inside"),
+    ("compile_s", "compile time, s"), ("recompiled", "recompiled in %d steps"),
+    ("ratio", "marked / unmarked"), ("whole_ratio", "whole step / unmarked"),
     ("unmarked_ms", "step unmarked, ms"), ("marked_ms", "step marked, ms"), ("whole_ms", "whole step, ms"),
 )  # fmt: skip
 
@@ -43,7 +49,7 @@ def main():
     """Runs the models one after the other and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("graphs")
-    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=list(MODELS), metavar="MODEL")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", help="file that the table is written to as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -80,7 +86,6 @@ def measure(graphs, model, steps):
     import npu_shim
 
     tf.disable_v2_behavior()
-    tf.enable_resource_variables()  # as importing npu_bridge does
     npu_shim.patch()
     graph_def, init, fetches, feeds = load(tf, graphs, model)
     opened = {xla: initialized(tf, graph_def, init, xla) for xla in ("off", "on")}
@@ -94,6 +99,7 @@ def measure(graphs, model, steps):
     left = {op: count for op, count in outside.items() if op not in PLUMBING}
     return {
         "model": model,
+        "variables": MODELS[model],
         "clusters": outside.get("_XlaCompile", 0) + outside.get(FUNCTION, 0),
         "inside": 1 - sum(left.values()) / sum(arithmetic.values()),
         "unmarked_ms": 1e3 * off,
@@ -163,8 +169,8 @@ def first_runs(tf, session, fetches, feeds):
 
 def load(tf, graphs, model):
     """Returns (GraphDef, its init op, what a step fetches, function of a seed to feeds)."""
-    if model == "digits":
-        return digits(tf)
+    if model.startswith("digits"):
+        return digits(tf, use_resource=MODELS[model] == "resource")
     with open(os.path.join(graphs, "graphs.json"), encoding="utf-8") as file:
         about = json.load(file)[model]
     with gzip.open(os.path.join(graphs, model + ".pb.gz")) as file:
@@ -186,7 +192,7 @@ def varied(module, model, about, seed):
     return fed
 
 
-def digits(tf):
+def digits(tf, use_resource):
     """A network with two hidden layers, Adam and a loss scale, on batches of 64 digits."""
     import numpy as np
 
@@ -196,12 +202,12 @@ def digits(tf):
     images, labels = data["images"].reshape(-1, 64).astype(np.float32) / 16, data["labels"].astype(np.int32)
     with tf.Graph().as_default() as graph:
         x, y = tf.placeholder(tf.float32, [None, 64], "x"), tf.placeholder(tf.int32, [None], "y")
-        with tf.variable_scope("net", use_resource=True):
+        with tf.variable_scope("net", use_resource=use_resource):
             hidden = tf.nn.relu(tf.matmul(x, tf.get_variable("w1", [64, 128])))
             hidden = tf.nn.relu(tf.matmul(hidden, tf.get_variable("w2", [128, 128])))
             logits = tf.matmul(hidden, tf.get_variable("w3", [128, 10]))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
-        manager = ExponentialUpdateLossScaleManager(2**15, 1000)
+        manager = ExponentialUpdateLossScaleManager(2**15, 1000, use_resource=use_resource)
         NPULossScaleOptimizer(tf.train.AdamOptimizer(1e-3), manager).minimize(loss, name="train")
         tf.global_variables_initializer()
 

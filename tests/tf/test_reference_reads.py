@@ -155,5 +155,7 @@ def test_grappler_merges_no_casts_across_a_write(mode):  # S6
     graph_def = made.as_graph_def()
     rewritten, _ = npu_shim.rewrite(graph_def, fetches, precision_mode=mode)
     assert sum(node.op == "Cast" for node in rewritten.node) >= 6
+    turned = tf.GraphDef(versions=graph_def.versions, node=reversed(graph_def.node))
+    assert npu_shim.rewrite(turned, fetches, precision_mode=mode)[0] == rewritten
     for value, wanted in zip(run(rewritten, fetches), run(graph_def, fetches)):
         np.testing.assert_allclose(value, wanted, rtol=2e-3)

@@ -428,4 +428,4 @@ def test_small_conditionals_make_no_function(patched):
         session.run(tf.global_variables_initializer())
         assert not compiled_calls(sessions.Ran(session, step, {p: True}).nodes)
         session.run(step, {p: False})
-        assert session.run("v:0").tolist() == [1.0, 1.0]
+        assert session.run(sessions.named("v:0")).tolist() == [1.0, 1.0]
