@@ -53,7 +53,7 @@ class TestInterrupts:  # review, fault 1
                     return session.make_callable(counted, [x])(ROW)
                 return session.partial_run(session.partial_run_setup([counted], [x]), counted, {x: ROW})
 
-            def stopped(*_):
+            def stopped(*_, **__):
                 raise stop("now")
 
             with monkeypatch.context() as patch:
