@@ -36,13 +36,21 @@ def attach(session, values):
 
 
 def without_effect(values):
-    """Returns the names of the options in `values` (dict) that are set to something and have no effect off the NPU."""
+    """Returns the names of the options in `values` (dict) that somebody set and that have no effect off the NPU.
+
+    NPUEstimator writes some options whether they were given or not: a value that NPURunConfig has by itself counts as
+    not set.
+    """
     known = options.options()
     return [
         name
         for name, value in values.items()
-        if known[name].status == "accepted" and value not in (known[name].default, None, "")
+        if known[name].status == "accepted" and value not in (*_unset(known[name]), None, "")
     ]
+
+
+def _unset(option):
+    return (option.default, option.run_config["default"]) if option.run_config is not None else (option.default,)
 
 
 @functools.lru_cache(maxsize=None)

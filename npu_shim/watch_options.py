@@ -8,6 +8,11 @@ from npu_shim.rewriter.errors import ConfigError
 MOST_STEPS = 100
 
 
+def asked_for(values):
+    """Returns the names of the switches that are on in a dict of option values."""
+    return [name for name in ("enable_dump", "enable_dump_debug", "profiling_mode") if values.get(name)]
+
+
 def chosen_steps(text):
     """Returns the (first, last) pairs that dump_step means, "0|5|10-20", or None for every step.
 

@@ -8,6 +8,8 @@ import sys
 from npu_shim.compat.tensorflow_v1 import without_tensorflow
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
+# what the driver of an NVIDIA GPU puts on a machine, the last one where Windows shares its GPU
+NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
 COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
     "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which are not here; nothing is run",
@@ -25,7 +27,8 @@ COMMANDS = {
 def main(argv=None):
     """Runs `npu-shim` with `argv` (default: the process's) and returns the exit status: 0 fine, 2 bad input."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if argv[:1] != ["run"] or not gpu_here():
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
         return _guarded(lambda: _module("run").main(argv[1:]))
@@ -33,6 +36,11 @@ def main(argv=None):
         return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
     args = _parser().parse_args([_with_dashes(word) for word in argv])
     return _guarded(lambda: args.main(args))
+
+
+def gpu_here():
+    """Whether this machine has an NVIDIA GPU: then TensorFlow's own log must say why a script does not see it."""
+    return any(map(os.path.exists, NVIDIA))
 
 
 def _with_dashes(word):

@@ -63,12 +63,15 @@ class NanLossHook(tf.train.SessionRunHook):
 class SkippedStepsHook(tf.train.SessionRunHook):
     """Logs how many steps were skipped, in place of TensorFlow's warning that global_step has not been increased.
 
+    Steps that are skipped in a row, as a start at 2**32 brings about, have one line, when an applied step or the end of
+    the session ends the row.
+
     Args:
         every: int >= 1, steps between two lines; a line is only written when steps were skipped meanwhile.
     """
 
     def __init__(self, every=100):
-        self._every, self._steps, self._reported = every, 0, 0
+        self._every, self._steps, self._seen, self._reported, self._scales = every, 0, 0, 0, ()
 
     def begin(self):
         """Hides TensorFlow's warning until the session ends."""
@@ -82,16 +85,22 @@ class SkippedStepsHook(tf.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         """Writes the line when it is due."""
         del run_context
-        skipped, scales = run_values.results
+        skipped, self._scales = run_values.results
         self._steps += 1
-        if self._steps % self._every == 0 and sum(skipped) > self._reported:
-            shown = ", ".join("%g" % scale for scale in scales)
-            tf.logging.info("npu_shim: %d steps skipped so far, loss scale %s", sum(skipped), shown)
-            self._reported = sum(skipped)
+        in_a_row, self._seen = sum(skipped) > self._seen, sum(skipped)
+        if self._steps >= self._every and not in_a_row:
+            self._report()
+
+    def _report(self):
+        if self._seen > self._reported:
+            shown = ", ".join("%g" % scale for scale in self._scales)
+            tf.logging.info("npu_shim: %d steps skipped so far, loss scale %s", self._seen, shown)
+            self._steps, self._reported = 0, self._seen
 
     def end(self, session):
-        """Lets TensorFlow's warning through again."""
+        """Writes what is left, and lets TensorFlow's warning through again."""
         del session
+        self._report()
         logging.getLogger("tensorflow").removeFilter(_not_about_global_step)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim import options as option_table
-from npu_shim import precision
+from npu_shim import precision, watch_options
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -220,7 +220,10 @@ def _options(source, given):
     """Option values of a session with those of the call over them; None where a session has none, nor the call."""
     if source.options is None and not given:
         return None
-    return {**(source.options or {}), **option_table.of_keywords(given)}
+    values = {**(source.options or {}), **option_table.of_keywords(given)}
+    for name in watch_options.asked_for(values):
+        LOG.warning("npu_shim: %s has no effect in a step that is compiled as a whole: it watches sessions", name)
+    return values
 
 
 def _rewritten(source, graph_def, fetches, feeds, values, device):

@@ -9,7 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import dump, observers, profiling
+from npu_shim import dump, estimator, observers, profiling
+from npu_shim.run_config import NPURunConfig
 
 
 @pytest.fixture(autouse=True)
@@ -178,13 +179,19 @@ def test_an_infinite_constant_is_no_overflow():
 
 def test_options_without_effect_are_logged_once(caplog):
     observers._log_once.cache_clear()
-    options = config(hcom_parallel=False, buffer_optimize="l2_optimize", enable_dump=False, use_off_line=True)
+    options = config(hcom_parallel=False, buffer_optimize="off_optimize", enable_dump=False, use_off_line=True)
     logging.getLogger("npu_shim").propagate = True
     with caplog.at_level(logging.INFO, logger="npu_shim"), tf.Graph().as_default():
         for _ in range(2):
             tf.Session(config=options).close()
     logged = sorted(record.args for record in caplog.records if "no effect here" in record.msg)
     assert logged == [("buffer_optimize",), ("hcom_parallel",)]
+
+
+def test_what_npu_run_config_has_by_itself_is_not_set_by_anybody():
+    assert observers.without_effect(estimator.values_of(NPURunConfig())) == []
+    given = NPURunConfig(hcom_multi_mode=True, buffer_optimize="off_optimize")
+    assert set(observers.without_effect(estimator.values_of(given))) == {"hcom_multi_mode", "buffer_optimize"}
 
 
 def test_profiling_mode_writes_a_profile(tmp_path):

@@ -44,6 +44,18 @@ def main(capsys, *argv):
 MIX = ("--precision-mode", "allow_mix_precision")
 
 
+@pytest.mark.parametrize(("gpu", "hidden"), [(True, None), (False, "2")])
+def test_a_gpus_missing_libraries_are_not_hidden(gpu, hidden, monkeypatch, tmp_path):  # review, fault 9
+    script = tmp_path / "script.py"
+    script.write_text("")
+    monkeypatch.setattr(cli, "NVIDIA", [str(tmp_path if gpu else tmp_path / "none")])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    monkeypatch.setattr(cli, "_module", lambda _: type("Run", (), {"main": staticmethod(lambda _: 0)}))
+    assert cli.main(["run", str(script)]) == 0
+    assert os.environ.get("TF_CPP_MIN_LOG_LEVEL") == hidden
+
+
 def test_plan_prints_a_report(graph, capsys):
     status, out, _ = main(capsys, "plan", graph, "--fetches", "loss", *MIX)
     assert status == 0

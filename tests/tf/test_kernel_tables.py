@@ -138,6 +138,14 @@ def test_compile_step_says_that_nothing_is_lowered(nothing_runs_low, caplog, mon
     assert [record.message for record in caplog.records] == ["npu_shim: " + SAID]
 
 
+@pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
+def test_compile_step_says_what_watches_sessions_only(caplog, monkeypatch):  # S18
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    npu_shim.compile_step(step(), ["loss"], ["x"], enable_dump=True, profiling_mode=True, **MIX)
+    said = [record.getMessage() for record in caplog.records if "has no effect in a step" in record.getMessage()]
+    assert [text.split()[1] for text in said] == ["enable_dump", "profiling_mode"]
+
+
 def test_a_graph_without_ops_to_lower_says_nothing():
     with tf.Graph().as_default() as graph:
         tf.exp(tf.placeholder(tf.float32, [2], "x"), "y")

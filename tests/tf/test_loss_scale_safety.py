@@ -218,11 +218,13 @@ def test_skipped_steps_are_reported_in_place_of_a_warning(caplog):
         return len(warned), [m.split(" so far")[0] for m in found if "steps skipped so far" in m]
 
     assert messages() == (8, [])
-    warned, reported = messages(hooks.SkippedStepsHook(every=4))
-    assert warned == 0
-    # a count that is fetched with the step may be from before it
-    assert reported[0] in ("npu_shim: 2 steps skipped", "npu_shim: 3 steps skipped")
-    assert reported[1:] == ["npu_shim: 5 steps skipped"]
+    for every in (1, 4):
+        warned, reported = messages(hooks.SkippedStepsHook(every=every))
+        assert warned == 0
+        # a count that is fetched with the step may be from before it, so that the row seems to have a gap
+        assert len(reported) <= 2
+        assert reported[-1] == "npu_shim: 5 steps skipped"
+    assert messages(hooks.SkippedStepsHook(every=100)) == (0, ["npu_shim: 5 steps skipped"]), "at the end"
     assert messages() == (8, []), "the warning is let through again"
 
 
