@@ -1,0 +1,155 @@
+"""How often the loops of TensorFlow 1 run at most: what their conditions tell when a step is compiled.
+
+    while i < n and ...:    i starts at a, grows by b, n is a constant, comes from shapes, or is Minimum(.., such a one)
+    at most ceil((n - a) / b) iterations
+
+Counters may fall as well, be compared the other way round, and have any dtype of numbers.
+"""
+
+import math
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.xla.pruning import source_of
+
+PASSES_ON = ("Identity", "Enter", "Switch")
+# comparison -> the one that holds with its inputs exchanged
+EXCHANGED = {"Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual"}
+GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
+
+
+def at_most(graph_def):
+    """Returns frame name -> most iterations of the loop, for the loops whose conditions tell.
+
+    Args:
+        graph_def: tf.GraphDef with v1 loops; shapes that are known are constants (static_shapes.py).
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    tests = [test for node in graph_def.node if node.op == "LoopCond" for test in _tests(node.input[0], nodes)]
+    values = _values({text for test in tests for text in test.texts}, nodes)
+    found = {}
+    for test in tests:
+        count = test.count(values)
+        if count is not None:
+            found[test.frame] = min(count, found.get(test.frame, count))
+    return found
+
+
+class _Test:
+    """One comparison of a counter in a loop's condition.
+
+    Attributes:
+        frame: of the loop.
+        texts: tensors whose values it takes to know the number of iterations.
+    """
+
+    def __init__(self, op, counter, limit, nodes):
+        start, following = (nodes[source_of(text)] for text in counter.input[:2])
+        add = nodes[source_of(following.input[0])]
+        self.frame = start.attr["frame_name"].s.decode()
+        self._op, self._sign, self._start = op, GROWS[add.op], start.input[0]
+        first, second = add.input[:2]
+        self._step = second if _behind(first, nodes).name == counter.name else first
+        self._limits = _alternatives(limit, nodes)
+        self.texts = [self._start, self._step, *self._limits]
+
+    def count(self, values):
+        """The most iterations, or None where the values do not tell."""
+        limits = [values[text] for text in self._limits if text in values]
+        if self._start not in values or self._step not in values or not limits:
+            return None
+        start, step, limit = values[self._start], self._sign * values[self._step], min(limits)
+        if self._op.startswith("Greater"):
+            start, step, limit = -start, -step, -limit
+        if step <= 0:
+            return None
+        distance = (limit - start) / step
+        return max(math.floor(distance) + 1 if self._op.endswith("Equal") else math.ceil(distance), 0)
+
+
+def _tests(text, nodes):
+    """The comparisons of counters that must all hold for a condition to hold."""
+    node = nodes[source_of(text)]
+    if node.op in ("LogicalAnd", "Identity"):
+        return [test for part in node.input if part[0] != "^" for test in _tests(part, nodes)]
+    if node.op not in EXCHANGED:
+        return []
+    left, right = (_behind(part, nodes) for part in node.input[:2])
+    if _counts(left, nodes):
+        return [_Test(node.op, left, node.input[1], nodes)]
+    return [_Test(EXCHANGED[node.op], right, node.input[0], nodes)] if _counts(right, nodes) else []
+
+
+def _counts(merge, nodes):
+    """Whether a node is a loop variable to which the same is added in every iteration."""
+    if merge.op != "Merge" or nodes[source_of(merge.input[1])].op != "NextIteration":
+        return False
+    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
+    if add.op not in GROWS or nodes[source_of(merge.input[0])].op != "Enter":
+        return False
+    parts = [_behind(part, nodes).name == merge.name for part in add.input[:2]]
+    return parts[0] or (parts[1] and add.op != "Sub")
+
+
+def _alternatives(text, nodes):
+    """Tensors none of which is below the limit `text`."""
+    node = _behind(text, nodes)
+    if node.op != "Minimum":
+        return [text]
+    return [each for part in node.input[:2] for each in _alternatives(part, nodes)]
+
+
+def _behind(text, nodes):
+    """The node behind Identity, Enter and Switch."""
+    node = nodes[source_of(text)]
+    while node.op in PASSES_ON:
+        node = nodes[source_of(node.input[0])]
+    return node
+
+
+def _values(texts, nodes):
+    """Tensor -> its number, for those that are computed from constants alone."""
+    wanted = sorted(text for text in texts if _is_constant(text, nodes))
+    if not wanted:
+        return {}
+    made, pending, done = tf.GraphDef(), [source_of(text) for text in wanted], set()
+    while pending:
+        name = pending.pop()
+        if name in done:
+            continue
+        done.add(name)
+        data = [text for text in nodes[name].input if text[0] != "^"]
+        node = made.node.add(name=name, op=nodes[name].op)
+        if node.op in PASSES_ON:
+            node.op, data = "Identity", data[:1]
+            node.attr["T"].CopyFrom(nodes[name].attr["T"])
+        else:
+            for attr, value in nodes[name].attr.items():
+                if not attr.startswith("_"):
+                    node.attr[attr].CopyFrom(value)
+        node.input.extend(text.partition(":")[0] if nodes[source_of(text)].op in PASSES_ON else text for text in data)
+        pending += map(source_of, data)
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(made, name="")
+        named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in wanted}
+    with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        found = session.run(named)
+    return {text: value.item() for text, value in found.items() if value.shape == ()}
+
+
+def _is_constant(text, nodes):
+    """Whether a tensor is computed from constants alone, by ops that always give the same."""
+    ops, pending, seen = tf_internals.op_defs(), [source_of(text)], set()
+    while pending:
+        node = nodes[pending.pop()]
+        if node.name in seen or node.op == "Const":
+            continue
+        seen.add(node.name)
+        data = [source_of(part) for part in node.input if part[0] != "^"]
+        if node.op in PASSES_ON:
+            data = data[:1]
+        elif not data or node.op not in ops or ops[node.op].is_stateful or node.op == "Merge":
+            return False
+        pending += data
+    return True
