@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.native import functionalize
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla import static_shapes, trip_counts
+from npu_shim.xla import branch_stacks, static_shapes, trip_counts
 from npu_shim.xla.pruning import source_of
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
@@ -33,7 +33,7 @@ def to_functional(graph_def, keep):
     if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
         return graph_def
     if any(node.op == "StackV2" for node in graph_def.node):
-        graph_def = bound_stacks(static_shapes.fold(graph_def, keep))
+        graph_def = bound_stacks(branch_stacks.on_both_sides(static_shapes.fold(graph_def, keep)))
     try:
         return functionalize.functionalize(graph_def)
     except functionalize.FunctionalizeError as reason:

@@ -36,6 +36,14 @@ def fold(graph_def, keep):
     return pruning.reachable(made, keep)
 
 
+def infer(graph_def, texts):
+    """Returns tensor -> tf.TensorShape for tensors of a GraphDef, in loops too."""
+    nodes = {node.name: node for node in graph_def.node}
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(_without_back_edges(graph_def, nodes), name="")
+    return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
+
+
 def _folded(node, nodes, known, constant_stacks):
     """The nodes that stand for one node."""
     if node.op in SHAPE_OPS and (node.name, 0) in known:

@@ -147,15 +147,14 @@ class Prepared:
         """
         shapes = shapes or [None] * len(self.feeds)
         feeds = {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
-        graph_def = tf.GraphDef()
-        graph_def.CopyFrom(self.graph_def)
+        graph_def = pruning.without_places(self.graph_def)
         for node in graph_def.node:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
             graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
-            graph_def = function_names.unique(pruning.without_places(graph_def))
+            graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)

@@ -1,0 +1,120 @@
+"""Stacks that one side of a tf.cond pushes to, as the gradient of a tf.cond in a loop does: pushed to by both sides.
+
+XLA's conversion cannot keep a push whose side does not run. Zeros take the place of the value then, and as all pops
+come once for each push, they are taken off again where nobody reads them:
+
+    push(Switch(s, p):1, x)                        push(s, Merge(Switch(zeros, p):0, x))
+    y = pop(Switch(s, q):1)            becomes     y = Switch(pop(s), q):1
+"""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import static_shapes
+from npu_shim.xla.branches import Branches
+from npu_shim.xla.pruning import source_of
+
+
+def on_both_sides(graph_def):
+    """Returns a GraphDef whose Stacks are pushed to and popped from outside of tf.cond; the given one where they are.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
+
+    Raises:
+        PlanError: the shape of what is pushed is not known.
+    """
+    view = Branches(graph_def)
+    pushes = [node for node in graph_def.node if node.op == "StackPushV2" and view.of[node.name]]
+    if not pushes:
+        return graph_def
+    stacks = {_handle(node, view)[0] for node in pushes}
+    shapes = static_shapes.infer(graph_def, [node.input[1] for node in pushes])
+    made, moved = tf.GraphDef(), {}
+    made.CopyFrom(graph_def)
+    for node in list(made.node):
+        if node.op == "StackPushV2" and view.of[node.name]:
+            _push(made, node, view, shapes[node.input[1]])
+        elif node.op == "StackPopV2" and _handle(node, view)[0] in stacks:
+            moved["^" + node.name] = "^" + _pop(made, node, view)
+    for node in made.node:
+        for number, text in enumerate(node.input):
+            node.input[number] = moved.get(text, text)
+    return made
+
+
+def _handle(node, view):
+    """(Stack's node, tensor of its handle outside of tf.cond, [(predicate, side)] of the Switches, the outer first)."""
+    text, sides = node.input[0], []
+    while view.nodes[source_of(text)].op in ("Switch", "Identity"):
+        source = view.nodes[source_of(text)]
+        if source.op == "Switch":
+            sides.insert(0, (source.input[1], int(text.partition(":")[2] or 0)))
+        text = source.input[0]
+    stack = view.nodes[source_of(text)]
+    while stack.op in ("Enter", "Switch", "Identity"):
+        stack = view.nodes[source_of(stack.input[0])]
+    return stack.name, text, sides
+
+
+def _push(made, push, view, shape):
+    """Gives a push, which stays under its name, a value on either side of each tf.cond that it is in."""
+    if not shape.is_fully_defined():
+        raise PlanError(
+            "node '%s' (StackPushV2) keeps a value of one side of a tf.cond for its gradient, and XLA must know its "
+            "shape, which is %s" % (push.name, shape)
+        )
+    dtype, value, handle = push.attr["T"].type, push.input[1], _handle(push, view)[1]
+    zeros = _zeros(made, push.name, shape, dtype, "^" + source_of(handle))
+    inner_first = sorted(view.of[push.name], key=lambda branch: (-len(view.along(branch[0])), branch))
+    for number, (predicate, side) in enumerate(inner_first):
+        scope = "%s/side%d/" % (push.name, number)
+        # the zeros of an inner tf.cond come into the outer one's branch as its predicate does
+        data = _into(made, scope + "zeros", zeros, inner_first[number + 1 :], dtype)
+        _node(made, scope + "switch", "Switch", [data, predicate], dtype)
+        _node(made, scope + "merge", "Merge", ["%sswitch:%d" % (scope, 1 - side), value], dtype)
+        made.node[-1].attr["N"].i = 2
+        value = scope + "merge"
+    controls = [text for text in push.input[2:] if not view.along(text)]
+    del push.input[:]
+    push.input.extend([handle, value, *controls])
+
+
+def _pop(made, pop, view):
+    """Makes a pop outside of tf.cond, whose name is returned; the one there was hands its value on."""
+    _, handle, sides = _handle(pop, view)
+    dtype, controls = pop.attr["elem_type"].type, [text for text in pop.input[1:] if not view.along(text)]
+    outside = made.node.add(name=pop.name + "/both", op="StackPopV2", input=[handle, *controls])
+    outside.attr["elem_type"].type = dtype
+    text = _into(made, pop.name + "/side", outside.name, sides[::-1], dtype)
+    waits = [each for each in pop.input[1:] if each not in controls]
+    del pop.input[:]
+    pop.op = "Identity"
+    pop.input.extend([text, *waits])
+    pop.attr.clear()
+    pop.attr["T"].type = dtype
+    return outside.name
+
+
+def _into(made, name, text, inner_first, dtype):
+    """The tensor as it is in branches, the inner ones first."""
+    for number, (predicate, side) in enumerate(reversed(inner_first)):
+        _node(made, "%s%d" % (name, number), "Switch", [text, predicate], dtype)
+        text = "%s%d:%d" % (name, number, side)
+    return text
+
+
+def _zeros(made, name, shape, dtype, frame):
+    """The name of a Fill; `frame` is a control input that puts it into a loop."""
+    dims, zero = tf.make_tensor_proto(shape.as_list(), tf.int32), tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
+    for part, value in (("dims", dims), ("zero", zero)):
+        node = made.node.add(name="%s/%s" % (name, part), op="Const", input=[frame])
+        node.attr["value"].tensor.CopyFrom(value)
+        node.attr["dtype"].type = value.dtype
+    _node(made, name + "/zeros", "Fill", [name + "/dims", name + "/zero"], dtype)
+    made.node[-1].attr["index_type"].type = tf.int32.as_datatype_enum
+    return name + "/zeros"
+
+
+def _node(made, name, op, inputs, dtype):
+    made.node.add(name=name, op=op, input=inputs).attr["T"].type = dtype

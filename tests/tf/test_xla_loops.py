@@ -1,0 +1,106 @@
+"""Loops of TensorFlow 1 with gradients in a compiled step: how often they run at most, what is in them. C7."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.xla import trip_counts
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1"),
+]
+
+
+def loop(body, start, ends=lambda i, _: i < 3, first=0, step=1):
+    return tf.while_loop(ends, lambda i, a: (i + step, body(a)), (first, start))[1]
+
+
+def squash(v):
+    return lambda a: tf.tanh(a * v)
+
+
+LOOPS = {
+    "bound in the condition": lambda x, p, v: loop(squash(v), x),
+    "int64": lambda x, p, v: loop(squash(v), x, lambda i, _: i < np.int64(3), tf.constant(0, tf.int64)),
+    "float": lambda x, p, v: loop(squash(v), x, lambda i, _: i < 2.5, 0.0, 1.0),
+    "downwards": lambda x, p, v: loop(squash(v), x, lambda i, _: i > 0, 5, -2),
+    "the other way round": lambda x, p, v: loop(squash(v), x, lambda i, _: tf.greater_equal(4, i), 0, 2),
+    "minimum": lambda x, p, v: loop(squash(v), x, lambda i, _: i < tf.minimum(4, tf.cast(x[0], tf.int32))),
+    "nested": lambda x, p, v: loop(lambda a: loop(squash(v), a), x),
+    "nested, by shapes": lambda x, p, v: loop(lambda a: loop(squash(v), a, lambda j, _: j < tf.shape(x)[0]), x),
+    "cond": lambda x, p, v: loop(lambda a: tf.cond(p, lambda: a * a * v, lambda: a - v), x),
+    "cond on data": lambda x, p, v: loop(
+        lambda a: tf.cond(tf.reduce_sum(a) > 3.2, lambda: tf.tanh(a * a) * v, lambda: a - v), x
+    ),
+    "cond in cond": lambda x, p, v: loop(
+        lambda a: tf.cond(p, lambda: tf.cond(a[0] > 0.5, lambda: tf.tanh(a * v), lambda: a * v * a), lambda: a - v), x
+    ),
+    "map_fn": lambda x, p, v: tf.map_fn(lambda e: tf.cond(p, lambda: e * e, lambda: e * 2.0), x * v),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_and_its_gradient_are_the_sessions(name):
+    with tf.Graph().as_default() as graph:
+        x, p = tf.placeholder(tf.float32, [3], "x"), tf.placeholder(tf.bool, [], "p")
+        v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+        y = LOOPS[name](x, p, v)
+        fetches = [y, tf.gradients(tf.reduce_sum(y), [v])[0]]
+        tf.variables_initializer([v], name="init")
+    step = npu_shim.compile_step(graph, fetches, ["x", "p"], initializer="init")
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        for number in range(2):
+            fed = {"x:0": np.float32([1.0, 0.5, 0.25]) + number, "p:0": number == 0}
+            for found, expected in zip(step(fed), session.run(fetches, fed)):
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def counts(build):
+    with tf.Graph().as_default() as graph:
+        build()
+    return trip_counts.at_most(graph.as_graph_def())
+
+
+ENDS = [
+    (lambda i, _: i < 7, 0, 1, 7),
+    (lambda i, _: i <= 7, 0, 2, 4),
+    (lambda i, _: i > 1, 8, -3, 3),
+    (lambda i, _: tf.logical_and(i < 9, i < 5), 0, 1, 5),
+    (lambda i, _: i < 0, 3, 1, 0),
+    (lambda i, _: i < 7.25, 0.5, 0.25, 27),
+]
+
+
+@pytest.mark.parametrize(("ends", "first", "step", "expected"), ENDS)
+def test_conditions_tell_how_often_at_most(ends, first, step, expected):
+    found = counts(lambda: loop(lambda a: a + 1, 0, ends, first, step))
+    assert found == {"while/while_context": expected}
+    with tf.Graph().as_default(), tf.Session() as session:
+        assert session.run(loop(lambda a: a + 1, 0, ends, first, step)) == expected
+
+
+UNKNOWN = [
+    lambda: loop(lambda a: a + 1, 0, lambda i, _: i < tf.placeholder(tf.int32, [])),
+    lambda: loop(lambda a: a + 1, 0, lambda i, _: tf.logical_or(i < 3, i < 5)),
+    lambda: loop(lambda a: a + 1, 0, lambda i, _: i < 3, 0, -1),
+    lambda: loop(lambda a: a + 1, 0, lambda i, _: i < tf.random_uniform([], 1, 3, tf.int32)),
+    lambda: tf.while_loop(lambda i: i < 8, lambda i: i * 2, (1,)),
+]
+
+
+@pytest.mark.parametrize("build", UNKNOWN)
+def test_what_conditions_do_not_tell(build):
+    assert counts(build) == {}
+
+
+def test_a_loop_that_data_bound_is_named_with_the_way_out():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [3], "x")
+        y = loop(lambda a: loop(lambda b: tf.tanh(b * x), a, lambda j, b: b[0] > 0.1), x)
+        fetch = tf.gradients(y, [x])[0]
+    step = npu_shim.compile_step(graph, fetch, [x])
+    with pytest.raises(npu_shim.PlanError, match=r"keeps values of loop 'while/while/while_context'.*maximum_iterations"):
+        step({"x:0": np.ones(3)})
