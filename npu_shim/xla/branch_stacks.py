@@ -106,7 +106,8 @@ def _into(made, name, text, inner_first, dtype):
 
 def _zeros(made, name, shape, dtype, frame):
     """The name of a Fill; `frame` is a control input that puts it into a loop."""
-    dims, zero = tf.make_tensor_proto(shape.as_list(), tf.int32), tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
+    dims = tf.make_tensor_proto(shape.as_list(), tf.int32)
+    zero = tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
     for part, value in (("dims", dims), ("zero", zero)):
         node = made.node.add(name="%s/%s" % (name, part), op="Const", input=[frame])
         node.attr["value"].tensor.CopyFrom(value)

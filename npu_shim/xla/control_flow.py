@@ -7,6 +7,8 @@ that the Stack is brought into tell it (trip_counts.py):
     while i < 5:  while j < 3:  push(stack, x)      becomes: stack = StackV2(max_size=15)
 """
 
+import collections
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.native import functionalize
@@ -35,7 +37,7 @@ def to_functional(graph_def, keep):
     if any(node.op == "StackV2" for node in graph_def.node):
         graph_def = bound_stacks(branch_stacks.on_both_sides(static_shapes.fold(graph_def, keep)))
     try:
-        return functionalize.functionalize(graph_def)
+        return functionalize.functionalize(_without_waits_for_itself(graph_def))
     except functionalize.FunctionalizeError as reason:
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, IN_SESSION)) from reason
 
@@ -68,6 +70,45 @@ def bound_stacks(graph_def):
         limit.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(max(size, 1), tf.int32))
         stack.input[0] = limit.name
     return made
+
+
+def _without_waits_for_itself(graph_def):
+    """Returns a GraphDef in which no loop starts with a constant that waits for the loop.
+
+    Gradients made within tf.control_dependencies have such ones: they count the iterations of the loop before. As one
+    node, a While, the loop would wait for itself.
+    """
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    nodes = {node.name: node for node in made.node}
+    consumers, entries = collections.defaultdict(list), collections.defaultdict(list)
+    for node in made.node:
+        for source in map(source_of, node.input):
+            if nodes[source].op != "NextIteration":  # the next time round is no waiting
+                consumers[source].append(node.name)
+        if node.op == "Enter":
+            entries[node.attr["frame_name"].s].append(node)
+    for entering in entries.values():
+        starts = [nodes[source_of(node.input[0])] for node in entering]
+        candidates = [*entering, *(node for node in starts if node.op == "Const")]
+        waiting = [node for node in candidates if any(text[0] == "^" for text in node.input)]
+        behind = _behind([node.name for node in entering], consumers) if waiting else ()
+        for node in waiting:
+            kept = [text for text in node.input if text[0] != "^" or source_of(text) not in behind]
+            del node.input[:]
+            node.input.extend(kept)
+    return made
+
+
+def _behind(names, consumers):
+    """Names of the nodes that nodes lead to."""
+    pending, found = list(names), set()
+    while pending:
+        for consumer in consumers[pending.pop()]:
+            if consumer not in found:
+                found.add(consumer)
+                pending.append(consumer)
+    return found
 
 
 def _size(stack, nodes):
