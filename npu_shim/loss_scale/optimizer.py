@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow, stuck, update_ops
+from npu_shim.loss_scale import overflow, skip_messages, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
 from npu_shim.loss_scale.graph_ops import LOSS_SCALE, SKIPPED_STEPS, control_flow_v1, publish_flag, state_here
@@ -122,6 +122,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         given = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
         if not given:
             raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
+        if global_step is not None:
+            skip_messages.one_line_a_run()
         finite, sizes = self._check([gradient for gradient, _ in given])
         if not tf.distribute.has_strategy():
             apply = lambda: self._opt.apply_gradients(pairs, global_step, name)  # noqa: E731

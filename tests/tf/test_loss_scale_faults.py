@@ -2,6 +2,8 @@
 
 import gc
 import importlib
+import inspect
+import logging
 import weakref
 
 import numpy as np
@@ -433,3 +435,30 @@ def test_an_output_hook_takes_any_variable_by_name(resource):  # C16
         with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold), hooks=[hook]) as session:
             session.run(local)
     assert collected == [{"local:0": 3.0, "nowhere:0": 4.0}]
+
+
+def test_a_run_of_skipped_steps_is_one_line():  # street, messages
+    # TensorFlow says it five times a process, so it is said here in its words
+    hooks = importlib.import_module("tensorflow.python.training.basic_session_run_hooks")
+    said = "It seems that global step (tf.train.get_global_step) has not been increased. "
+    said += "Current value (could be stable): %s vs previous value: %s."
+    code = "".join(inspect.getsource(hooks).split())
+    assert all(words in code for words in ("hasnotbeenincreased.", "(couldbestable):%s"))
+    logged = []
+    logger, handler = logging.getLogger("tensorflow"), logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        with tf.Graph().as_default():
+            optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.0), dynamic())
+            for name in "vw":
+                w = tf.get_variable(name, initializer=1.0)
+                optimizer.minimize(w, tf.train.get_or_create_global_step())
+        for value in (12, 12, 12, 15, 15, 12):
+            logger.warning(said, value, value)
+        logger.warning("another message about the global step")
+    finally:
+        logger.removeHandler(handler)
+    line = "npu_shim: the global step stays at %d while steps whose gradients overflow are skipped"
+    assert [said for said in logged if "global step" in said] == [
+        line % 12, line % 15, line % 12, "another message about the global step"]

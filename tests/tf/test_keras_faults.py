@@ -1,0 +1,33 @@
+"""Keras under the vendor's names: faults that were found by hunting, each by its number."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim import keras
+
+pytestmark = pytest.mark.skipif(keras._OPTIMIZER is object, reason="this TensorFlow comes without Keras")
+
+
+@pytest.mark.parametrize("ending", [".h5", ""])
+def test_a_saved_model_with_its_distribute_optimizer_loads(tmp_path, ending):  # C16
+    path = str(tmp_path / ("model" + ending))
+    data = np.ones([4, 3], np.float32), np.zeros([4, 1], np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,))])
+        inner = getattr(tf.keras.optimizers, "legacy", tf.keras.optimizers).Adam(0.25)
+        model.compile(keras.npu_keras_optimizer(inner), "mse")
+        model.fit(*data, epochs=2, verbose=0)
+        model.save(path, **({} if ending else {"save_format": "tf"}))
+        weights = model.get_weights()
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        loaded = tf.keras.models.load_model(path)
+        for one, other in zip(loaded.get_weights(), weights):
+            np.testing.assert_array_equal(one, other)
+        assert isinstance(loaded.optimizer, keras.KerasDistributeOptimizer)
+        assert type(loaded.optimizer._optimizer).__name__ == "Adam"
+        assert tf.keras.backend.get_value(loaded.optimizer.lr) == 0.25
+        if ending or not tf.__version__.startswith("1."):  # 1.15 cannot train a SavedModel in a graph
+            loaded.fit(*data, verbose=0)
