@@ -6,7 +6,7 @@ import statistics
 from typing import Any, Dict, List, NamedTuple, Optional
 
 WHOLE, OTHER, STOPS, OWN_FAULT = "whole", "other precision", "stops", "own fault"
-_LOSS = re.compile("loss|cost", re.IGNORECASE)
+_LOSS = re.compile("loss|cost|entropy", re.IGNORECASE)
 _NO_LOSS = re.compile("scale", re.IGNORECASE)  # a loss scale is no loss
 _ERROR = re.compile(r"^(?:E\s+)?[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*")
 LONGEST = 200  # characters of a cause

@@ -15,14 +15,20 @@ DIRECTORIES = "--input_files_dir={net}/records --eval_files_dir={net}/records --
 ONE_RANK = {"RANK_SIZE": 1, "RANK_ID": 0}
 
 
-def masked_sentences(net, random, examples=64):
-    """A configuration of two layers of 32, and pairs of sentences with masked words as TFRecords."""
+def tiny_bert(net):
+    """Writes the configuration of a network of two layers of 32."""
     size = {
         "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 64, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
         "max_position_embeddings": 64, "type_vocab_size": 2, "initializer_range": 0.02, "embedding_size": 16,
+        "ln_type": "postln",
     }  # fmt: skip
     write(net / "tiny.json", json.dumps(size))
+
+
+def masked_sentences(net, random, examples=64):
+    """Pairs of sentences with masked words as TFRecords."""
+    tiny_bert(net)
     tfrecords(net / "records" / "part-0.tfrecord", [
         {
             "input_ids": random.integers(0, VOCABULARY, LENGTH),
@@ -35,6 +41,20 @@ def masked_sentences(net, random, examples=64):
         }
         for n in range(examples)
     ])  # fmt: skip
+
+
+def questions(net, random, count=32):
+    """Questions on paragraphs whose answers are in them, as SQuAD 1.1 writes them, and the vocabulary."""
+    tiny_bert(net)
+    words = ["w%d" % n for n in range(VOCABULARY - 5)]
+    write(net / "vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
+    paragraphs = []
+    for number in range(count):
+        context = list(random.choice(words, 30))
+        answer = {"text": context[10], "answer_start": len(" ".join(context[:10])) + 1}
+        asked = {"id": str(number), "question": " ".join(random.choice(words, 6)) + "?", "answers": [answer]}
+        paragraphs.append({"context": " ".join(context), "qas": [asked]})
+    write(net / "train.json", json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
 
 
 def pretraining(network, flags, **others):
@@ -61,10 +81,15 @@ RECIPES = (
         env=ONE_RANK,
         limit=600,
     ),
-    pretraining(
-        "BertGoogle_Series_for_TensorFlow",
-        "--input_file={net}/records --iterations_per_loop=2",
+    Recipe(
+        NLP + "BertGoogle_Series_for_TensorFlow",  # its run_pretraining.py gives BertModel an argument that it has not
+        "run_squad.py --do_train=True --train_file={net}/train.json --vocab_file={net}/vocab.txt --max_seq_length=64 "
+        "--max_query_length=16 --doc_stride=32 --train_batch_size=4 --num_train_epochs=1 --num_train_steps=8 "
+        "--save_checkpoints_steps=4 --iterations_per_loop=2 " + FILES,
+        questions,
+        loss=(2, 6),
         env=ONE_RANK,
+        checkpoint="out/model.ckpt-*.index",
         limit=600,
     ),
     pretraining(
