@@ -46,7 +46,7 @@ def judge(recipe, ran):
     """
     graphs = [line for line in ran.trace if "mode" in line]
     steps = [line for line in ran.trace if "step" in line]
-    most = max(graphs, key=lambda line: (line["mode"] == recipe.mode, line["lowered"]), default={})
+    most = max(graphs, key=lambda line: _weight(recipe, line), default={})
     losses = _losses(steps)
     outcome = Outcome(
         WHOLE,
@@ -66,6 +66,11 @@ def judge(recipe, ran):
         return outcome._replace(result=STOPS, cause=stops[:LONGEST])
     other = _other_precision(recipe, graphs, steps)
     return outcome._replace(result=OTHER, cause=other) if other else outcome
+
+
+def _weight(recipe, line):
+    """The graph that is told of is the one in the mode asked for with most low slots."""
+    return line["mode"] == recipe.mode, line["lowered"], line["low_by_hand"]
 
 
 def _stops(recipe, ran, steps, losses):

@@ -12,7 +12,6 @@ SIZES = "--max_seq_length=%d --max_predictions_per_seq=%d " % (LENGTH, PREDICTIO
 STEPS = "--do_train=True --num_train_steps=8 --num_warmup_steps=2 --train_batch_size=4 --save_checkpoints_steps=4 "
 FILES = "--bert_config_file={net}/tiny.json --output_dir={net}/out "
 DIRECTORIES = "--input_files_dir={net}/records --eval_files_dir={net}/records --npu_bert_job_start_file= "
-ONE_RANK = {"RANK_SIZE": 1, "RANK_ID": 0}
 
 
 def tiny_bert(net):
@@ -69,7 +68,6 @@ RECIPES = (
         "BertNV_Series_for_TensorFlow",
         DIRECTORIES + "--iterations_per_loop=2 --npu_bert_loss_scale=0",
         script="src/run_pretraining.py",
-        env=ONE_RANK,
         limit=600,
     ),
     pretraining(
@@ -78,7 +76,7 @@ RECIPES = (
         "--optimizer_type=adam --npu_bert_loss_scale=0 --npu_bert_clip_by_global_norm=False",
         script="src/pretrain/run_pretraining.py",
         path=["src"],
-        env=ONE_RANK,
+        lowers=False,
         limit=600,
     ),
     Recipe(
@@ -88,7 +86,6 @@ RECIPES = (
         "--save_checkpoints_steps=4 --iterations_per_loop=2 " + FILES,
         questions,
         loss=(2, 6),
-        env=ONE_RANK,
         checkpoint="out/model.ckpt-*.index",
         limit=600,
     ),

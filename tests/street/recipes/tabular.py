@@ -22,7 +22,6 @@ RECIPES = (
         "mlp.py --precision_mode=allow_mix_precision --training_epochs=1000 --data_path={net}",
         irises,
         checkpoint="ckpt_gpu/model.ckpt.index",
-        env={"RANK_SIZE": 1},
         loss=(0, 40),
     ),
 )
