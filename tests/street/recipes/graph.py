@@ -23,15 +23,17 @@ def cora_npz(folder, random, nodes=700, words=60, classes=7):
     np.savez(str(folder / "cora.npz"), **arrays)
 
 
-def cora_planetoid(folder, random, nodes=600, words=40):
+def cora_planetoid(folder, random, nodes=700, words=40, labelled=60):
     """The citation graph in Planetoid's pickled parts; with one neighbour a node few drawn edges are true."""
     import scipy.sparse as sp
 
     folder.mkdir(parents=True, exist_ok=True)
     words = sp.csr_matrix(random.random((nodes, words)) < 0.2, dtype=np.float32)
     train = nodes - 50
+    classes = np.eye(7, dtype=np.int32)[np.arange(nodes) % 7]
     parts = {
-        "x": words[:train], "allx": words[:train], "tx": words[train:],
+        "x": words[:labelled], "allx": words[:train], "tx": words[train:],
+        "y": classes[:labelled], "ally": classes[:train], "ty": classes[train:],
         "graph": {node: [node ^ 1] for node in range(nodes)},
     }  # fmt: skip
     for name, part in parts.items():
@@ -53,5 +55,14 @@ RECIPES = (
         lambda net, random: cora_planetoid(net / "data", random),
         loss=(0.4, 3),
         checkpoint="saved/vgae_ckpt_cora.index",
+    ),
+    Recipe(
+        "TensorFlow/contrib/graph/gat",
+        "execute_cora.py --data_url={net}/data --train_url={net}/out/ --nb_epochs=4",
+        lambda net, random: cora_planetoid(net / "data", random),
+        mode="allow_fp32_to_fp16",
+        cwd="gat_ID0191_for_TensorFlow",
+        loss=(1.5, 2.5),
+        checkpoint="out/mod_cora.ckpt.index",
     ),
 )

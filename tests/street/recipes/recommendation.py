@@ -72,6 +72,13 @@ def movies(folder, random, lines=512, features=3600):
         np.save(str(folder / (part + "_y.npy")), random.integers(0, 2, lines))
 
 
+def ratings(folder, random, lines=300, users=40, items=60):
+    """User, item and rating a line, counted from 1, in three parts."""
+    for part in ("train", "valid", "test"):
+        rows = zip(random.integers(1, users, lines), random.integers(1, items, lines), random.integers(1, 6, lines))
+        write(folder / ("u." + part), "".join("%d\t%d\t%d\n" % row for row in rows))
+
+
 RECIPES = (
     Recipe(
         BUILT_IN + "DCN_ID1986_for_TensorFlow",
@@ -110,5 +117,14 @@ RECIPES = (
         lambda net, random: movies(net / "data", random),
         cwd="AutoInt_ID0189_for_TensorFlow",
         loss=(0.3, 2),
+    ),
+    Recipe(
+        CONTRIB + "nnmf",
+        "scripts/main.py --model=NNMF --mode=train --max-epochs=2 --batch=100 --users=40 --movies=60 "
+        "--train={net}/u.train --valid={net}/u.valid --test={net}/u.test",
+        ratings,
+        cwd="NNMF_ID0300_for_TensorFlow",
+        path=["NNMF_ID0300_for_TensorFlow"],
+        checkpoint="**/*.ckpt.index",
     ),
 )

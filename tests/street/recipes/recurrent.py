@@ -1,4 +1,4 @@
-"""Recurrent networks over sequences that are no text."""
+"""Networks over sequences that are no text."""
 
 import numpy as np
 from data import mnist, write
@@ -35,5 +35,12 @@ RECIPES = (
         steps=4,
         loss=(1.5, 4),
         limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/cv/TCN_ID1231_for_TensorFlow",
+        "copymem_test.py --batch_size=8 --blank_len=80 --levels=4 --epochs=1",
+        cwd="copymem",
+        mode="allow_fp32_to_fp16",
+        steps=10,
     ),
 )
