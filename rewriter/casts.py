@@ -97,7 +97,7 @@ def find_edits(
             have = becomes[first[source] + slot_given] if slot_given >= 0 else ~slot_given
             if want == have and slot != rounded:
                 continue
-            narrow = slot == rounded and have not in LOW and not _is_rounded(view, port, low, given)
+            narrow = slot == rounded and have != low and not _is_rounded(view, port, low, given)
             if not narrow and (want == have or want not in FLOATS or have % REF not in FLOATS or have > REF):
                 continue
             bypass = None if narrow else _written_upcast(view, port, want, given)

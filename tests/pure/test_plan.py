@@ -125,6 +125,8 @@ ROUNDED = {
     "x:Placeholder@h u:Cast@hf(x) a:MatMul(u,u)": " | ",
     # these are bfloat16's
     "x:Placeholder@b u:Cast@bf(x) a:MatMul(u,u)": " | u>h() u>f(a,a)",
+    "x:Placeholder@b a:MatMul@b(x,x)": "a:f | x>h() x>f(a,a)",
+    "x:Placeholder@h a:MatMul@h(x,x)": "a:f | x>f(a,a)",
     "x:Placeholder u:Relu(x) a:MatMul(u,u)": " | u>h() u>f(a,a)",
 }
 

@@ -6,6 +6,7 @@ M1 to M9: faults found by hunting, 2026-11; faults 2 and 12: the review of that 
 import json
 import logging
 import os
+from dataclasses import replace
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -13,6 +14,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import graph_file
 from npu_shim.cli import main
+from npu_shim.rewriter.apply import apply
 from npu_shim.rewriter.errors import LONGEST, ConfigError
 from npu_shim.rewriter.graph_def import read
 from npu_shim.rewriter.graph_view import Port
@@ -243,3 +245,16 @@ def test_a_graph_that_tensorflow_would_refuse_has_unknown_shapes(build):
             for what in ("shape", "value", "range"):
                 told.ask(what, Port(position, number))
     npu_shim.rewrite(graph_def, [nodes[-1].name], ["x"], **MIX)
+
+
+def test_what_a_cast_waits_for_is_written_in_the_order_of_its_names():
+    """The plan counts nodes by position, and the same graph gives the same bytes whatever the order of its nodes."""
+    graph_def = products().as_graph_def()
+    _, plan = npu_shim.rewrite(graph_def, ["a"], ["x"], **MIX)
+    position = plan.view.positions()
+    written = []
+    for names in (["x", "MatMul", "b"], ["b", "x", "MatMul"]):
+        casts = tuple(cast._replace(before=tuple(position[name] for name in names)) for cast in plan.casts)
+        made, _ = apply(replace(plan, edits=plan.edits._replace(casts=casts)), graph_def)
+        written += [node.input[1:] for node in made.node if node.op == "Cast" and node.name == "x-0-to-float16"]
+    assert [list(inputs) for inputs in written] == [["^MatMul", "^b", "^x"]] * 2
