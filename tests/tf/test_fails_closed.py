@@ -146,6 +146,22 @@ def test_a_session_of_a_server_in_this_process(product, said):
     assert not said("the session's target")
 
 
+def test_a_target_that_hands_nothing_over_is_said_once(product, said, monkeypatch):
+    x, y = product
+
+    class Never(set):
+        def add(self, number):
+            """As in a server of another process, whose optimizer knows nothing of this session."""
+
+    monkeypatch.setattr(npu_session, "_reached", Never())
+    server = tf.train.Server.create_local_server()
+    with tf.Session(server.target, config=sessions.config(precision_mode=MIX)) as session:
+        session.run(y, {x: ROW})
+        session.run(x + 1.0, {x: ROW})
+    [text] = said("did not hand its graph to NpuOptimizer")
+    assert tf.compat.as_str(server.target) in text
+
+
 def test_defaults_of_npu_resource_init_are_those_of_when_the_session_was_made(product):  # review, fault 4
     x, y = product
     plugin.npu_resource_init(precision_mode="must_keep_origin_dtype")
