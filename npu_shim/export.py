@@ -7,12 +7,14 @@ an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.l
 """
 
 import importlib.util
+import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import replace
 
 import tensorflow.compat.v1 as tf
 
@@ -66,6 +68,8 @@ def export(
     valued = values is not None or source.session is not None
     state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
+    keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])
+    described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
     with tf_internals.eager_mode():
         return manifest.write(out, program, described, state)
 
@@ -77,7 +81,7 @@ def require_xla():
 
 
 def checkpoint(state, prefix):
-    """Writes what `npu_shim.pjrt.Program.save` wrote as a TensorFlow checkpoint, under the variables' names.
+    """Writes what `npu_shim.pjrt.Program.save` wrote as a TensorFlow checkpoint, which tf.train.Saver restores.
 
     Args:
         state: path of the .npz file.
@@ -87,8 +91,9 @@ def checkpoint(state, prefix):
         ConfigError: the file cannot be read.
     """
     values = arrays.read(state)
+    slices = json.loads(str(values.pop(arrays.SLICES, "{}")))
     with tf_internals.eager_mode():
-        step_checkpoint.save(prefix, values, {name: (name, "") for name in values})
+        step_checkpoint.save(prefix, values, {name: slices.get(name, (name, "")) for name in values})
 
 
 def hlo_of(step, float32_products, stage):

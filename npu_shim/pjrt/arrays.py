@@ -3,6 +3,7 @@
 What numpy alone has no dtype for (bfloat16) is stored as its bits, under its name with the dtype behind a bar.
 """
 
+import json
 import os
 import tempfile
 import zipfile
@@ -12,6 +13,7 @@ import numpy as np
 from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
+SLICES = "npu_shim/slices"  # a member that says what is part of what, see `Manifest.slices`
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: no time of day in what we write
 
 
@@ -66,6 +68,11 @@ def write(path, values):
     finally:
         if os.path.exists(unfinished):
             os.unlink(unfinished)
+
+
+def slices_member(slices):
+    """Returns what `write` takes beside variables: [(SLICES, array)], or nothing without partitioned variables."""
+    return [(SLICES, np.array(json.dumps(slices, sort_keys=True)))] if slices else []
 
 
 def read(path):

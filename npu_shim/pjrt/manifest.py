@@ -9,6 +9,7 @@ The folder appears whole or not at all. The standard library and numpy are enoug
 """
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -60,6 +61,8 @@ class Manifest:
         options: the precision options, as given.
         plan: counts of the rewrite and of its reasons.
         versions: of what wrote it.
+        slices: name of a partitioned variable's part to (the variable's name, the part's place in it), as TensorFlow's
+            checkpoints have them.
     """
 
     arguments: Tuple[Tensor, ...]
@@ -71,6 +74,7 @@ class Manifest:
     options: Dict[str, Any] = field(default_factory=dict)
     plan: Dict[str, Any] = field(default_factory=dict)
     versions: Dict[str, str] = field(default_factory=dict)
+    slices: Dict[str, Any] = field(default_factory=dict)
 
     @property
     def feeds(self):
@@ -128,7 +132,8 @@ def _fill(folder, program, manifest, state):
         f.write(program)
     names = [PROGRAMS[manifest.kind]]
     if state is not None:
-        arrays.write(os.path.join(folder, STATE), state)
+        members = itertools.chain(state, arrays.slices_member(manifest.slices))
+        arrays.write(os.path.join(folder, STATE), members)
         names.append(STATE)
     manifest = replace(manifest, sha256={name: _sha256(os.path.join(folder, name)) for name in names})
     with open(os.path.join(folder, FILE), "w", encoding="utf-8") as f:
@@ -177,7 +182,9 @@ def state(folder, manifest):
     """
     if STATE not in manifest.sha256:
         return None
-    return arrays.read(checked(folder, manifest, STATE))
+    values = arrays.read(checked(folder, manifest, STATE))
+    values.pop(arrays.SLICES, None)
+    return values
 
 
 def checked(folder, manifest, name):

@@ -1,5 +1,6 @@
 """Loads an exported step and runs it: state stays on the device, each step's new state takes the old one's memory."""
 
+import itertools
 import os
 import threading
 
@@ -125,7 +126,8 @@ class Program:
         try:
             with self._lock:
                 values = dict(self._kept, **self._donated)
-                arrays.write(path, ((t.name, np.asarray(values[t.name])) for t in self.manifest.state))
+                named = ((t.name, np.asarray(values[t.name])) for t in self.manifest.state)
+                arrays.write(path, itertools.chain(named, arrays.slices_member(self.manifest.slices)))
         except OSError as reason:
             raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
 

@@ -8,10 +8,13 @@ key and a counter:
 
 `base` and `step` are the two numbers of a state variable, STATE; base is drawn when the state is made. So, as in
 TensorFlow, what has seeds draws the same numbers in every run and what has none does not. The numbers are those of
-XLA's Philox, not those that a session draws. Ops inside of loops stay as they are, since they draw anew in every
-iteration: XLA's own generator serves them, and nothing is promised of their numbers.
+XLA's Philox, not those that a session draws. A shuffle takes its rows in the order of such numbers; a
+multinomial takes the largest of logits with Gumbel noise. Ops inside of loops
+and functions stay as they are: XLA's own generator serves them, and nothing is promised of their numbers. Those that
+have a seed all the same are named in the log.
 """
 
+import logging
 import os
 import zlib
 
@@ -20,12 +23,16 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.pruning import source_of
 
+LOG = logging.getLogger("npu_shim")
 STATE = "npu_shim/random_state"
+SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"
 STATELESS = {
     "RandomUniform": "StatelessRandomUniformV2",
     "RandomUniformInt": "StatelessRandomUniformIntV2",
     "RandomStandardNormal": "StatelessRandomNormalV2",
     "TruncatedNormal": "StatelessTruncatedNormalV2",
+    MULTINOMIAL: "ArgMax",
+    SHUFFLE: "GatherV2",
 }
 PHILOX = 1
 ADVANCE = STATE + "/advance"
@@ -46,6 +53,7 @@ def to_stateless(graph_def):
         GraphDef. It has a variable STATE (int64 [2]) and an op of the name ADVANCE that adds 1 to the step.
     """
     looped = _in_loops(graph_def)
+    _tell_of_seeds(graph_def, looped)
     chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
     if not chosen:
         return graph_def
@@ -82,11 +90,38 @@ def _seed_nodes(node):
     with tf.Graph().as_default() as graph:
         now = tf.placeholder(tf.int64, [2], STATE + "/now")
         with tf.name_scope(_scope(node)):
-            key = zlib.crc32(node.name.encode()) + now[:1] if seeds == (0, 0) else [zlib.crc32(b"%d %d" % seeds)]
-            tf.cast(key, tf.uint64, name="key")
-            tf.cast(now * [0, 1], tf.uint64, name="counter")
-            tf.constant(PHILOX, tf.int32, name="algorithm")
-    return [made for made in graph.as_graph_def().node if made.op != "Placeholder"]
+            own = tf.constant([zlib.crc32(node.name.encode() if seeds == (0, 0) else b"%d %d" % seeds)], tf.int64)
+            key = own + now[:1] if seeds == (0, 0) else own
+            key = tf.cast(key, tf.uint64, name="key")
+            counter = tf.cast(now * [0, 1], tf.uint64, name="counter")
+            algorithm = tf.constant(PHILOX, tf.int32, name="algorithm")
+            draw = lambda shape: tf.raw_ops.StatelessRandomUniformV2(  # noqa: E731
+                shape=shape, key=key, counter=counter, alg=algorithm
+            )
+            if node.op in (SHUFFLE, MULTINOMIAL):
+                (_rows if node.op == SHUFFLE else _classes)(tf.placeholder(node.attr["T"].type, name="value"), draw)
+    made = [each for each in graph.as_graph_def().node if each.op != "Placeholder"]
+    inputs = [text for text in node.input if text[0] != "^"] if node.op in (SHUFFLE, MULTINOMIAL) else ()
+    for name, text in zip(("value", "count"), inputs):
+        made.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[text]))
+        made[-1].attr["T"].type = node.attr["T"].type if name == "value" else tf.int32.as_datatype_enum
+    return made
+
+
+def _rows(value, draw):
+    """The random order of the rows of a value, for GatherV2."""
+    rows = tf.shape(value)[:1]
+    tf.raw_ops.TopKV2(input=draw(rows), k=rows[0], name="order")
+    tf.constant(0, name="axis")
+
+
+def _classes(logits, draw):
+    """Scores [batch, draws, classes] of logits [batch, classes], whose largest is what is drawn."""
+    count = tf.placeholder(tf.int32, [], "count")
+    noise = draw(tf.concat([tf.shape(logits)[:1], [count], tf.shape(logits)[1:2]], 0))
+    noise = -tf.log(-tf.log(tf.maximum(noise, np.finfo(np.float32).tiny)))  # Gumbel's, of numbers in [0, 1)
+    tf.add(tf.cast(logits, tf.float32)[:, None], noise, name="scores")
+    tf.constant(2, name="axis")
 
 
 def _scope(node):
@@ -96,15 +131,40 @@ def _scope(node):
 def _take_stateless_form(node):
     data = [text for text in node.input if text[0] != "^"]
     controls = [text for text in node.input if text[0] == "^"]
-    data[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
-    if node.op == "RandomUniformInt":
-        node.attr["dtype"].type = node.attr["Tout"].type
-        del node.attr["Tout"]
-    node.attr["Tshape"].type = node.attr["T"].type
+    if node.op == SHUFFLE:
+        data = [_scope(node) + name for name in ("value", "order:1", "axis")]
+        node.attr["Tparams"].type = node.attr["T"].type
+        node.attr["Tindices"].type = node.attr["Taxis"].type = tf.int32.as_datatype_enum
+    elif node.op == MULTINOMIAL:
+        data = [_scope(node) + name for name in ("scores", "axis")]
+        node.attr["output_type"].type = node.attr["output_dtype"].type
+        node.attr["Tidx"].type = tf.int32.as_datatype_enum
+        node.attr["T"].type = tf.float32.as_datatype_enum
+        del node.attr["output_dtype"]
+    else:
+        data[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
+        if node.op == "RandomUniformInt":
+            node.attr["dtype"].type = node.attr["Tout"].type
+            del node.attr["Tout"]
+        node.attr["Tshape"].type = node.attr["T"].type
+    if node.op != MULTINOMIAL:
+        del node.attr["T"]
     node.op = STATELESS[node.op]
     del node.input[:]
     node.input.extend(data + controls)
-    del node.attr["seed"], node.attr["seed2"], node.attr["T"]
+    del node.attr["seed"], node.attr["seed2"]
+
+
+def _tell_of_seeds(graph_def, looped):
+    """Logs the ops that stay as they are although they have seeds."""
+    nodes = [node for node in graph_def.node if node.name in looped or node.op not in STATELESS]
+    nodes += [node for function in graph_def.library.function for node in function.node_def]
+    seeded = [n.name for n in nodes if "seed2" in n.attr and (n.attr["seed"].i, n.attr["seed2"].i) != (0, 0)]
+    if seeded:
+        LOG.warning(
+            "npu_shim: the seeds of random ops in loops and functions do not hold in a compiled step: '%s'%s",
+            seeded[0], "" if len(seeded) == 1 else " and %d others" % (len(seeded) - 1),
+        )  # fmt: skip
 
 
 def _in_loops(graph_def):

@@ -9,6 +9,10 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla.control_flow import IN_SESSION
 
 NODE = re.compile(r"\{\{node (?:\S*?step/)?([^\s}]+)\}\}")
+REFUSALS = (
+    tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError, tf.errors.NotFoundError,
+    tf.errors.FailedPreconditionError,
+)  # fmt: skip
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), "XLA has no kernel for it"),
     (re.compile(r"must be a compile-time constant"), "XLA must know its shape when it compiles, see `constants`"),
@@ -24,7 +28,7 @@ def xla_errors(graph_def):
     """
     try:
         yield
-    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+    except REFUSALS as error:
         raise PlanError(_sentence(error.message, graph_def)) from error
 
 

@@ -33,6 +33,7 @@ from npu_shim.xla import (
     pruning,
     random_ops,
     references,
+    unchecked,
     unused,
     writers,
 )
@@ -182,6 +183,7 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
     _require_fed(graph_def, placeholders)
+    unchecked.tell(graph_def)
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(source, graph_def, names, placeholders, _options(source, options), device)
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)

@@ -8,17 +8,21 @@ that every precision mode must give the same bits as float32.
     section 2:  f = loop(e), after that     if p: v <- f  else: w <- w - f
 """
 
+import os
 import random
+import subprocess
 from typing import Any, Dict, List, NamedTuple
 
 import numpy as np
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import scopes
+from npu_shim import export, scopes
 
 SIZE, LEAST, MOST = 4, -4.0, 4.0  # what is multiplied lies between these; sums of SIZE products stay below 256
 RUNS = 3
+READS = ("/read", "/Read/ReadVariableOp")  # of reference and of resource variables
 MODES = (
     {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"},
     {"precision_mode": "allow_mix_precision"},
@@ -270,10 +274,24 @@ def in_session(step, config=None, graph_def=None):
         session.run("init")
         # what is fed and fetched comes back as the buffer itself
         results = [[np.array(each) for each in session.run(step.fetches, batch)] for batch in refilled(step)]
-        reads = {name: name + "/read:0" for name in step.variables}
-        ops = {op.name: op.type for op in graph.get_operations()}
-        reads = {n: t if n + "/read" in ops else n + "/Read/ReadVariableOp:0" for n, t in reads.items()}
-        return Ran(results, session.run(reads))
+        ops = {op.name for op in graph.get_operations()}
+        reads = {name: next(name + read for read in READS if name + read in ops) for name in step.variables}
+        return Ran(results, session.run({name: read + ":0" for name, read in reads.items()}))
+
+
+def with_optimizer(step, options, **more):
+    """Runs a step in a session with an NpuOptimizer; `more` are further keys of its parameter_map."""
+    keys = {"npu_shim_profile" if name == "profile" else name: value for name, value in options.items()}
+    return in_session(step, sessions.config(**keys, **more))
+
+
+def rewritten(step, options, path):
+    """Runs what rewrite() made of a step, after it was in a file."""
+    reads = [name for name in (op.name for op in step.graph.get_operations()) if name.endswith(READS)]
+    kept = [*step.fetches, "init", *reads]
+    made, _ = npu_shim.rewrite(step.graph.as_graph_def(), kept, step.feeds, **options)
+    path.write_bytes(made.SerializeToString())
+    return in_session(step, graph_def=tf.GraphDef.FromString(path.read_bytes()))
 
 
 def compiled(step, options):
@@ -281,6 +299,33 @@ def compiled(step, options):
     made = npu_shim.compile_step(step.graph, step.fetches, step.feeds, initializer="init", **options)
     results = [made(batch) for batch in refilled(step)]
     return Ran(results, made.state())
+
+
+def exported(step, options, folder):
+    """Exports a step and its batches to a folder, for `under_jax`."""
+    shapes = {name: np.shape(value) for name, value in step.batches[0].items()}
+    with tf.Session(graph=step.graph) as session:
+        session.run("init")
+        export.export(session, step.fetches, shapes, str(folder / "step"), **options)
+    batches = {"%d|%s" % (k, name): value for k, batch in enumerate(step.batches) for name, value in batch.items()}
+    np.savez(str(folder / "batches.npz"), **batches)
+
+
+def under_jax(folders, steps, interpreter):
+    """Runs exported steps, all in one process of that interpreter; returns a Ran, or an error's text, for each."""
+    worker = os.path.join(os.path.dirname(__file__), "differential_jax.py")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([interpreter, worker, *map(str, folders)], check=True, env=clean)
+    found = []
+    for folder, step in zip(folders, steps):
+        if (folder / "error.txt").exists():
+            found.append((folder / "error.txt").read_text())
+            continue
+        values = dict(np.load(str(folder / "results.npz")))
+        results = [[values["%d|%s" % (k, name)] for name in step.fetches] for k in range(RUNS)]
+        state = {key[len("state|") :]: value for key, value in values.items() if key.startswith("state|")}
+        found.append(Ran(results, state))
+    return found
 
 
 def differences(found, expected):

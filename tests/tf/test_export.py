@@ -112,6 +112,27 @@ def test_saved_state_becomes_a_checkpoint(session, tmp_path):
     assert made.run("loss:0", feeds) == loss
 
 
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_parts_of_variables_become_slices_of_a_checkpoint(use_resource, tmp_path):  # C9
+    parts = tf.fixed_size_partitioner(2)
+    with tf.Graph().as_default(), tf.Session() as made:
+        start = tf.random_uniform_initializer(seed=1)
+        w = tf.get_variable("w", [5, 2], initializer=start, partitioner=parts, use_resource=use_resource)
+        loss = tf.reduce_sum(tf.square(tf.convert_to_tensor(w)), name="loss")
+        tf.train.MomentumOptimizer(0.25, 0.5).minimize(loss, name="train")
+        made.run(tf.global_variables_initializer())
+        before = made.run(tf.convert_to_tensor(w))
+        written = export(made, FETCHES, {}, str(tmp_path / "step"))
+        assert written.slices["w/part_1"] == ["w", "5 2 3,2:0,2"]
+        assert "npu_shim/slices" not in manifest.state(str(tmp_path / "step"), written)
+        checkpoint(str(tmp_path / "step" / manifest.STATE), str(tmp_path / "model"))
+        made.run(tf.global_variables_initializer())
+        made.run("train")
+        tf.train.Saver().restore(made, str(tmp_path / "model"))
+        assert np.array_equal(made.run(tf.convert_to_tensor(w)), before)
+    assert set(tf.train.load_checkpoint(str(tmp_path / "model")).get_variable_to_shape_map()) == {"w", "w/Momentum"}
+
+
 def test_the_program_names_no_sources(session, tmp_path):
     made, feeds = session
     written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))

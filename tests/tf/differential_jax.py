@@ -1,0 +1,35 @@
+"""Runs exported steps under JAX, without TensorFlow: python differential_jax.py FOLDER...
+
+Each folder has the step and batches.npz, and gets results.npz or error.txt.
+"""
+
+import os
+import sys
+import traceback
+
+import numpy as np
+
+from npu_shim import pjrt
+
+
+def run(folder):
+    program = pjrt.load(os.path.join(folder, "step"), device="cpu")
+    batches = dict(np.load(os.path.join(folder, "batches.npz")))
+    buffers = {key.partition("|")[2]: value for key, value in batches.items() if key.startswith("0|")}
+    ran = []
+    for number in range(len(batches) // len(buffers)):
+        for name, buffer in buffers.items():
+            buffer[...] = batches["%d|%s" % (number, name)]
+        ran.append(program.run(buffers))  # the buffers are filled again while it runs
+    values = {"%d|%s" % (k, name): np.asarray(value) for k, each in enumerate(ran) for name, value in each.items()}
+    values.update(("state|" + name, value) for name, value in program.state().items())
+    np.savez(os.path.join(folder, "results.npz"), **values)
+
+
+if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        try:
+            run(given)
+        except Exception:
+            with open(os.path.join(given, "error.txt"), "w", encoding="utf-8") as file:
+                file.write(traceback.format_exc())

@@ -1,0 +1,79 @@
+"""Random training steps through every door: to the bit what plain TensorFlow gives. See differential.py.
+
+NPU_SHIM_NIGHTLY=1 in the environment tries two thousand steps a door.
+"""
+
+import functools
+import os
+
+import differential
+import pytest
+import tensorflow.compat.v1 as tf
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step and export need TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1", "patched"),
+]
+NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
+QUICK, COMPILED = NIGHTLY or 30, NIGHTLY or 10  # a step takes about half a second, and a second or two by XLA
+INTERPRETER = os.environ.get("NPU_SHIM_JAX")
+
+
+@functools.lru_cache(maxsize=64)
+def plain(seed):
+    """(Step, what it gives in a session of TensorFlow's own)."""
+    step = differential.build(seed)
+    return step, differential.in_session(step)
+
+
+def options(seed):
+    return differential.MODES[seed % len(differential.MODES)]
+
+
+def check(run, count):
+    """Holds steps against plain TensorFlow; `run` takes a step and options."""
+    told = []
+    for seed in range(count):
+        step, expected = plain(seed)
+        try:
+            problems = differential.differences(run(step, options(seed)), expected)
+        except Exception as error:
+            problems = ["%s: %s" % (type(error).__name__, error)]
+        if problems:
+            told.append("seed %d, %s: %s\n    %s" % (seed, options(seed), problems[0], "\n    ".join(step.text)))
+    assert not told, "\n".join(told)
+
+
+def test_in_a_session():
+    check(differential.with_optimizer, QUICK)
+
+
+def test_rewritten_to_a_file_and_back(tmp_path):
+    check(lambda step, given: differential.rewritten(step, given, tmp_path / "step.pb"), QUICK)
+
+
+def test_in_a_session_with_clusters():
+    check(functools.partial(differential.with_optimizer, npu_shim_xla="on"), COMPILED)
+
+
+def test_as_a_compiled_step():
+    check(differential.compiled, COMPILED)
+
+
+@pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
+def test_exported_and_run_under_jax(tmp_path, monkeypatch):
+    monkeypatch.delenv("NPU_SHIM_JAX")  # the worker makes StableHLO, not a process for each step
+    folders = [tmp_path / str(seed) for seed in range(COMPILED)]
+    for seed, folder in enumerate(folders):
+        folder.mkdir()
+        differential.exported(plain(seed)[0], options(seed), folder)
+    steps = [plain(seed)[0] for seed in range(COMPILED)]
+    ran = iter(differential.under_jax(folders, steps, INTERPRETER))
+
+    def result(step, given):
+        found = next(ran)
+        if isinstance(found, str):
+            raise RuntimeError(found)
+        return found
+
+    check(result, COMPILED)

@@ -1,0 +1,73 @@
+"""Random ops of compiled steps, and what XLA does not check."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.xla import unchecked
+
+pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+
+
+@pytest.fixture
+def log(caplog):
+    with caplog.at_level(logging.WARNING, "npu_shim"):
+        yield caplog
+
+
+def drawn(build, steps=2):
+    """What a step draws in its first runs, made twice."""
+    with tf.Graph().as_default() as graph:
+        with tf.control_dependencies([tf.no_op()]):
+            fetch = build()
+    made = [npu_shim.compile_step(graph, fetch) for _ in range(2)]
+    return [[step() for _ in range(steps)] for step in made]
+
+
+LOGITS = np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]))
+
+
+def test_a_seeded_multinomial_repeats_itself():  # C8
+    one, other = drawn(lambda: tf.random.multinomial(LOGITS, 5000, seed=3, output_dtype=tf.int32))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one[0], one[1])
+    assert one[0].dtype == np.int32
+    shares = np.stack([np.mean(one[0] == k, 1) for k in range(3)], 1)
+    assert np.abs(shares - np.exp(LOGITS)).max() < 5 * np.sqrt(0.25 / 5000)
+
+
+def test_a_seeded_shuffle_repeats_itself():  # C8
+    one, other = drawn(lambda: tf.random.shuffle(np.arange(200).reshape(100, 2), seed=3))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one[0], one[1])
+    assert np.array_equal(one[0][np.argsort(one[0][:, 0])], np.arange(200).reshape(100, 2))
+
+
+def test_seeds_that_do_not_hold_are_named(log):  # C8
+    drawn(lambda: tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)(), steps=1)
+    assert "the seeds of random ops in loops and functions do not hold in a compiled step: 'random_uniform" in log.text
+
+
+def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):  # S17
+    unchecked._said.cache_clear()
+    with tf.Graph().as_default() as graph:
+        rows = tf.gather(tf.constant([1.0, 2.0]), tf.placeholder(tf.int32, [], "k"), name="rows")
+        quotient = tf.floordiv(tf.placeholder(tf.int32, [], "n"), tf.placeholder(tf.int32, [], "d"), name="quotient")
+        checked = tf.check_numerics(rows / 0.0, "not finite", name="checked")
+    made = [npu_shim.compile_step(graph, [rows, quotient, checked], ["k", "n", "d"]) for _ in range(2)]
+    row, number, infinite = made[0]({"k": 5, "n": 7, "d": 0})
+    assert (row, number, infinite) == (2.0, -1, np.inf)  # a session ends with an error for each
+    assert log.text.count("takes the last row for an index that is out of range") == 1
+    for name in ("rows", "quotient", "checked"):
+        assert "'%s'" % name in log.text
+
+
+def test_float_divisions_and_masks_are_not_spoken_of(log):
+    unchecked._said.cache_clear()
+    with tf.Graph().as_default() as graph:
+        tf.floordiv(tf.placeholder(tf.float32, [], "n"), 2.0, name="quotient")
+    npu_shim.compile_step(graph, "quotient:0", ["n"])
+    assert not log.records
