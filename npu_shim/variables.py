@@ -1,8 +1,8 @@
 """Float32 storage for variables that a TensorFlow 1 model asks for in float16 or bfloat16.
 
 The model keeps computing in the dtype it asked for; what is stored, trained, averaged, regularized and saved is
-float32. What a getter returns is the cast: an ordinary Tensor, with `assign` and its relatives added, that `master_of`
-leads back to its variable.
+float32. What a getter returns is the cast: an ordinary Tensor, with `assign` and its relatives added, or for a
+statistic a View that is used as one; `master_of` leads back to its variable.
 
 Sources: the getter of NVIDIA's mixed-precision guide (same name and call), TensorFlow 1.15.5 and 2.15.1.
 """
@@ -15,6 +15,7 @@ import inspect
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.master_casts import View, assignable
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -68,7 +69,9 @@ def float32_variable_storage_getter(
     Returns:
         A Tensor of the requested dtype with the variable's shape: one cast for each variable, dtype and control-flow
         context. The cast of a trainable variable stands outside loops, so a loop that trains its own weights must read
-        `master_of(tensor)` instead. `assign`, `assign_add`, `assign_sub` and `load` of the Tensor write the variable.
+        `master_of(tensor)` instead. For a variable that is not trainable it is a View, which is taken wherever a Tensor
+        is and reads anew at every use. `assign`, `assign_add`, `scatter_update`, `load` and their relatives write the
+        variable. `ExponentialMovingAverage.average` of it is the master's; give `apply` the master, `master_of(it)`.
 
     Raises:
         ConfigError: when executing eagerly, where a cast would freeze the value.
@@ -119,6 +122,8 @@ def master_of(tensor):
     Raises:
         ConfigError: `tensor` is no such cast.
     """
+    if isinstance(tensor, View):
+        return tensor._master
     if not isinstance(tensor, tf.Tensor):
         if hasattr(tensor, "read_value") or hasattr(tensor, "as_tensor"):
             return tensor
@@ -274,30 +279,10 @@ def _cast_here(master, dtype, trainable, caching_device):
         with tf.name_scope(None), tf.device(caching_device):
             whole = master.as_tensor() if hasattr(master, "as_tensor") else master
             cast = tf.cast(whole, dtype, name="%s/%s_cast" % (name, dtype.name))
-        state.casts[key] = _assignable(cast, master, trainable)
+        state.casts[key] = assignable(cast if trainable else View(master, cast), master, trainable)
         state.masters[cast.name] = master
         _note(master, dtype, trainable, REASONS[0])
     return state.casts[key]
-
-
-def _assignable(cast, master, trainable):
-    """Adds the writing half of a variable to the Tensor `cast`; values are converted to the master's float32."""
-
-    def writer(write):
-        def assign(value, *args, **kwargs):
-            return write(tf.cast(value, tf.float32), *args, **kwargs)
-
-        return assign
-
-    cast.assign = writer(master.assign)
-    cast.assign_add = writer(master.assign_add)
-    cast.assign_sub = writer(master.assign_sub)
-    cast.trainable = trainable
-    if hasattr(master, "load"):
-        cast.load = lambda value, session=None: master.load(np.asarray(value).astype(np.float32), session)
-    if hasattr(master, "initializer"):
-        cast.initializer = master.initializer
-    return cast
 
 
 def _note(variable, requested, trainable, reason):
