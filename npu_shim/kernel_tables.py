@@ -17,6 +17,7 @@ from . import configs
 from .rewriter import graph_def
 from .rewriter.errors import ConfigError, nearest
 from .rewriter.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
+from .rewriter.slow_kernels import SLOW
 
 DEVICES = ("CPU", "GPU", "XLA")
 FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
@@ -38,7 +39,7 @@ def of(device):
     if device == "XLA":
         _require_xla()
         return KernelTable({**graph_def.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
-    return KernelTable(_of_devices(), device)
+    return KernelTable(_of_devices(), device, SLOW)
 
 
 def _require_xla():

@@ -90,7 +90,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=(
         if planned.changed:
             planned = replace(planned, warnings=planned.warnings + numerics.warnings(planned, flat.graph_def))
             result, touched = apply(planned, flat.graph_def)
-            verify(before, graphs.reread(before, result, touched), kernels)
+            verify(before, graphs.reread(before, result, touched), kernels, planned.emulated())
             result = outline(flat, result)
             sort_nodes(result)
     return Rewritten(result, planned, time.perf_counter() - start)

@@ -6,6 +6,8 @@ from typing import NamedTuple, Tuple
 import tensorflow.compat.v1 as tf
 
 from . import constants, folding
+from .dtypes import LOW
+from .emulation import ROUNDED
 from .graph_def import KEEP
 from .graph_view import Port
 
@@ -51,7 +53,26 @@ def apply(plan, graph_def):
         touched.add(position)
     protos.extend(_constant(cast, view, protos, names) if cast.folded else _cast(cast, names) for cast in plan.casts)
     protos.extend(_restored(b, view.nodes, names) for b in plan.edits.boundaries if len(b.casts) > 1)
+    touched |= _mark_rounding(plan, protos)
     return Applied(rewritten, tuple(sorted(touched)))
+
+
+def _mark_rounding(plan, protos):
+    """Marks the nodes that run in float32 for a low dtype, and the casts around them, with that dtype.
+
+    Returns:
+        Set of the positions of the nodes.
+    """
+    ways = plan.running.ways
+    for position in ways:
+        slots = range(plan.first[position], plan.first[position] + len(plan.view.nodes[position].dtypes))
+        protos[position].attr[ROUNDED].type = next(plan.becomes[slot] for slot in slots if plan.becomes[slot] in LOW)
+    behind = {cast.source for cast in plan.casts}
+    for cast, proto in zip(plan.casts, protos[len(plan.view.nodes) :] if ways else ()):
+        pair = cast.name in behind or isinstance(cast.source, str)
+        if pair or cast.source.node in ways or any(position in ways for position, _ in cast.consumers):
+            proto.attr[ROUNDED].type = cast.dtype if cast.dtype in LOW else cast.source_dtype
+    return set(ways)
 
 
 def sort_nodes(graph_def):

@@ -2,10 +2,11 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from .casts import CastEdit, Edits, changed_nodes
 from .dtypes import FLOATS
+from .emulation import Running, Way
 from .graph_view import GraphView, Slot
 from .policy import PrecisionPolicy
 
@@ -62,7 +63,10 @@ class Reason(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """The outcome for one slot. `because` is the slot (node name, slot) that caused it, where another slot did."""
+    """The outcome for one slot.
+
+    `because` is the slot (node name, slot) that caused it, where another slot did; `way` is how the node runs.
+    """
 
     node: str
     op: str
@@ -71,11 +75,15 @@ class Decision(NamedTuple):
     becomes: int
     reason: Reason
     because: Optional[Tuple[str, Slot]]
+    way: Way = Way.KERNEL
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits."""
+    """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits.
+
+    `becomes` are the dtypes that are decided; `running` says in which ones the nodes run, and why others.
+    """
 
     view: GraphView
     policy: PrecisionPolicy
@@ -83,6 +91,7 @@ class Plan:
     becomes: Sequence[int]
     reasons: Sequence[Reason]
     because: Sequence[int]
+    running: Running
     edits: Edits
     warnings: Tuple[str, ...] = ()
     unmatched: Tuple[str, ...] = ()
@@ -99,11 +108,20 @@ class Plan:
 
     def changed_nodes(self) -> Dict[int, Tuple[int, ...]]:
         """Positions of the nodes that get other dtypes than they have, ascending, and the dtypes of their slots."""
-        found = {}
-        for position in changed_nodes(self.view.nodes, self.first, self.becomes):
+        found, runs = {}, self.running.runs
+        for position in changed_nodes(self.view.nodes, self.first, runs):
             first = self.first[position]
-            found[position] = tuple(self.becomes[first : first + len(self.view.nodes[position].dtypes)])
+            found[position] = tuple(runs[first : first + len(self.view.nodes[position].dtypes)])
         return found
+
+    def emulated(self) -> Dict[int, FrozenSet[int]]:
+        """Positions of the nodes that run in float32 for a low dtype -> which of their slots do; of Casts none."""
+        runs = self.running.runs
+        return {
+            position: frozenset(k for k, slot in enumerate(self._slots(position)) if runs[slot] != self.becomes[slot])
+            for position, way in self.running.ways.items()
+            if way is not Way.ROUNDS
+        }
 
     def decisions(self) -> Iterator[Decision]:
         """One decision a slot of a floating dtype, ordered by node name."""
@@ -115,7 +133,11 @@ class Plan:
                     cause = self.because[slot]
                     because = None if cause < 0 else self._slot_name(owner[cause], cause)
                     becomes, reason = self.becomes[slot], self.reasons[slot]
-                    yield Decision(node.name, node.op, node.layout.slots[k], was, becomes, reason, because)
+                    way = Way.KERNEL if self.running.runs[slot] == becomes else self.running.ways[position]
+                    yield Decision(node.name, node.op, node.layout.slots[k], was, becomes, reason, because, way)
+
+    def _slots(self, position: int) -> range:
+        return range(self.first[position], self.first[position] + len(self.view.nodes[position].dtypes))
 
     def _slot_name(self, position: int, slot: int) -> Tuple[str, Slot]:
         node = self.view.nodes[position]

@@ -105,6 +105,11 @@ class GraphView(NamedTuple):
         return {node.name: position for position, node in enumerate(self.nodes)}
 
 
+def is_border(node: Node) -> bool:
+    """Whether a node stands for a value that goes into or out of a function, as inlining.py names it: call[in0]."""
+    return node.name.endswith("]")
+
+
 def consumers_of(nodes: Sequence[Node]) -> List[List[int]]:
     """Positions of the nodes that read the outputs of each node, once for each data input that does."""
     consumers: List[List[int]] = [[] for _ in nodes]

@@ -14,12 +14,13 @@ Unlike our own rule it looks downstream as well, so that what is fetched changes
 
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from .casts import CastEdit, Consumer, Edits, cast_name, unused
+from .casts import CastEdit, Consumer, Decided, Edits, cast_name, find_edits, unused
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
+from .emulation import Fixed, emulate
 from .errors import PlanError
-from .graph_view import GraphView, Node, Port
+from .graph_view import GraphView, Node, Port, consumers_of
 from .grappler_containers import Cluster, find_containers
 from .grappler_graph import BLACK, CLEAR, GRAY, WHITE, SlotGraph, Walk, build, mark_nodes
 from .kernel_table import KernelTable
@@ -237,8 +238,14 @@ def _planned(
             becomes.append(policy.low if vertex in painter.low and was == FLOAT32 else was)
             reasons.append(reason)
             because.append(cause)
-    edits = _shared_casts(graph.view, graph.first, becomes)
-    return Plan(graph.view, policy, graph.first, becomes, reasons, because, edits, warnings, unmatched)
+    kept = {position for position, mark in enumerate(graph.marks) if mark.kept is not None}
+    consumers = consumers_of(graph.view.nodes)
+    running = emulate(graph.view, graph.first, becomes, painter.kernels, Fixed(kept), consumers)
+    if running.ways:
+        edits = find_edits(Decided(graph.view, graph.first, becomes, running, {}), consumers)
+    else:
+        edits = _shared_casts(graph.view, graph.first, becomes)
+    return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits, warnings, unmatched)
 
 
 def _outcome(painter: _Painter, position: int, was: int, vertex: int) -> Cause:

@@ -13,8 +13,8 @@ one such piece and has no borders.
 from typing import Dict, List, Mapping, NamedTuple, Tuple
 
 from .dtypes import FLOAT32, NUMBERS
-from .graph_view import GraphView, Node
-from .grappler_graph import Mark, count_slots, first_slots, is_border
+from .graph_view import GraphView, Node, is_border
+from .grappler_graph import Mark, count_slots, first_slots
 from .ties import MEMBERS, find_ties
 
 VARIANT = NUMBERS["variant"]

@@ -12,7 +12,7 @@ from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .errors import PlanError
-from .graph_view import GraphView, Node
+from .graph_view import GraphView, Node, is_border
 from .kernel_table import KernelTable, device_type
 from .op_table import Entry, OpTable
 from .overrides import Overrides, asked_of_slot
@@ -192,11 +192,6 @@ def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides:
             references.append(position)
     _keep_entered_references(view, marks, references)
     return marks
-
-
-def is_border(node: Node) -> bool:
-    """Whether a node stands for a value that goes into or out of a function, as inlining.py names it: call[in0]."""
-    return node.name.endswith("]")
 
 
 def _listed(entry: Optional[Entry]) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from .dtypes import FLOAT32
 from .dtypes import name as dtype_name
 from .dtypes import number as dtype_number
 from .graph_view import Layout
@@ -29,11 +30,16 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelTable:
-    """Kernels by op type. `default_device` is assumed for nodes that no device has been chosen for."""
+    """Kernels by op type. `default_device` is assumed for nodes that no device has been chosen for.
+
+    `slow` are op types, each with the low dtypes in which a CPU has no kernel for it that is fast enough to use: there
+    float32's computes on rounded values.
+    """
 
     by_op: Mapping[str, Tuple[Kernel, ...]]
     default_device: str = "CPU"
-    _answers: Dict[Tuple[str, str, Tuple[int, ...], int], bool] = field(default_factory=dict, compare=False)
+    slow: Mapping[str, FrozenSet[int]] = field(default_factory=dict)
+    _answers: Dict[Tuple[str, str, Tuple[int, ...], int], bool] = field(default_factory=dict, init=False, compare=False)
 
     def runs(self, layout: Layout, device: str, dtypes: Tuple[int, ...]) -> bool:
         """Whether some kernel runs the op of `layout` on `device` (a device name) with these dtypes of its slots."""
@@ -42,8 +48,20 @@ class KernelTable:
         if answer is None:
             kinds = (device_type(device) or self.default_device, ANY_DEVICE)
             kernels = self.by_op.get(layout.op, ())
-            answer = self._answers[key] = any(k.device in kinds and k.runs(layout, dtypes) for k in kernels)
+            actual = self.runs_in(layout, device, dtypes)
+            answer = self._answers[key] = any(k.device in kinds and k.runs(layout, actual) for k in kernels)
         return answer
+
+    def runs_in(self, layout: Layout, device: str, dtypes: Tuple[int, ...]) -> Tuple[int, ...]:
+        """The dtypes in which the op computes: these, or float32 for the low ones where it is `slow`."""
+        slow = self.slow.get(layout.op)
+        if slow is None or slow.isdisjoint(dtypes) or not self.on_cpu(device):
+            return dtypes
+        return tuple([FLOAT32 if dtype in slow else dtype for dtype in dtypes])
+
+    def on_cpu(self, device: str) -> bool:
+        """Whether a device name, or "" for the default device, means a CPU."""
+        return (device_type(device) or self.default_device) == "CPU"
 
 
 def device_type(device: str) -> str:

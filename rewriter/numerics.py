@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from . import folding
 from .casts import INTEGERS
-from .dtypes import FLOAT16, FLOAT32
+from .dtypes import FLOAT16, FLOAT32, LOW
 from .dtypes import name as dtype_name
 from .graph_view import Port
 
@@ -45,21 +45,33 @@ def warnings(plan, graph_def):
 
 def _lost_constants(plan, protos):
     """Constants that are cast to float16 although it changes them beyond rounding."""
-    for cast in _down(plan):
+    for cast, reader in _down(plan):
         if not cast.folded and plan.view.nodes[cast.source.node].op != "Const":
             continue
         with np.errstate(all="ignore"):
             constant = folding.value(plan.view, cast.source, lambda p: tf.make_ndarray(protos[p].attr["value"].tensor))
             lost = _lost(np.asarray(constant, np.float64))
         if lost:
-            reader = plan.view.nodes[cast.consumers[0][0]]
             text = "constant '%s' has %s in float16, and '%s' (op %s) reads it; %s"
             yield text % (cast.tensor, lost, reader.name, reader.op, WAY_OUT)
 
 
 def _down(plan):
-    """Casts of a graph's own tensors to float16 that somebody reads."""
-    return [c for c in plan.casts if c.dtype == FLOAT16 and c.consumers and isinstance(c.source, Port)]
+    """(cast, node) for each Cast of a tensor to float16 that somebody reads, and the first who does, by name.
+
+    A Cast of what is decided to be float16 is no such: it is but the way in which a float32 kernel gives it.
+    """
+    behind = {cast.source: cast.consumers for cast in plan.casts}  # who reads through the up-cast of a rounding
+    for cast in plan.casts:
+        readers = [*cast.consumers, *behind.get(cast.name, ())]
+        if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
+            yield cast, min((plan.view.nodes[position] for position, _ in readers), key=lambda node: node.name)
+
+
+def _is_low(plan, port):
+    """Whether an output is low by decision."""
+    slot = plan.view.nodes[port.node].layout.outputs[port.port]
+    return slot >= 0 and plan.becomes[plan.first[port.node] + slot] in LOW
 
 
 def _lost(values):
@@ -89,14 +101,13 @@ def _reach(found):
 
 def _rounded_growth(plan):
     """Squares, powers and exponentials in float32 whose results are rounded to float16."""
-    for cast in _down(plan):
+    for cast, reader in _down(plan):
         node = plan.view.nodes[cast.source.node]
         squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
             continue
         found = plan.view.range_of(cast.source)
         if found is None or _reach(found) >= LARGEST:
-            reader = plan.view.nodes[cast.consumers[0][0]]
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
             above = GROWS["Square" if squares else node.op]
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
@@ -104,12 +115,11 @@ def _rounded_growth(plan):
 
 def _whole_numbers(plan):
     """Integers, and ranges of whole numbers, that are rounded to float16."""
-    for cast in _down(plan):
+    for cast, reader in _down(plan):
         node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
         counts = node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS)
         found = plan.view.range_of(cast.source)
         if counts and (found is None or _reach(found) > WHOLE):
             most = "may go" if found is None else "goes to %g," % _reach(found)
-            reader = plan.view.nodes[cast.consumers[0][0]]
             text = "'%s' (%s) %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
             yield text % (cast.tensor, dtype, most, reader.name, reader.op, WAY_OUT)

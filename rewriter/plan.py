@@ -16,10 +16,11 @@ from itertools import count
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import grappler
-from .casts import INTEGERS, find_edits
+from .casts import INTEGERS, Decided, find_edits
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
+from .emulation import Fixed, Running, emulate
 from .errors import PlanError
 from .graph_view import GraphView, Node, topological_order
 from .kernel_table import KernelTable
@@ -71,8 +72,23 @@ def plan(
 
     settle_ties(state, Rounds(state, order, decide))
     move_casts(state, order)
-    edits = find_edits(view, state.first, state.becomes, state.narrowed, state.consumers, state.readings.before)
-    return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, edits, warnings, unmatched)
+    running = Running(state.becomes, {})
+    if policy.changes:
+        running = emulate(view, state.first, state.becomes, kernels, _fixed(state), state.consumers)
+    decided = Decided(view, state.first, state.becomes, running, state.narrowed)
+    edits = find_edits(decided, state.consumers, state.readings.before)
+    return Plan(
+        view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, warnings, unmatched
+    )
+
+
+def _fixed(state: State) -> Fixed:
+    """What may not run in another dtype than is decided, or only together."""
+    unchanged = [[position for position, _ in tie.members] for tie in state.ties if tie.unchanged]
+    return Fixed(
+        state.pins.keys() | state.tie_of.keys(),
+        [positions for positions in unchanged if state.pins.keys().isdisjoint(positions)],
+    )
 
 
 Wanted = Tuple[int, Reason, int]  # a dtype, why, and the slot that caused it or -1

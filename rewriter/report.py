@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
+from .emulation import Way
 from .graph_view import Slot
 from .op_table import Entry, OpTable
 from .policy import Action, PrecisionPolicy
@@ -43,6 +44,7 @@ def as_json(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
                 "was": dtype_name(d.was),
                 "becomes": dtype_name(d.becomes),
                 "reason": d.reason.value,
+                "runs": d.way.value,
                 "because": None if d.because is None else slot_name(*d.because),
             }
             for d in plan.decisions()
@@ -119,20 +121,30 @@ def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
     """The report that `npu-shim plan` prints: a summary, op types by what happened to them and why, casts, warnings."""
     lines = [one_line(plan, summary(plan, seconds)), ""]
     groups: Counter[Tuple[str, str, str]] = Counter()
+    ways: Counter[Tuple[str, str]] = Counter()
     for d in plan.decisions():
         groups[dtype_name(d.becomes), d.reason.value, d.op] += 1
+        if d.way is not Way.KERNEL:
+            ways[d.way.value, d.op] += 1
     widest = max((len(key[1]) for key in groups), default=0)
     for becomes in sorted({key[0] for key in groups}):
         lines.append("%s:" % becomes)
         reasons = sorted({key[1] for key in groups if key[0] == becomes})
         for reason in reasons:
             ops = Counter({key[2]: n for key, n in groups.items() if key[:2] == (becomes, reason)})
-            shown = ["%s %d" % pair for pair in sorted(ops.items(), key=lambda pair: (-pair[1], pair[0]))]
-            rest = "" if len(shown) <= MOST_LINES else ", and %d more op types" % (len(shown) - MOST_LINES)
-            shown_ops = ", ".join(shown[:MOST_LINES]) + rest
-            lines.append("  %-*s %6d   %s" % (widest, reason, sum(ops.values()), shown_ops))
+            lines.append("  %-*s %6d   %s" % (widest, reason, sum(ops.values()), _shown(ops)))
+    for way in sorted({way for way, _ in ways}):
+        ops = Counter({op: n for (each, op), n in ways.items() if each == way})
+        lines.append("runs as %s:\n  %d   %s" % (way, sum(ops.values()), _shown(ops)))
     text = "\n".join(lines) + "\n"
     return text + group("warnings", plan.warnings) + group("matched nothing", plan.unmatched)
+
+
+def _shown(ops: Mapping[str, int]) -> str:
+    """How many of each op type, the most frequent first."""
+    shown = ["%s %d" % pair for pair in sorted(ops.items(), key=lambda pair: (-pair[1], pair[0]))]
+    rest = "" if len(shown) <= MOST_LINES else ", and %d more op types" % (len(shown) - MOST_LINES)
+    return ", ".join(shown[:MOST_LINES]) + rest
 
 
 def group(title: str, texts: Sequence[str]) -> str:

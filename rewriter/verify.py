@@ -1,17 +1,27 @@
 """Checks a rewritten graph against the one it came from, after every rewrite: a wrong cast would be silent."""
 
-from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
-from .dtypes import FLOATS, REF
+from .dtypes import FLOATS, LOW, REF
 from .dtypes import name as dtype_name
 from .errors import VerifyError
-from .graph_view import GraphView, Node
+from .graph_view import GraphView, Node, Port
 from .kernel_table import KernelTable
+from .slow_kernels import EXACT
 from .ties import CONTAINERS, GRADIENT, RESOURCE, find_ties
 
+Slots = FrozenSet[int]
+NOTHING: Mapping[int, Slots] = {}
 
-def verify(before: GraphView, after: GraphView, kernels: KernelTable) -> None:
+
+def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: Mapping[int, Slots] = NOTHING) -> None:
     """Holds the rewritten graph `after` against the contract.
+
+    Args:
+        before: the graph as it was.
+        after: the rewritten graph: the nodes of `before` in their order, then the added ones.
+        kernels: what runs where.
+        emulated: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
 
     Raises:
         VerifyError: with every violation that was found.
@@ -19,20 +29,24 @@ def verify(before: GraphView, after: GraphView, kernels: KernelTable) -> None:
     nodes = after.nodes
     changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
     changed.update(range(len(before.nodes), len(nodes)))
-    rewrite = Rewrite(before, after, kernels, after.positions(), changed)
+    rewrite = Rewrite(before, after, kernels, after.positions(), changed, emulated)
     violations = [violation for check in CHECKS for violation in check(rewrite)]
     if violations:
         raise VerifyError(violations)
 
 
 class Rewrite(NamedTuple):
-    """What is checked: a graph before and after, the positions of names after it, and of the nodes that differ."""
+    """What is checked: a graph before and after, the positions of names after it, and of the nodes that differ.
+
+    `emulated`: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
+    """
 
     before: GraphView
     after: GraphView
     kernels: KernelTable
     position: Dict[str, int]
     changed: Set[int]
+    emulated: Mapping[int, Slots] = NOTHING
 
 
 def names_are_unique(rewrite: Rewrite) -> Iterator[str]:
@@ -103,11 +117,41 @@ def _takes_a_variable(node: Node) -> bool:
     return ~RESOURCE in (*node.layout.inputs, *node.layout.outputs) and node.op not in CONTAINERS | {GRADIENT}
 
 
+def rounded_stays_rounded(rewrite: Rewrite) -> Iterator[str]:
+    """What computes in float32 for a low dtype reads values of that dtype, and all that its readers see is rounded."""
+    nodes, emulated = rewrite.after.nodes, rewrite.emulated
+    for position, slots in emulated.items():
+        node = nodes[position]
+        for number, port in enumerate(node.inputs):
+            if node.layout.inputs[number] in slots and not _holds_low(rewrite, port):
+                yield "input %d of '%s' is not rounded" % (number, node.name)
+    for position, node in enumerate(nodes) if emulated else ():
+        for number, port in enumerate(node.inputs):
+            slots = emulated.get(port.node, frozenset())
+            if nodes[port.node].layout.outputs[port.port] in slots and not _rounds(rewrite, position, port):
+                yield "input %d of '%s' is the unrounded result of '%s'" % (number, node.name, nodes[port.node].name)
+
+
+def _holds_low(rewrite: Rewrite, port: Port) -> bool:
+    """Whether a float32 tensor holds values of a low dtype."""
+    node = rewrite.after.nodes[port.node]
+    if port.node in rewrite.emulated:
+        return node.op in EXACT
+    return node.op == "Cast" and node.input_dtype(0) in LOW
+
+
+def _rounds(rewrite: Rewrite, position: int, port: Port) -> bool:
+    """Whether a reader rounds a result, or what it reads is only carried."""
+    node = rewrite.after.nodes[position]
+    return rewrite.after.nodes[port.node].op in EXACT or (node.op == "Cast" and node.output_dtype(0) in LOW)
+
+
 def _outputs(node: Node) -> List[int]:
     return [node.output_dtype(number) for number in range(len(node.layout.outputs))]
 
 
 Check = Callable[[Rewrite], Iterator[str]]
 CHECKS: Tuple[Check, ...] = (
-    names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change, ties_agree
+    names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change, ties_agree,
+    rounded_stays_rounded,
 )  # fmt: skip

@@ -16,6 +16,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.emulation import ROUNDED
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.kernel_table import device_type
 from npu_shim.xla import conditionals, moves, traps
@@ -95,7 +96,8 @@ def mark(graph_def, keep=()):
     target, out = accelerator(), traps.left_out(graph_def)
 
     def stays_out(node):
-        return OPT_OUT in node.attr or node.name in out or (device_type(node.device) or target) != target
+        opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would take the rounding away
+        return opted_out or node.name in out or (device_type(node.device) or target) != target
 
     marked = tf.GraphDef()
     marked.CopyFrom(conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS))

@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # rewriter modules by level: a module imports only from its own level or below
 LEVELS = [
-    {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table"},
-    {"casts", "folding", "lists", "ties", "links", "overrides", "decisions", "state", "loops", "rounds", "references",
-     "placement", "plan", "verify", "report", "grappler", "grappler_graph", "grappler_containers"},
+    {"errors", "dtypes", "policy", "op_table", "graph_view", "kernel_table", "slow_kernels"},
+    {"casts", "emulation", "folding", "lists", "ties", "links", "overrides", "decisions", "state", "loops", "rounds",
+     "references", "placement", "plan", "verify", "report", "grappler", "grappler_graph", "grappler_containers"},
     {"tf_internals", "graph_def", "apply", "inference", "contents", "shapes", "ranges", "numerics", "constants",
      "functions", "inlining", "outlining"},
 ]

@@ -5,6 +5,8 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.emulation import ROUNDED
+
 
 def config(**parameters):
     """A ConfigProto with an NpuOptimizer entry, as a user writes it; ints go to `i`, bools to `b`, the rest to `s`."""
@@ -37,6 +39,22 @@ def named(name):
     return next(each for each in tf.global_variables() if each.name == name)
 
 
+def seen_dtype(node, nodes):
+    """The name of the dtype that an executed node has for those who read it.
+
+    On a CPU a float32 kernel may stand for a low-precision one; oneDNN's convolutions lose the attribute that says so.
+    """
+    if node.op.startswith("_MklNative"):
+        readers = [other for other in nodes if node.name in other.input and ROUNDED in other.attr]
+        return tf.as_dtype(readers[0].attr[ROUNDED].type if readers else node.attr["T"].type).name
+    return tf.as_dtype(decided_dtype(node)).name
+
+
+def decided_dtype(node, attr="T"):
+    """The number of the dtype that a rewritten node has for those who read it; `attr` is its type attribute."""
+    return node.attr[ROUNDED].type if ROUNDED in node.attr else node.attr[attr].type
+
+
 class Ran:
     """Runs fetches once and knows the nodes that were executed."""
 
@@ -47,9 +65,9 @@ class Ran:
         self.nodes = [node for graph in seen.partition_graphs for node in graph.node]
 
     def dtypes(self, *ops):
-        """{node name: name of its attribute T} for the executed nodes of these op types, oneDNN's form of them too."""
+        """{node name: the dtype that its readers see} for the executed nodes of these op types, oneDNN's form too."""
         return {
-            node.name: tf.as_dtype(node.attr["T"].type).name
+            node.name: seen_dtype(node, self.nodes)
             for node in self.nodes
             if node.op in ops or re.sub("^_Mkl(Native)?", "", node.op) in ops
         }

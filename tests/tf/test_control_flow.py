@@ -31,9 +31,10 @@ def test_a_loop_variable_is_low_all_round_and_its_weight_is_cast_once_outside():
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert len(ran.dtypes("MatMul")) == 3
     loop = [node for node in ran.nodes if node.op == "Merge" and node.name.startswith("while/")]
-    assert sorted(tf.as_dtype(node.attr["T"].type).name for node in loop) == ["float16", "int32"]
+    assert sorted(tf.as_dtype(sessions.decided_dtype(node)).name for node in loop) == ["float16", "int32"]
     stacks = [node for node in ran.nodes if node.op == "StackPushV2"]
-    assert {tf.as_dtype(node.attr["T"].type).name for node in stacks if node.attr["T"].type != 3} == {"float16"}
+    pushed = [node for node in stacks if node.attr["T"].type != tf.int32.as_datatype_enum]
+    assert {tf.as_dtype(sessions.decided_dtype(node)).name for node in pushed} == {"float16"}
     frames = {node.name for node in ran.nodes if node.op == "Enter"}
     casts = [node for node in ran.nodes if node.op == "Cast" and node.attr["DstT"].type == tf.float16.as_datatype_enum]
     assert not [cast.name for cast in casts if cast.input[0].split(":")[0] in frames]

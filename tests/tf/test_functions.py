@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import decided_dtype
 
 import npu_shim
 from npu_shim.rewriter import functions
@@ -55,7 +56,7 @@ class Case:
         while waiting:
             for node in waiting.pop():
                 if node.op in ops:
-                    found.add(node.attr["element_dtype" if "element_dtype" in node.attr else "T"].type)
+                    found.add(decided_dtype(node, "element_dtype" if "element_dtype" in node.attr else "T"))
                 new = [name for name in functions.called(node, library) if name in library and name not in seen]
                 seen.update(new)
                 waiting += [library[name].node_def for name in new]
@@ -122,7 +123,7 @@ def test_every_matrix_product_is_low_wherever_it_is(build, mode):
 
 
 def test_a_signature_is_low_where_both_sides_are():
-    done = Case(call)
+    done = Case(call, device="GPU")  # on a CPU products run in float32, between casts
     [node] = done.calls("PartitionedCall", "StatefulPartitionedCall")
     assert node.attr["Tin"].list.type == node.attr["Tout"].list.type == [HALF]
     signature = done.function(node.attr["f"].func.name).signature
@@ -140,7 +141,7 @@ def test_a_float32_body_keeps_its_signature_and_the_cast_stands_at_the_call():
 
 
 def test_a_loop_invariant_is_cast_outside_the_loop():
-    done = Case(loop)
+    done = Case(loop, device="GPU")
     loops = done.calls("While", "StatelessWhile")
     assert len(loops) == 2
     for node in loops:
@@ -214,7 +215,7 @@ def test_a_function_that_calls_itself_is_left_with_a_warning():
     done = Case(call, change=recurse)
     assert any("calls itself" in warning for warning in done.plan.warnings)
     assert done.rewritten.library == done.graph_def.library
-    matmuls = [node.attr["T"].type for node in done.rewritten.node if node.op == "MatMul"]
+    matmuls = [decided_dtype(node) for node in done.rewritten.node if node.op == "MatMul"]
     assert matmuls == [HALF, HALF]
 
 
@@ -233,7 +234,7 @@ def test_the_caller_of_a_function_that_calls_itself_is_not_left():
     assert len([warning for warning in done.plan.warnings if "calls itself" in warning]) == 1
     [node] = done.calls("PartitionedCall", "StatefulPartitionedCall")
     body = done.function(node.attr["f"].func.name).node_def
-    assert [n.attr["T"].type for n in body if n.op == "MatMul"] == [HALF, HALF]
+    assert [decided_dtype(n) for n in body if n.op == "MatMul"] == [HALF, HALF]
 
 
 def test_a_function_that_would_become_too_large_is_left_with_a_warning(monkeypatch):
@@ -294,7 +295,7 @@ def test_functions_of_data_sets_are_never_touched():
     after = {function.signature.name: function for function in done.rewritten.library.function}
     assert {name: after[name] for name in before} == before
     assert len(after) == len(before) + 1
-    assert {node.attr["T"].type for node in done.rewritten.node if node.op == "MatMul"} == {HALF}
+    assert {decided_dtype(node) for node in done.rewritten.node if node.op == "MatMul"} == {HALF}
 
 
 def test_attributes_that_exchange_functions_of_one_signature_do_not_go_to_a_new_one():

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import decided_dtype
 
 import npu_shim
 from npu_shim.rewriter.decisions import Reason
@@ -32,18 +33,18 @@ def sequence(index=lambda i: i, also=None):
     return fetches + ([tf.identity(also(array), "also")] if also else [])
 
 
-def rewritten(fetches):
+def rewritten(fetches, **options):
     """The rewritten graph and its plan; it is checked that another rewrite changes nothing."""
     names = [fetch.op.name for fetch in fetches]
-    result, plan = npu_shim.rewrite(fetches[0].graph.as_graph_def(), names, **MIX)
-    again, _ = npu_shim.rewrite(result, names, **MIX)
+    result, plan = npu_shim.rewrite(fetches[0].graph.as_graph_def(), names, **MIX, **options)
+    again, _ = npu_shim.rewrite(result, names, **MIX, **options)
     assert again is result
     return result, plan
 
 
 def dtypes(graph_def, ops=("TensorArrayV3", *ARRAY_OPS)):
     nodes = [node for node in graph_def.node if node.op in ops]
-    return {tf.as_dtype(node.attr["T" if "T" in node.attr else "dtype"].type).name for node in nodes}
+    return {tf.as_dtype(decided_dtype(node, "T" if "T" in node.attr else "dtype")).name for node in nodes}
 
 
 def values(graph_def, names):
@@ -56,7 +57,7 @@ def test_an_array_of_data_is_low_if_the_loop_reads_it_low_and_its_gradients_are(
     with tf.Graph().as_default():
         fetches = sequence()
         graph_def = fetches[0].graph.as_graph_def()
-        result, plan = rewritten(fetches)
+        result, plan = rewritten(fetches, device="GPU")  # on a CPU products take what is read as float32
     assert dtypes(result) == {"float16"}
     reasons = {d.reason for d in plan.decisions() if d.op in ARRAY_OPS}
     assert reasons == {Reason.MOVED}

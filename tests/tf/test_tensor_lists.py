@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import decided_dtype
 
 import npu_shim
 from npu_shim.rewriter import tf_internals
@@ -156,7 +157,7 @@ def element_dtypes(plan):
 def test_a_list_of_products_is_low_and_one_of_exponentials_is_not(build):
     graph_def, done, plan, fetches = rewritten(build)
     assert set(element_dtypes(plan).values()) == {FLOAT16, FLOAT32}
-    products = [node.attr["T"].type for node in done.node if node.op in ("MatMul", "BatchMatMulV2")]
+    products = [decided_dtype(node) for node in done.node if node.op in ("MatMul", "BatchMatMulV2")]
     assert set(products) == {FLOAT16}
     for one, other in zip(values(graph_def, fetches), values(done, fetches)):
         np.testing.assert_allclose(one, other, rtol=16 * EPSILON, atol=16 * 4 * EPSILON)
@@ -213,7 +214,8 @@ def test_a_list_that_only_products_read_is_written_low():
 
     _, _, plan, _ = rewritten(build)
     assert set(element_dtypes(plan).values()) == {FLOAT16}
-    assert sum(cast.dtype == FLOAT16 for cast in plan.casts) == 1
+    names = {node.name for node in plan.view.nodes if node.op == "MatMul"}  # on a CPU Casts round their results
+    assert sum(cast.dtype == FLOAT16 and cast.tensor not in names for cast in plan.casts) == 1
 
 
 def test_full_types_do_not_keep_the_old_dtype():

@@ -1,0 +1,186 @@
+"""On a CPU: float32's kernels on float16 values, for what float16's kernels are slow at or refuse (C1)."""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import kernel_tables, precision, rewriting, xla
+from npu_shim.options import of_keywords
+from npu_shim.rewriter.emulation import ROUNDED, Way
+from npu_shim.xla import marking
+
+MIX = "allow_mix_precision"
+EPSILON = 2.0**-11  # of float16, half a unit in the last place
+IMAGE, FIRST, CUBE = [2, 8, 8, 4], [2, 4, 8, 8], [2, 4, 8, 8, 4]
+
+
+@pytest.fixture(autouse=True)
+def patched():
+    npu_shim.patch()
+    yield
+    npu_shim.unpatch()
+
+
+def weight(*shape):
+    values = np.random.RandomState(len(shape)).normal(size=shape) * 0.3
+    return tf.get_variable("w", initializer=values.astype("f"), use_resource=True)
+
+
+def conv(x, layout="NHWC", **how):
+    return tf.nn.conv2d(x, weight(3, 3, 4, 8), 1, "SAME", data_format=layout, **how)
+
+
+def conv3d(x):
+    return tf.nn.conv3d(x, weight(3, 3, 3, 4, 8), [1] * 5, "SAME")
+
+
+def pool(op, x):
+    return op(conv(x, "NCHW"), 2, 2, "SAME", data_format="NCHW")
+
+
+# what float32's kernels run on a CPU, some with oneDNN only: form -> (shape of the input, the form)
+FORMS = {
+    "channels first": (FIRST, lambda x: conv(x, "NCHW")),
+    "dilation": (IMAGE, lambda x: conv(x, dilations=2)),
+    "groups": (IMAGE, lambda x: tf.nn.conv2d(x, weight(3, 3, 2, 8), 1, "SAME")),
+    "transposed": (IMAGE, lambda x: tf.nn.conv2d_transpose(x, weight(3, 3, 8, 4), [2, 16, 16, 8], 2)),
+    "depthwise": (IMAGE, lambda x: tf.nn.depthwise_conv2d(x, weight(3, 3, 4, 2), [1, 1, 1, 1], "SAME")),
+    "3-D": (CUBE, conv3d),
+    "3-D mean": (CUBE, lambda x: tf.nn.avg_pool3d(conv3d(x), 2, 2, "SAME")),
+    "bias, channels first": (FIRST, lambda x: tf.nn.bias_add(conv(x, "NCHW"), tf.ones([8]), data_format="NCHW")),
+    "maximum, channels first": (FIRST, lambda x: pool(tf.nn.max_pool2d, x)),
+    "mean, channels first": (FIRST, lambda x: pool(tf.nn.avg_pool2d, x)),
+    "4,096 terms": ([8, 4096], lambda x: tf.matmul(x, weight(4096, 8))),
+    "einsum": (IMAGE, lambda x: tf.einsum("nhwc,cd->nhwd", x, weight(4, 8))),
+}  # fmt: skip
+ONE_DNN = ("channels first", "groups", "dilation")  # TensorFlow 1.15 runs these on a GPU only, in float32 as well
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_float32_runs_runs(form):  # C1
+    if tf.__version__.startswith("1.") and any(word in form for word in ONE_DNN):
+        pytest.skip("no float32 kernel either")
+    shape, make = FORMS[form]
+    given = np.random.RandomState(0).normal(size=shape)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, shape)
+        # a plain sum would reach no product of the gradients with values that need rounding
+        loss = tf.reduce_mean(tf.square(make(x)))
+        fetches = [loss, *tf.gradients(loss, [x, *tf.trainable_variables()])]
+        results = []
+        for mode in ("force_fp32", MIX):
+            with tf.Session(config=sessions.config(precision_mode=mode)) as session:
+                session.run(tf.global_variables_initializer())
+                results.append(session.run(fetches, {x: given}))
+    assert results[0][0] != results[1][0]  # float16 it is
+    for exact, rounded in zip(*results):
+        np.testing.assert_allclose(rounded, exact, rtol=0, atol=64 * EPSILON * np.abs(exact).max())
+
+
+def products(build, feeds=("x:0",), fetches=()):
+    """(GraphDef, its rewrite, its plan) of what `build` adds to a graph, whose loss is "loss"."""
+    with tf.Graph().as_default() as graph:
+        tf.identity(build(), "loss")
+    graph_def = graph.as_graph_def()
+    done, plan = npu_shim.rewrite(graph_def, ["loss", *fetches], feeds, precision_mode=MIX)
+    return graph_def, done, plan
+
+
+def run(graph_def, fetches, feeds, grappler=True):
+    config = tf.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
+    npu_shim.unpatch()
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        with tf.Session(graph=graph, config=config) as session:
+            return session.run(fetches, feeds)
+
+
+def chain():
+    x = tf.placeholder(tf.float32, [8, 16], "x")
+    w = tf.constant(np.random.RandomState(1).normal(size=(16, 16)).astype("f"))
+    first = tf.matmul(x, w, name="first")
+    return tf.reduce_sum(tf.exp(tf.matmul(tf.nn.relu(first), w, name="second") * 0.01))
+
+
+def test_sums_are_float32s():
+    ones = np.ones([1, 4096])
+    graph_def, done, _ = products(
+        lambda: tf.matmul(tf.placeholder(tf.float32, [1, 4096], "x"), tf.ones([4096, 1]))
+    )
+    assert run(done, "loss:0", {"x:0": ones}) == 4096  # float16 sums end at 2048, where adding 1 changes nothing
+    assert run(graph_def, "loss:0", {"x:0": ones}) == 4096
+
+
+def test_inputs_and_results_are_float16_values():
+    values = np.random.RandomState(0).normal(size=(8, 16)).astype("f")
+    _, done, _ = products(chain, fetches=["first", "second"])
+    first, second = run(done, ["first:0", "second:0"], {"x:0": values})
+    w = np.random.RandomState(1).normal(size=(16, 16)).astype("e").astype("f")
+    expected = values.astype("e").astype("f") @ w
+    np.testing.assert_allclose(first, expected, rtol=2 * EPSILON)
+    for result in (first, second):
+        np.testing.assert_array_equal(result, result.astype("e").astype("f"))
+
+
+def test_nobody_takes_the_rounding_away_and_a_second_rewrite_changes_nothing():
+    values = {"x:0": np.random.RandomState(0).normal(size=(8, 16))}
+    _, done, plan = products(chain)
+    assert set(plan.running.ways.values()) == {Way.ROUNDED, Way.CARRIED}
+    again, _ = npu_shim.rewrite(done, ["loss"], ["x:0"], precision_mode=MIX)
+    assert again is done
+    assert run(done, "loss:0", values) == run(done, "loss:0", values, grappler=False)
+
+
+def test_what_is_fetched_changes_no_bit():
+    values = {"x:0": np.random.RandomState(0).normal(size=(8, 16))}
+    losses = [run(products(chain, fetches=names)[1], "loss:0", values) for names in ([], ["first"], ["Relu", "second"])]
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_a_weight_is_rounded_outside_of_its_loop():
+    def loop():
+        x = tf.placeholder(tf.float32, [8, 16], "x")
+        w = tf.placeholder(tf.float32, [16, 16], "w")
+        made = tf.while_loop(lambda i, _: i < 5, lambda i, h: (i + 1, tf.nn.tanh(tf.matmul(h, w))), (0, tf.tanh(x)))
+        return tf.reduce_sum(made[1])
+
+    with sessions.control_flow(1):
+        graph_def, done, plan = products(loop, ["x:0", "w:0"])
+    matmul = next(p for p, node in enumerate(plan.view.nodes) if node.op == "MatMul")
+    weight_in_loop = plan.view.nodes[matmul].inputs[1].node
+    assert plan.running.ways[weight_in_loop] is Way.CARRIED
+    random = np.random.RandomState(0)
+    values = {"x:0": random.normal(size=(8, 16)), "w:0": random.normal(size=(16, 16))}
+    np.testing.assert_allclose(run(done, "loss:0", values), run(graph_def, "loss:0", values), rtol=0, atol=0.2)
+
+
+def test_clusters_leave_the_rounding_alone():
+    _, done, _ = products(chain)
+    assert any(ROUNDED in node.attr for node in done.node)
+    marked = xla.mark(done, ["loss"])
+    assert not [n.name for n in marked.node if ROUNDED in n.attr and marking.MARK in n.attr and n.attr[marking.MARK].b]
+
+
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15 compiles no step as a whole")
+def test_what_is_compiled_as_a_whole_is_low():
+    with tf.Graph().as_default() as graph:
+        tf.identity(chain(), "loss")
+    chosen = precision.resolve(of_keywords({"precision_mode": MIX}))
+    given = graph.as_graph_def(), ["x:0"], ["loss"], chosen
+    compiled, session = (rewriting.rewrite_graph(*given, device).plan for device in ("XLA", "CPU"))
+    assert not compiled.running.ways
+    assert compiled.running.runs == compiled.becomes
+    assert list(compiled.becomes) == list(session.becomes)
+    assert not kernel_tables.of("XLA").slow
+
+
+def test_reports_say_how_it_runs():
+    _, _, plan = products(chain)
+    text = npu_shim.rewriter.report.as_text(plan)
+    assert "runs as float32 kernel on rounded values" in text
+    rows = {(row["node"], row["attr"]): row["runs"] for row in npu_shim.rewriter.report.as_json(plan)["decisions"]}
+    assert rows["first", "T"] == Way.ROUNDED.value
+    assert rows["x", "dtype"] == Way.KERNEL.value
