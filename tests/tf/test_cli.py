@@ -65,7 +65,7 @@ def test_plan_prints_a_report(graph, capsys):
 
 def test_plan_json_has_the_documented_form(graph, capsys, tmp_path):
     path = tmp_path / "plan.json"
-    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--json", path)[0] == 0
+    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--device", "GPU", "--json", path)[0] == 0
     plan = json.loads(path.read_text())
     assert set(plan) == {"summary", "decisions", "casts", "unmatched", "warnings"}
     counts = {"nodes", "slots", "lowered", "casts_to_low", "casts_to_float32", "constants_to_low", "seconds"}
@@ -73,7 +73,7 @@ def test_plan_json_has_the_documented_form(graph, capsys, tmp_path):
     relu = next(d for d in plan["decisions"] if d["node"] == "Relu")
     assert relu == {
         "node": "Relu", "op": "Relu", "attr": "T", "index": None, "was": "float32", "becomes": "float16",
-        "reason": "follows its low-precision producer", "because": "MatMul.T",
+        "reason": "follows its low-precision producer", "because": "MatMul.T", "runs": "kernel of its dtype",
     }  # fmt: skip
     assert {"tensor": "x", "to": "float16", "folded": False, "consumers": ["MatMul:0"]} in plan["casts"]
 
@@ -81,7 +81,7 @@ def test_plan_json_has_the_documented_form(graph, capsys, tmp_path):
 @pytest.mark.parametrize("suffix", [".pb", ".pb.gz", ".pbtxt", ".pbtxt.gz"])
 def test_plan_writes_a_graph_that_reads_again(graph, capsys, tmp_path, suffix):
     path = tmp_path / ("out" + suffix)
-    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--write", path)[0] == 0
+    assert main(capsys, "plan", graph, "--fetches", "loss", *MIX, "--device", "GPU", "--write", path)[0] == 0
     ops = [node.op for node in graph_file.read(str(path))[0].node]
     assert ops.count("Cast") == 3
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
