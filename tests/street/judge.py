@@ -128,9 +128,10 @@ def _step_ms(steps):
 
 
 def last_error(log):
-    """The last line of a log that names an error, or ""."""
-    lines = [match.group() for match in map(_ERROR.match, log.splitlines()) if match]
-    return lines[-1].strip() if lines else ""
+    """The last line of a log that names an error and says which, or ""."""
+    lines = [match.group().strip() for match in map(_ERROR.match, log.splitlines()) if match]
+    telling = [line for line in lines if not line.endswith("Graph execution error:")]
+    return telling[-1].replace("tensorflow.python.framework.errors_impl.", "") if telling else ""
 
 
 def _last_line(log):

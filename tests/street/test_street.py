@@ -80,7 +80,8 @@ def test_a_fault_of_the_script_is_told_and_one_that_has_gone_as_well():
 
 def test_the_last_error_of_a_log_is_its_cause():
     log = "ValueError: first\nTraceback\ntensorflow.python.framework.errors_impl.InternalError: last\n  in x.py"
-    assert last_error(log) == "tensorflow.python.framework.errors_impl.InternalError: last"
+    assert last_error(log) == "InternalError: last"
+    assert last_error(log + "\nInternalError: Graph execution error:\n\nDetected at") == "InternalError: last"
     assert last_error("an Error: in the middle\n") == ""
 
 
