@@ -8,8 +8,7 @@ RECIPES = (
         "TensorFlow/built-in/graph/DCGAN_ID0686_for_TensorFlow",
         "main.py --train --epoch=1 --batch_size=8 --input_height=28 --output_height=28 --dataset=mnist",
         lambda net, random: mnist(net / "data" / "mnist", random, 60000, 10000, compressed=False),
-        steps=9,
-        loss=(0, 4),
+        steps=7,
         limit=600,
     ),
     Recipe(
