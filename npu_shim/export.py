@@ -22,8 +22,8 @@ from npu_shim import __version__
 from npu_shim.pjrt import arrays, convert, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import report, tf_internals
-from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.xla import step_checkpoint, step_function
+from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
+from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -43,7 +43,8 @@ def export(
         feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
         out: path of the folder, new or empty.
         constants: dict of tensors or their names to values that become part of the program.
-        values: variable name -> array, initial values. None takes a Session's; of a graph none are exported then.
+        values: variable name -> array, initial values of all variables. None takes a Session's; of a graph none are
+            exported then.
         float32_products: "highest" computes float32 matrix products and convolutions in float32, "default" in what the
             device takes for them: TF32 on NVIDIA GPUs since Ampere.
         jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else this
@@ -63,6 +64,8 @@ def export(
         raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
     source = source if isinstance(source, Source) else Source.of(source)
     step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
+    if values is not None:
+        _require_values(step, values)
     module = hlo_module(step, float32_products)
     program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX) or _own_jax())
     valued = values is not None or source.session is not None
@@ -72,6 +75,12 @@ def export(
     described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
     with tf_internals.eager_mode():
         return manifest.write(out, program, described, state)
+
+
+def _require_values(step, values):
+    names = [each.name for each in step.state if each.name not in values and each.name != random_ops.STATE]
+    if names:
+        raise ConfigError(*("no value is given for variable '%s'%s" % (name, nearest(name, values)) for name in names))
 
 
 def require_xla():

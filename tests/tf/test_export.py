@@ -112,6 +112,13 @@ def test_saved_state_becomes_a_checkpoint(session, tmp_path):
     assert made.run("loss:0", feeds) == loss
 
 
+def test_variables_without_values_are_not_exported_as_zeros(session, tmp_path):
+    made, feeds = session
+    with pytest.raises(npu_shim.ConfigError, match=r"no value is given for variable 'hidden/bias' \(did you mean"):
+        export(made.graph, FETCHES, shapes(feeds), str(tmp_path / "step"), values={"hidden/bias_": np.zeros(3)})
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_parts_of_variables_become_slices_of_a_checkpoint(use_resource, tmp_path):  # C9
     parts = tf.fixed_size_partitioner(2)
