@@ -8,7 +8,7 @@ import pkgutil
 import platform
 import warnings
 
-from npu_shim import scan
+from npu_shim import scan, scan_reach
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
@@ -16,7 +16,10 @@ def add_arguments(parser):
     """Adds the arguments of the subcommand."""
     parser.add_argument("path", metavar="DIR", help="a folder of Python files, or one file; nothing in it is run")
     parser.add_argument("--unresolved", action="store_true", help="list only what is missing or cannot be read")
-    parser.epilog = "Exit status: 0 all names resolve, 1 some are missing or a file is not Python 3, 2 nothing to scan."
+    parser.epilog = (
+        "Exit status: 1 a script will stop: a name is missing where it certainly runs; 0 otherwise; 2 nothing to scan. "
+        "What is missing elsewhere, behind a condition or in a function that may not be called, is listed as 'perhaps'."
+    )
 
 
 def main(args):
@@ -27,19 +30,69 @@ def main(args):
         raise ConfigError("scan: '%s' cannot be read: %s" % (args.path, reason.strerror)) from reason
     if not files:
         raise ConfigError("scan: there is no Python file (*.py) in '%s'" % args.path)
+    version = _prepare()
+    report = examined(files)
+    if not args.unresolved:
+        print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")
+    for word, uses in (("", report.stops), ("perhaps: ", report.perhaps)):
+        for use in uses:
+            print("%s:%d: %s%s" % (use.path, use.line, word, explained(use.names[0])))
+    for path, line, reason in report.unread:
+        print("%s:%d: not Python %s: %s" % (path, line, platform.python_version(), reason))
+    for line in report.silent:
+        print(line)
+    print(summary(report.found, [*report.stops, *report.perhaps], len(files), len(report.unread), version))
+    return 1 if report.will_stop else 0
+
+
+Report = collections.namedtuple("Report", "found optional stops perhaps unread silent will_stop")
+
+
+def examined(files):
+    """Reads files and sorts what they use.
+
+    Args:
+        files: list of paths.
+
+    Returns:
+        Report: found and optional are dicts of name -> list of scan.Use; stops and perhaps are lists of Use that are
+        missing; unread is a list of scan.Unread; silent are lines about what has no effect; will_stop is a bool.
+    """
     read = [scan.read(path) for path in files]
     unread = [result for result in read if isinstance(result, scan.Unread)]
-    uses = [use for result in read if not isinstance(result, scan.Unread) for use in result]
-    version = _prepare()
-    found, optional, missing = sort(uses)
-    if not args.unresolved:
-        print("".join(_listed("ok", found) + _listed("optional", optional)), end="")
-    for use in missing:
-        print("%s:%d: %s" % (use.path, use.line, explained(use.names[0])))
-    for path, line, reason in unread:
-        print("%s:%d: not Python %s: %s" % (path, line, platform.python_version(), reason))
-    print(summary(found, missing, len(files), len(unread), version))
-    return 1 if missing or unread else 0
+    scripts = [result for result in read if not isinstance(result, scan.Unread)]
+    runs = scan_reach.certain(scripts)
+    found, optional, missing = sort([use for script in scripts for use in script.uses])
+    # in a file that no script imports, the top level is all that counts
+    alone = {script.path for script in scripts} if len(files) == 1 else set()
+    stops = [u for u in missing if u.certain and ((u.path, u.function) in runs or (u.path in alone and not u.function))]
+    perhaps = [use for use in missing if use not in stops]
+    needed = {file for script in scripts if (script.path, "") in runs for file in scan_reach.imported(script)}
+    lost = [result for result in unread if result.path in needed or len(unread) == len(files)]
+    return Report(found, optional, stops, perhaps, unread, _without_effect(scripts), bool(stops or lost))
+
+
+def _without_effect(scripts):
+    """Lines about precision options that nothing reads."""
+    names = [(name, use) for script in scripts for use in script.uses for name in use.names]
+    bridge = any(name.startswith(("npu_bridge", "hccl")) for name, _ in names)
+    says = next((script for script in scripts if script.says_npu_optimizer), None)
+    if says is not None and not bridge:
+        text = "%s:%d: NpuOptimizer has no effect: no script imports npu_bridge"
+        return [text % (says.path, says.says_npu_optimizer)]
+    config = next((use for name, use in names if name.endswith(".NPURunConfig")), None)
+    readers = (
+        "NPUEstimator",
+        "npu_run_config_init",
+        "npu_config_proto",
+        "init_resource",
+        "keras_to_npu",
+        "NpuOptimizer",
+    )
+    if config is None or says is not None or any(name.endswith(readers) for name, _ in names):
+        return []
+    text = "%s:%d: NPURunConfig has no effect: there is no NPUEstimator to read its options"
+    return [text % (config.path, config.line)]
 
 
 def sort(uses):
@@ -50,18 +103,33 @@ def sort(uses):
 
     Returns:
         (found, optional, missing): found and optional are dicts of name -> list of Use, missing is a list of Use.
-        Optional is what is not here, but has an alternative in the script.
+        Optional is what is not here, but has an alternative in the script, or gets its value from it.
     """
     found, optional, missing = collections.defaultdict(list), collections.defaultdict(list), []
+    uses = list(uses)
+    given = {name for use in uses if use.need == scan.SET for name in use.names if name}
     for use in uses:
         here = [name for name in map(symbol, use.names) if name]
         if here:
             found[here[0]].append(use)
-        elif use.need == scan.OPTIONAL:
+        elif use.need in (scan.OPTIONAL, scan.SET) or any(_given(name, given) for name in use.names):
             optional[use.names[0]].append(use)
-        elif use.need == scan.NEEDED:
+        elif use.need == scan.NEEDED and not _of_nowhere(use):
             missing.append(use)
     return found, optional, missing
+
+
+def _given(name, given):
+    parts = name.split(".")
+    return any(".".join(parts[:cut]) in given for cut in range(2, len(parts) + 1))
+
+
+def _of_nowhere(use):
+    """Whether a bare name, which star imports could give, is like none of theirs: the script's own fault."""
+    if not use.bare:
+        return False
+    stars = {name.rpartition(".")[0] for name in use.names}
+    return not any(nearest(name.rpartition(".")[2], _public(star)) for star in stars for name in use.names)
 
 
 @functools.lru_cache(maxsize=None)

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from npu_shim import scan
+from npu_shim import scan, scan_reach
 from npu_shim.cli import scan as command
 
 
@@ -172,7 +172,7 @@ def test_a_file_that_is_not_python_3_is_said_with_its_line(tmp_path):
     (tmp_path / "zero.py").write_bytes(b"x = 1\0")
     assert isinstance(scan.read(str(tmp_path / "zero.py")), scan.Unread)
     (tmp_path / "latin.py").write_bytes(b"# coding: latin-1\nimport tensorflow as tf  # \xe9\n")
-    assert [use.names for use in scan.read(str(tmp_path / "latin.py"))] == [("tensorflow",)]
+    assert [use.names for use in scan.read(str(tmp_path / "latin.py")).uses] == [("tensorflow",)]
 
 
 def test_files_are_the_users_own_in_order(tmp_path):
@@ -191,3 +191,97 @@ def test_the_share_is_never_rounded_up_to_all():
     one_short = command.summary(many, missing, 1, 0, "2.15.1")
     assert one_short == "9999 of 10000 symbols resolve under TensorFlow 2.15.1 (99.9 %); 1 file"
     assert command.summary(many, [], 3, 1, "2.15.1").endswith("(100 %); 3 files, 1 of them cannot be read")
+
+
+def test_tensorflow_core_and_keras_are_ours():
+    assert names("from tensorflow_core.python.tools import freeze_graph\nimport keras.layers") == [
+        "tensorflow_core.python.tools.freeze_graph", "keras.layers",
+    ]  # fmt: skip
+
+
+def test_what_a_script_sets_is_no_use_of_it():
+    script = """
+    import tensorflow as tf
+    tf.contrib._warning = None
+    setattr(tf.GraphKeys, "VARIABLES", "variables")
+    """
+    assert found(script)[1:] == [
+        ("tensorflow.contrib", 3),
+        ("tensorflow.contrib._warning", 3, scan.SET),
+        ("tensorflow.GraphKeys", 4),
+        ("tensorflow.GraphKeys.VARIABLES", 4, scan.SET),
+    ]
+
+
+def test_branches_of_another_python_are_dead():
+    script = """
+    import sys
+    import six
+    import tensorflow as tf
+    if sys.version_info[0] < 3: tf.a
+    else: tf.b
+    if six.PY2: tf.c
+    if sys.version_info >= (3, 0) and not six.PY2: tf.d
+    if sys.argv: tf.e
+    """
+    assert names(script)[1:] == ["tensorflow.b", "tensorflow.d", "tensorflow.e"]
+
+
+def test_every_way_to_ask_for_a_name_makes_it_optional():
+    script = """
+    import tensorflow as tf
+    a = tf.a if hasattr(tf, "a") else None
+    b = hasattr(tf, "b") and tf.b
+    """
+    assert [use for use in found(script) if "tensorflow." in use[0]] == [
+        ("tensorflow.a", 3, scan.OPTIONAL), ("tensorflow.b", 4, scan.OPTIONAL),
+    ]  # fmt: skip
+
+
+def test_a_star_import_of_a_file_beside_the_script_is_read(tmp_path):
+    (tmp_path / "common.py").write_text("from deep import *\ndef build_model(): pass\n")
+    (tmp_path / "deep.py").write_text("LEARNING_RATE = 1\n")
+    (tmp_path / "train.py").write_text(
+        "from npu_bridge.npu_init import *\nfrom common import *\nbuild_model(), LEARNING_RATE, NPURunConfig()\n"
+    )
+    uses = scan.read(str(tmp_path / "train.py")).uses
+    assert [(use.names, use.need, use.bare) for use in uses[1:]] == [
+        (("npu_bridge.npu_init.NPURunConfig",), scan.NEEDED, True)
+    ]
+
+
+TREE = {
+    "train.py": """
+import tensorflow as tf
+import nets
+def main(_):
+    Model().fit()
+    if FLAGS.evaluate:
+        evaluate()
+    try:
+        profile()
+    except Exception:
+        pass
+def evaluate(): tf.b
+def profile(): tf.c
+class Model:
+    def __init__(self): tf.d
+    def fit(self): nets.inference()
+    def predict(self): tf.e
+if __name__ == "__main__":
+    tf.app.run(main)
+""",
+    "nets.py": "import tensorflow as tf\ntf.f\ndef inference(): tf.g\ndef other(): tf.h\n",
+    "unused.py": "import tensorflow as tf\ntf.i\n",
+    "net_test.py": "import tensorflow as tf\ntf.j()\n",
+}
+
+
+def test_what_certainly_runs(tmp_path):
+    for name, text in TREE.items():
+        (tmp_path / name).write_text(text)
+    scripts = [scan.read(file) for file in scan.python_files(str(tmp_path))]
+    runs = scan_reach.certain(scripts)
+    sure = {u.names[0] for s in scripts for u in s.uses if u.certain and (u.path, u.function) in runs}
+    letters = {name[-1] for name in sure if len(name) == len("tensorflow.x")}
+    assert letters == {"d", "f", "g"}

@@ -42,11 +42,25 @@ import tensorflow.train as train
 ops.Tensor, ops.IndexedSlices, array_ops.stack, control_flow_ops.cond, control_flow_ops.while_loop
 training_ops.apply_adam, variable_scope.variable, train.AdamOptimizer
 """
+ELSEWHERE = """\
+import tensorflow as tf
+def rarely():
+    tf.nn.rellu(1)
+if tf.__name__ == "x":
+    rarely()
+"""
 TREES = {
     "moved": {"a.py": MOVED},
     "planted": {"train.py": PLANTED},
     "python2": {"old.py": "import tensorflow as tf\nprint 'x'\n", "new.py": "import tensorflow as tf\ntf.abs\n"},
     "either": {"a.py": EITHER},
+    "python2 needed": {"old.py": "print 'x'\n", "new.py": "import tensorflow as tf\nimport old\nold.f(tf.abs)\n"},
+    "elsewhere": {"a.py": ELSEWHERE},
+    "core": {"a.py": "from tensorflow_core.python.tools import freeze_grap\nprint(freeze_grap)\n"},
+    "own fault": {"a.py": "from npu_bridge.npu_init import *\nprint(gobble, NPURunConfigg)\n"},
+    "set": {"a.py": "import tensorflow as tf\ntf.contrib._warning = None\nprint(tf.contrib._warning)\n"},
+    "silent": {"a.py": "import tensorflow as tf\nc = tf.ConfigProto()\nc.name = 'NpuOptimizer'\n"},
+    "config": {"a.py": "from npu_bridge.estimator.npu.npu_config import NPURunConfig\nNPURunConfig()\n"},
     "nothing": {"a.py": "import numpy\n"},
     "empty": {"readme.txt": ""},
 }
@@ -135,10 +149,39 @@ def test_every_name_that_tf_slim_uses_resolves(scans):
 
 def test_a_python_2_file_is_said_and_the_others_are_scanned(scans):
     status, lines, _ = scans["python2"]
-    assert status == 1
+    assert status == 0
+    assert scans["python2 needed"][0] == 1
     assert "old.py:2: not Python 3" in lines[-2]
     assert "2 of 2 symbols" in lines[-1]
     assert lines[-1].endswith("2 files, 1 of them cannot be read")
+
+
+def test_what_may_never_run_is_listed_and_does_not_count_as_a_stop(scans):
+    status, lines, _ = scans["elsewhere"]
+    assert status == 0
+    assert "a.py:3: perhaps: tf.nn.rellu: there is no 'rellu' in tf.nn (did you mean 'relu'?)" in lines[-2]
+
+
+def test_tensorflow_core_is_looked_into(scans):
+    status, lines, _ = scans["core"]
+    assert status == 1
+    assert "(did you mean 'freeze_graph'?)" in lines[-2]
+
+
+def test_a_scripts_own_undefined_name_is_not_blamed_on_the_bridge(scans):
+    status, lines, _ = scans["own fault"]
+    assert status == 1
+    assert not any("gobble" in line for line in lines)
+    assert any("NPURunConfigg" in line for line in lines)
+
+
+def test_what_the_script_sets_is_there(scans):
+    assert scans["set"][0] == 0
+
+
+def test_options_that_nothing_reads_are_said(scans):
+    assert scans["silent"][1][-2].endswith("a.py:3: NpuOptimizer has no effect: no script imports npu_bridge")
+    assert "a.py:2: NPURunConfig has no effect: there is no NPUEstimator" in scans["config"][1][-2]
 
 
 def test_what_has_an_alternative_is_not_missing(scans):
