@@ -244,11 +244,14 @@ class _Reader(ast.NodeVisitor):
         elif any(meanings):
             self.use(meanings, node.lineno)
         else:
-            self.refer(node.attr)
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # FLAGS.evaluate is no function
+                self.refer(node.attr)
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         self.starts |= not self.function and not self.scopes[-1].is_class and self.certain
+        if isinstance(node.func, ast.Attribute) and not any(self.meanings(node.func)):
+            self.refer(node.func.attr)
         name = node.args[1] if len(node.args) == 3 else None
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and isinstance(name, ast.Constant):
             self.use(tuple(m and m + "." + str(name.value) for m in self.meanings(node.args[0])), node.lineno, SET)

@@ -181,7 +181,7 @@ def test_what_the_script_sets_is_there(scans):
 
 def test_options_that_nothing_reads_are_said(scans):
     assert scans["silent"][1][-2].endswith("a.py:3: NpuOptimizer has no effect: no script imports npu_bridge")
-    assert "a.py:2: NPURunConfig has no effect: there is no NPUEstimator" in scans["config"][1][-2]
+    assert "a.py:1: NPURunConfig has no effect: there is no NPUEstimator" in scans["config"][1][-2]
 
 
 def test_what_has_an_alternative_is_not_missing(scans):
