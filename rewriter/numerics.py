@@ -1,7 +1,7 @@
 """What float16 cannot hold, said before it does harm: a warning for each place, with its name and the way out.
 
 Only what can be told without running: constants (-1e9 becomes infinity, 1e-8 zero), results that reach past 65504
-whatever is fed, squares and exponentials that are rounded, and whole numbers above 2048, which float16 does not have.
+whatever is fed, squares and exponentials that are rounded, and whole numbers known to pass 2048, which float16 rounds.
 """
 
 import numpy as np
@@ -20,6 +20,7 @@ SMALL_INTEGERS = ("bool", "int8", "uint8")
 GROWS = {"Square": "255", "Pow": "255 for a square, 40 for a cube", "Exp": "11", "Expm1": "11"}  # op -> inputs above
 # ops whose result may be much larger than what they read; a sum of a few terms comes close only where they do
 MULTIPLIES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Mul", "RealDiv", "Square")
+COUNTERS = ("VariableV2", "Variable", "ReadVariableOp")
 WAY_OUT = "a keep_dtype_scope around that, or its op type on the black-list, keeps float32"
 
 
@@ -114,12 +115,27 @@ def _rounded_growth(plan):
 
 
 def _whole_numbers(plan):
-    """Integers, and ranges of whole numbers, that are rounded to float16."""
+    """Integers, and ranges of whole numbers, that are known to pass what float16 has: one warning for all of them."""
+    found = []
     for cast, reader in _down(plan):
         node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
-        counts = node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS)
-        found = plan.view.range_of(cast.source)
-        if counts and (found is None or _reach(found) > WHOLE):
-            most = "may go" if found is None else "goes to %g," % _reach(found)
-            text = "'%s' (%s) %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
-            yield text % (cast.tensor, dtype, most, reader.name, reader.op, WAY_OUT)
+        if node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS):
+            most = _most(plan.view, cast.source)
+            if most > WHOLE:
+                found.append((cast, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
+    if found:
+        cast, dtype, most, reader = found[0]
+        more = "" if len(found) == 1 else " (and %d more like it)" % (len(found) - 1)
+        text = "'%s' (%s)%s %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
+        yield text % (cast.tensor, dtype, more, most, reader.name, reader.op, WAY_OUT)
+
+
+def _most(view, port):
+    """How far whole numbers are known to go: their bound, infinity for a counter in a variable, 0 for the unknown."""
+    found = view.range_of(port)
+    if found is not None:
+        return _reach(found)
+    node = view.nodes[port.node]
+    while node.op in ("Identity", "Cast") and isinstance(node.inputs[0], Port):
+        node = view.nodes[node.inputs[0].node]
+    return np.inf if node.op in COUNTERS else 0.0

@@ -7,11 +7,17 @@ the 1,797 digits (8x8 pixels) of the UCI optical digits set.
 import os
 import sys
 import tempfile
+import time
 
 import numpy as np
 import tensorflow as tf
 
 from npu_bridge.npu_init import *
+
+try:
+    from tqdm import tqdm
+except ImportError:
+    tqdm = None
 
 STEPS = 300
 data = np.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "digits.npz"))
@@ -87,17 +93,39 @@ def train_with_estimator(mode):
 
     with tempfile.TemporaryDirectory() as model_dir:
         config = NPURunConfig(
-            model_dir=model_dir, tf_random_seed=1, iterations_per_loop=10, session_config=session_config(mode),
-            precision_mode=MODES[mode][0]
+            model_dir=model_dir,
+            tf_random_seed=1,
+            iterations_per_loop=10,
+            session_config=session_config(mode),
+            precision_mode=MODES[mode][0],
         )
         estimator = NPUEstimator(model_fn=model_fn, config=config)
         estimator.train(training, max_steps=STEPS, hooks=[Progress()])
         return float(estimator.evaluate(testing)["accuracy"])
 
 
-def progress(entrance, mode, step, loss):
-    done = "#" * (20 * step // STEPS)
-    print("\r%-10s %-20s [%-20s] step %3d loss %.4f" % (entrance, mode, done, step, loss), end="", flush=True)
+class Progress:
+    """One bar for each run: tqdm's on a terminal, elsewhere one line a minute; without tqdm, lines everywhere."""
+
+    def __init__(self):
+        self.run, self.bar, self.said = None, None, 0.0
+
+    def __call__(self, entrance, mode, step, loss):
+        """Shows the loss of a step, from 1 to STEPS."""
+        if (entrance, mode) != self.run:
+            self.run, self.said = (entrance, mode), time.monotonic()
+            self.bar = tqdm(total=STEPS, desc="%-10s %-20s" % self.run) if tqdm and sys.stderr.isatty() else None
+        if self.bar is not None:
+            self.bar.set_postfix_str("loss %.4f" % loss, refresh=False)
+            self.bar.update(step - self.bar.n)
+            if step >= STEPS:
+                self.bar.close()
+        elif step >= STEPS or time.monotonic() - self.said >= 60:
+            self.said = time.monotonic()
+            print("%-10s %-20s step %3d of %d, loss %.4f" % (*self.run, step, STEPS, loss), flush=True)
+
+
+progress = Progress()
 
 
 if __name__ == "__main__":
@@ -107,7 +135,6 @@ if __name__ == "__main__":
     for entrance in entrances:
         for mode in MODES:
             found[entrance, mode] = entrances[entrance](mode)
-            print()
     print("\naccuracy on 297 digits not trained on\n%-12s %10s %22s" % ("", *MODES))
     for entrance in entrances:
         print("%-12s %10.4f %22.4f" % (entrance, *[found[entrance, mode] for mode in MODES]))

@@ -106,6 +106,28 @@ def test_no_warning_without_a_reason():
             assert npu_shim.rewrite(graph_of(build), ["out"], **options)[1].warnings == ()
 
 
+def test_whole_numbers_are_warned_of_in_one_line_and_only_where_they_are_known_to_be_large():
+    def build(grid, counter=False):
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        y = tf.matmul(x, EYE)
+        if counter:
+            step = tf.get_variable("step", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
+            y *= tf.cast(step, tf.float32)
+        return tf.concat([y[:, :1] * tf.cast(grid + n, tf.float32) for n in range(6)], 1)
+
+    def warned(**kwargs):
+        limit = kwargs.pop("limit")
+        graph = graph_of(lambda: build(tf.range(limit() if callable(limit) else limit), **kwargs))
+        return [w for w in npu_shim.rewrite(graph, ["out"], device="CPU", **MIX)[1].warnings if "whole" in w]
+
+    fed = lambda: tf.placeholder(tf.int32, [])  # noqa: E731 - the size of a grid of cells, at most 80
+    assert warned(limit=fed) == warned(limit=80) == []
+    [warning] = warned(limit=fed, counter=True)
+    assert "counts above 2048" in warning
+    [warning] = warned(limit=3000)
+    assert "(and 5 more like it) goes to 3000, above 2048" in warning
+
+
 def every_rule():
     """Values within their ranges, whatever is fed: one op for each rule."""
     x = tf.nn.tanh(tf.placeholder(tf.float32, [3, 5], "x")) * 7.0 - 2.0
