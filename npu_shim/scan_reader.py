@@ -4,10 +4,10 @@ import ast
 import builtins
 import contextlib
 import os
-import sys
-import types
 import warnings
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+
+from npu_shim.scan_conditions import catches_all, is_main, may_miss_a_name, of_python
 
 ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
 NPU_INIT = "npu_bridge.npu_init"
@@ -20,7 +20,6 @@ BUILTINS = frozenset(dir(builtins)) | frozenset(
     # Python 2's
     ["basestring", "cmp", "execfile", "file", "long", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"]
 )
-_MISSING_NAME = ("ImportError", "ModuleNotFoundError", "AttributeError")
 _VERSION = ("__version__", "VERSION")
 _Meanings = Tuple[Optional[str], ...]
 
@@ -315,18 +314,18 @@ class _Reader(ast.NodeVisitor):
         self.scopes[-1].of_module.update(node.names)
 
     def visit_Try(self, node: ast.Try) -> None:
-        swallowed = any(_catches_all(handler) for handler in node.handlers)
-        self.in_branch(_may_miss_a_name(node), node.body, not swallowed)
-        self.in_branch(_may_miss_a_name(node), [*node.handlers, *node.orelse], False)
+        swallowed = any(catches_all(handler) for handler in node.handlers)
+        self.in_branch(may_miss_a_name(node), node.body, not swallowed)
+        self.in_branch(may_miss_a_name(node), [*node.handlers, *node.orelse], False)
         self.visit_all(node.finalbody)
 
     def visit_If(self, node: ast.If) -> None:
-        known = _of_python(node.test)
+        known = of_python(node.test)
         if known is not None:  # the branch of another Python is dead
             self.visit_all(node.body if known else node.orelse)
             return
         self.visit(node.test)
-        main = _is_main(node.test)
+        main = is_main(node.test)
         self.starts |= main
         self.in_branch(self.asks_for_version(node.test), node.body, main)
         self.in_branch(self.asks_for_version(node.test), node.orelse, False)
@@ -372,44 +371,3 @@ class _Reader(ast.NodeVisitor):
 def _arguments(arguments: ast.arguments) -> List[str]:
     every = [*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs]
     return [a.arg for a in (*every, arguments.vararg, arguments.kwarg) if a is not None]
-
-
-def _may_miss_a_name(node: ast.Try) -> bool:
-    """Whether a `try` is there because a name may be missing."""
-    if not node.handlers:
-        return False
-    plain = all(isinstance(s, (ast.Import, ast.ImportFrom, ast.Assign)) for s in node.body)
-    caught = [name.id for h in node.handlers if h.type for name in ast.walk(h.type) if isinstance(name, ast.Name)]
-    return plain or any(name in _MISSING_NAME for name in caught)
-
-
-def _catches_all(handler: ast.ExceptHandler) -> bool:
-    return handler.type is None or (isinstance(handler.type, ast.Name) and handler.type.id == "Exception")
-
-
-def _is_main(test: ast.AST) -> bool:
-    """Whether a condition is `__name__ == "__main__"`."""
-    return isinstance(test, ast.Compare) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(test))
-
-
-_PLAIN = (
-    *(ast.Name, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.Constant, ast.Slice),
-    *(ast.Load, ast.cmpop, ast.boolop, ast.unaryop),
-)
-
-
-def _of_python(test: ast.expr) -> Optional[bool]:
-    """What a condition that asks for Python's own version says (of sys.version_info, or six), or None."""
-    nodes = [node for node in ast.walk(test) if type(node).__name__ not in ("Index", "Num", "Str")]
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    if not names or not names <= {"sys", "six"} or not attributes <= {"version_info", "major", "minor", "PY2", "PY3"}:
-        return None
-    if not all(isinstance(node, _PLAIN) for node in nodes):
-        return None
-    six = types.SimpleNamespace(PY2=False, PY3=True)
-    try:  # names, attributes of these two, and comparisons: nothing of the script runs
-        code = compile(ast.Expression(test), "<condition>", "eval")
-        return bool(eval(code, {"sys": sys, "six": six, "__builtins__": {}}))
-    except Exception:
-        return None
