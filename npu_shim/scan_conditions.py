@@ -1,4 +1,4 @@
-"""What conditions and guards of a script ask: for Python's version, for a name that may be missing, for being the script."""
+"""What conditions and guards of a script ask: Python's version, a name that may be missing, being the script."""
 
 import ast
 import sys
