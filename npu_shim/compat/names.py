@@ -65,7 +65,8 @@ def nearest(name):
     else:
         known = _public(_real_module(module) or module)
         close = module + "." + closest(last, known) if closest(last, known) else None
-    return _short(close) if close else None
+    # never the name itself, nor one that is not here either
+    return _short(close) if close and close != name and resolve(close) else None
 
 
 def explain(name):

@@ -52,6 +52,13 @@ def test_nearest(name, near):
 
 
 @only_2
+@pytest.mark.parametrize("name", ["tf.profiler.experimental.start", "tf.contrib.compiler.xla.estimator_model_fn"])
+def test_a_hint_never_contradicts_itself(name):
+    near = names.nearest(name)
+    assert near is None or (near != name and names.resolve(near))
+
+
+@only_2
 def test_what_is_gone_says_what_to_use():
     assert names.resolve("tf.contrib.layers.real_valued_column") is None
     assert names.explain("tf.contrib.layers.real_valued_column").endswith("use tf.feature_column.numeric_column")
