@@ -12,15 +12,16 @@ Unlike our own rule it looks downstream as well, so that what is fetched changes
 2.15.1; where it is at fault we differ, and tests/tf/test_grappler_differences.py says how.
 """
 
+from dataclasses import replace
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from .casts import CastEdit, Consumer, Decided, Edits, cast_name, find_edits, unused
+from .casts import CastEdit, Consumer, Edits, cast_name, unused
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
-from .emulation import Fixed, emulate
+from .emulation import Running
 from .errors import PlanError
-from .graph_view import GraphView, Node, Port, consumers_of
+from .graph_view import GraphView, Node, Port
 from .grappler_containers import Cluster, find_containers
 from .grappler_graph import BLACK, CLEAR, GRAY, WHITE, SlotGraph, Walk, build, mark_nodes
 from .kernel_table import KernelTable
@@ -101,6 +102,7 @@ def plan(
     Raises:
         PlanError: an override that this profile cannot follow.
     """
+    kernels = replace(kernels, slow={})
     marks = mark_nodes(view, table, kernels, overrides)
     containers = find_containers(view, marks)
     graph = build(view, marks, containers.edges, containers.wires)
@@ -238,13 +240,8 @@ def _planned(
             becomes.append(policy.low if vertex in painter.low and was == FLOAT32 else was)
             reasons.append(reason)
             because.append(cause)
-    kept = {position for position, mark in enumerate(graph.marks) if mark.kept is not None}
-    consumers = consumers_of(graph.view.nodes)
-    running = emulate(graph.view, graph.first, becomes, painter.kernels, Fixed(kept), consumers)
-    if running.ways:
-        edits = find_edits(Decided(graph.view, graph.first, becomes, running, {}), consumers)
-    else:
-        edits = _shared_casts(graph.view, graph.first, becomes)
+    running = Running(becomes, {})  # as the pass: the CPU's slow kernels are used
+    edits = _shared_casts(graph.view, graph.first, becomes)
     return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits, warnings, unmatched)
 
 
