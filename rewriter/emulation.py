@@ -83,8 +83,8 @@ def emulate(
                 ways[position] = Way.CARRIED if node.op in EXACT else Way.ROUNDED
     found = Running(runs, ways)
     if ways:
-        _keep_rounding(view, first, found, consumers)
         _Carrier(view, first, found, kernels, fixed, consumers).carry()
+        _keep_rounding(view, first, found, consumers)
     return found
 
 

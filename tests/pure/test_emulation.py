@@ -52,6 +52,9 @@ CASTS = {
     # a Cast that is there rounds; it reads the float32 result
     "x:Placeholder w:ReadVariableOp a:MatMul(x,w) c:Cast@fh(a) t:Tanh@h(c)":
     "a:h c.SrcT:h | w>h() w>f(a) x>h() x>f(a)",
+    # also what is handed on to it
+    "x:Placeholder w:ReadVariableOp a:MatMul(x,w) r:Relu(a) b:MatMul(r,w) c:Cast@fh(r) t:Tanh@h(c)":
+    "a:h b:h c.SrcT:h r:h | a>h() a>f(r) w>h() w>f(a,b) x>h() x>f(a)",
     # an up-cast of a result written low, read by another product
     "x:Placeholder@h a:MatMul@h(x,x) c:Cast@hf(a) b:MatMul(c,c) e:Exp(b)":
     "b:h | a>h(c) b>h() b>f(e) x>f(a,a)",
