@@ -1,4 +1,4 @@
-"""Names that NumPy and Python have removed since TensorFlow 1's days: under `npu-shim run` they mean what they meant.
+"""Names that NumPy, SciPy and Python have removed since TensorFlow 1's days: under `npu-shim run` they mean what they meant.
 
 A name answers only where it is missing, and says so once, with the script's line. `NPU_SHIM_ALIASES=off` leaves all of
 them away. To add one is to add a row: module, name, what it means, and the version that removed it.
@@ -68,7 +68,10 @@ NAMES = {
 # modules that are gone altogether
 MODULES = {
     "imp": (__package__ + ".imp", "Python 3.12"),
+    "scipy.sparse.linalg.eigen.arpack": ("scipy.sparse.linalg", "SciPy 1.8"),
 }
+# modules that were packages: below them nothing is looked for, unless they have a path
+PACKAGES = ("scipy.sparse.linalg.eigen",)
 
 
 def install():
@@ -83,6 +86,7 @@ def install():
     if switch == "off" or installed():
         return
     sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _say))
+    missing.when_loaded(dict.fromkeys(PACKAGES, _give_path))
     for name, rows in NAMES.items():
         missing.answer(importlib.import_module(name), {name: target for name, (target, _) in rows.items()}, _say)
 
@@ -90,6 +94,10 @@ def install():
 def installed():
     """Whether the names answer in this process."""
     return any(getattr(finder, "used", None) is _say for finder in sys.meta_path)
+
+
+def _give_path(module):
+    module.__dict__.setdefault("__path__", [])
 
 
 @functools.lru_cache(maxsize=None)

@@ -73,6 +73,21 @@ def test_old_names_mean_what_they_meant(tmp_path):
     assert status == 0, log
 
 
+@pytest.mark.parametrize("before", ["", "import scipy.sparse.linalg.eigen\n"])
+def test_a_package_that_became_a_module_still_has_its_modules(tmp_path, before):
+    linalg = tmp_path / "scipy" / "sparse" / "linalg"
+    linalg.mkdir(parents=True)
+    for folder in (linalg.parent.parent, linalg.parent):
+        (folder / "__init__.py").write_text("")
+    (linalg / "__init__.py").write_text("from . import eigen\neigsh = 'the function'\n")
+    (linalg / "eigen.py").write_text("")
+    code = before + "from npu_shim.compat import aliases; aliases.install()\n"
+    code += "from scipy.sparse.linalg.eigen.arpack import eigsh\nassert eigsh == 'the function'"
+    status, log = run(code, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert status == 0, log
+    assert "scipy.sparse.linalg.eigen.arpack, which SciPy 1.8 removed, is scipy.sparse.linalg here" in log
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the name is still there")
 def test_the_first_use_is_logged_with_its_line_and_no_other():
     code = "from npu_shim.compat import aliases; aliases.install()\nimport inspect\n\n"
