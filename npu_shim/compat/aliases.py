@@ -1,4 +1,4 @@
-"""Names that NumPy, SciPy and Python have removed since TensorFlow 1's days: under `npu-shim run` they mean what they meant.
+"""Names that NumPy, SciPy and Python have removed since TensorFlow 1: under `npu-shim run` they mean what they meant.
 
 A name answers only where it is missing, and says so once, with the script's line. `NPU_SHIM_ALIASES=off` leaves all of
 them away. To add one is to add a row: module, name, what it means, and the version that removed it.
