@@ -15,10 +15,28 @@ NUMBER = "_npu_shim_session"  # key of an entry that TensorFlow is given: the se
 
 def find_npu_optimizer(config):
     """Returns the first NpuOptimizer entry of a ConfigProto (a CustomGraphOptimizer), or None."""
-    for entry in config.graph_options.rewrite_options.custom_optimizers:
-        if entry.name == OPTIMIZER:
-            return entry
-    return None
+    return next(iter(_entries(config)), None)
+
+
+def _entries(config):
+    """The NpuOptimizer entries of a ConfigProto. The original reads all of them: of an option, the last value holds."""
+    return [entry for entry in config.graph_options.rewrite_options.custom_optimizers if entry.name == OPTIMIZER]
+
+
+def join(config):
+    """Makes one of several NpuOptimizer entries, in place: the first, with the values that hold; returns it or None.
+
+    Scripts get several by adding an entry to what `npu_config_proto` returns, which has one already.
+    """
+    rewrite = config.graph_options.rewrite_options
+    entries = _entries(config)
+    for later in entries[1:]:
+        for name, value in later.parameter_map.items():
+            entries[0].parameter_map[name].CopyFrom(value)
+    kept = [*entries[:1], *(entry for entry in rewrite.custom_optimizers if entry.name != OPTIMIZER)]
+    del rewrite.custom_optimizers[:]
+    rewrite.custom_optimizers.extend(kept)
+    return find_npu_optimizer(config)
 
 
 def prepare(config):
@@ -76,7 +94,7 @@ def npu_run_config_init(run_config=None):
 def for_session(config, values=None, number=0):
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
-    In the copy: the first NpuOptimizer entry only, with the options that hold for this session, and the settings
+    In the copy: one NpuOptimizer entry, the first, with the options that hold for this session, and the settings
     without which Grappler would skip our optimizer (all of them switched off, graphs of a few nodes, a time after which
     those that come last are left out, a graph that it is told to keep away from) or run it a second time for nothing.
 
@@ -92,13 +110,9 @@ def for_session(config, values=None, number=0):
     copy.CopyFrom(config)
     prepare(copy)
     rewrite = copy.graph_options.rewrite_options
-    first = find_npu_optimizer(copy)
+    first = join(copy)
     write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
     first.parameter_map[NUMBER].i = number
-    others = [entry for entry in rewrite.custom_optimizers if entry.name != OPTIMIZER]
-    kept = [first, *others]
-    del rewrite.custom_optimizers[:]
-    rewrite.custom_optimizers.extend(kept)
     rewrite.meta_optimizer_iterations = rewrite.ONE
     rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1
@@ -108,12 +122,11 @@ def for_session(config, values=None, number=0):
 
 
 def read(config):
-    """Returns the options in a ConfigProto's NpuOptimizer entry: dict of name to Python value, see `options`.
+    """Returns the options in a ConfigProto's NpuOptimizer entries: dict of name to Python value, see `options`.
 
     Without an entry it is empty. Unknown keys are logged; nothing is validated.
     """
-    entry = find_npu_optimizer(config)
-    return read_values(entry) if entry is not None else {}
+    return options.read_values(fields(config))[0]
 
 
 def parsed_entry(serialized):
@@ -168,14 +181,14 @@ def write(entry, values):
 
 
 def with_values(config, values):
-    """Returns a copy of a ConfigProto with option values in its first NpuOptimizer entry, added if there is none.
+    """Returns a copy of a ConfigProto with option values in its one NpuOptimizer entry, added if there is none.
 
     Raises:
         TypeError: as `write`.
     """
     made = tf.ConfigProto()
     made.CopyFrom(config)
-    entry = find_npu_optimizer(made)
+    entry = join(made)
     if entry is None:
         entry = made.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = OPTIMIZER
@@ -184,6 +197,5 @@ def with_values(config, values):
 
 
 def fields(config):
-    """Returns the parameter_map of a ConfigProto's NpuOptimizer entry: key to (proto field that is set, its value)."""
-    entry = find_npu_optimizer(config)
-    return {} if entry is None else _fields(entry.parameter_map)
+    """Returns what a ConfigProto's NpuOptimizer entries have: key to (proto field of its value, the value)."""
+    return {key: field for entry in _entries(config) for key, field in _fields(entry.parameter_map).items()}

@@ -206,7 +206,7 @@ def session_config_of(config):
     made = tf.ConfigProto(allow_soft_placement=True)
     if config.session_config is not None:
         made.CopyFrom(config.session_config)
-    entry = config_proto.find_npu_optimizer(made)
+    entry = config_proto.join(made)
     if entry is None:
         entry = made.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = config_proto.OPTIMIZER

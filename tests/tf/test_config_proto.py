@@ -74,6 +74,25 @@ def test_for_session_is_a_copy_with_one_entry_and_what_the_hook_needs():
     assert again.SerializeToString(deterministic=True) == copy.SerializeToString(deterministic=True)
 
 
+def test_of_several_entries_the_last_value_of_an_option_holds():
+    config = config_proto.npu_config_proto()  # scripts add a second entry to it
+    for values in ({"precision_mode": b"force_fp16", "job": b"one"}, {"precision_mode": b"allow_mix_precision"}):
+        entry = config.graph_options.rewrite_options.custom_optimizers.add()
+        entry.name = "NpuOptimizer"
+        for name, value in values.items():
+            entry.parameter_map[name].s = value
+    assert len(config.graph_options.rewrite_options.custom_optimizers) == 3
+    before = config.SerializeToString(deterministic=True)
+    expected = {"precision_mode": "allow_mix_precision", "job": "one"}
+    assert config_proto.read(config) == expected
+    for_session = config_proto.for_session(config, {"precision_mode": "force_fp32"})  # holds where the script says none
+    for made in (for_session, config_proto.with_values(config, {})):
+        assert [entry.name for entry in made.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
+        assert config_proto.read(made) == expected
+    assert config_proto.read(config_proto.with_values(config, {"job": "two"})) == {**expected, "job": "two"}
+    assert config.SerializeToString(deterministic=True) == before
+
+
 def test_for_session_without_entry_adds_one():
     config = tf.ConfigProto()
     assert config_proto.find_npu_optimizer(config_proto.for_session(config)) is not None

@@ -105,4 +105,22 @@ RECIPES = (
         steps=3,
         limit=600,
     ),
+    Recipe(
+        CV + "UGATIT_ID0722_for_TensorFlow",
+        "main.py --epoch=1 --iteration=3 --img_size=64 --ch=4 --n_res=1 --data_path={net}/images "
+        "--output_path={net}/out",
+        lambda net, random: pairs(net / "images", random, (64, 64), parts=("",), sides=("trainA", "trainB")),
+        mode="allow_fp32_to_fp16",
+        checkpoint="out/checkpoint/**/*.index",
+        limit=600,
+    ),
+    Recipe(
+        CV + "Self-Attention-GAN_ID0868_for_TensorFlow",
+        "main.py --use_npu=1 --epoch=1 --iteration=3 --batch_size=4 --img_size=32 --sample_num=4 "
+        "--data_path={net} --output_path={net}/out",
+        lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
+        mode="allow_fp32_to_fp16",
+        checkpoint="out/checkpoint/**/*.index",
+        limit=600,
+    ),
 )

@@ -3,7 +3,7 @@
 import pickle
 
 import numpy as np
-from data import folders, mnist, tfrecords
+from data import folders, images, mnist, tfrecords
 from recipe import Recipe
 
 BUILT_IN = "TensorFlow/built-in/cv/image_classification/"
@@ -52,6 +52,13 @@ def episodes(path, random, dimensions=16, classes=6, each=200, ways=2):
         parts.append([(random.normal(size=(ways, shots, dimensions)).astype(np.float32), labels)])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(parts))
+
+
+def tasks(folder, random, classes=5, each=16):
+    """Images of 84 by 84, a folder a class, to learn from and to validate with."""
+    for part in ("train", "val"):
+        for number in range(classes):
+            images(folder / part / ("n%04d" % number), random, each, (84, 84))
 
 
 def poses(folder, random, count=42, classes=21):
@@ -122,9 +129,9 @@ RECIPES = (
     ),
     Recipe(
         "TensorFlow/contrib/cv/DeltaEncoder_ID1273_for_TensorFlow",
-        "main.py --path={net}/data/mIN.pkl --num_epoch=1",
+        "main.py --path={net}/data/mIN.pkl --num_epoch=2",
         lambda net, random: (episodes(net / "data" / "mIN.pkl", random), folders(net, "test/output")),
-        checkpoint="ckpt_npu/model.ckpt.index",
+        steps=380,  # 375 are a classifier's; the script ends by saving that one's variables from a session without them
         loss=(0.2, 6),
         limit=600,
     ),
@@ -150,9 +157,12 @@ RECIPES = (
     ),
     Recipe(
         "TensorFlow/contrib/cv/META-SGD_ID1236_for_TensorFlow",
-        "main_npu.py --datasource=sinusoid --metatrain_iterations=10 --norm=None --update_batch_size=10 "
-        "--logdir={net}/out --summary_interval=1",
-        checkpoint="out/**/model9.index",
+        "main_npu.py --data_path={net}/mini/ --metatrain_iterations=3 --meta_batch_size=1 --num_updates=1 "
+        "--num_filters=8 --max_pool=True --num_total_batches_train=2 --num_total_batches_test=2 --logdir={net}/out "
+        "--summary_interval=1",
+        lambda net, random: tasks(net / "mini", random),
+        checkpoint="out/**/model2.index",
         loss=(0.5, 20),
+        limit=600,
     ),
 )
