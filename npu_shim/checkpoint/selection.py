@@ -1,8 +1,9 @@
 """Which tensors of a checkpoint are cast, and the reason for each: tables and pure functions.
 
 A name alone does not tell a model's weight from an optimizer's slot: a model may live in `variable_scope("training")`,
-and an optimizer's slot may be called `m`. A slot stands beside the variable that it belongs to and has its shape; a
-name that reads like a slot's without such a variable could be either, so it is kept and never dropped.
+and an optimizer's slot may be called `m`. A slot stands beside the variable that it belongs to and has its shape. So
+may a part of the model: a pruning mask, the `v` of a weight norm, DoRA's `m`. What is certain is an optimizer's name, a
+word that only optimizers use, an optimizer's scope, and Adam's `m` and `v` together; all else could be either: kept.
 
 Sources: the names that TensorFlow 1.15's optimizers, Keras' OptimizerV2, contrib and experimental loss scaling, BERT's
 and NVIDIA's optimizers, Adafactor and batch normalizations write.
@@ -32,6 +33,9 @@ OPTIMIZER = (
 # TensorFlow 1 calls a slot after its optimizer, others after what it holds
 NAMED_SLOT = re.compile(r"^(%s|(adam|lamb|nadam)_[mv]|slot_v[rc]?)$|_slot_(m|v[rc]?)$" % OPTIMIZER)
 HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulator|accum_grad|accum_var|linear|velocity)$")
+# held slots of which a model may have its own beside a weight, and what stands there too where it is an optimizer's
+SHARED_WORDS = {"m": "v", "v": "m", "mg": "rms", "linear": "accumulator", "accumulator": "linear"}
+FACTORED_WORDS = ("vr", "vc")
 HYPERPARAMETER = re.compile(r"^(beta_[12]|learning_rate|lr|decay|epsilon|rho|momentum|iter|iterations)$")
 IN_OPTIMIZER = re.compile(r"(^|/)(%s|_?optimizer)/" % OPTIMIZER)
 OLD_KERAS = re.compile(r"^training(_\d+)?/%s/Variable(_\d+)?$" % OPTIMIZER)
@@ -67,11 +71,6 @@ class Kinds:
 
     def __init__(self, tensors):
         self._shapes = {without_attribute(name): tuple(info.shape) for name, info in tensors.items()}
-        self._shapes_beside = {}  # last part of a name -> shapes of the variables that have such a tensor beside them
-        for name, shape in self._shapes.items():
-            owner, _, word = name.rpartition("/")
-            if self._shapes.get(owner) == shape:
-                self._shapes_beside.setdefault(word, set()).add(shape)
 
     def of(self, name):
         """Returns the Kind of a tensor, or None for a tensor of the model."""
@@ -90,18 +89,24 @@ class Kinds:
 
     def _slot(self, name, shape):
         owner, _, word = name.rpartition("/")
-        named = NAMED_SLOT.search(word)
-        known = named or HELD_SLOT.match(word)
+        named, held, scoped = NAMED_SLOT.search(word), HELD_SLOT.match(word), IN_OPTIMIZER.search(name)
+        known = named or held
         if word.endswith(("_slot_m", "_slot_v", "_slot_vr", "_slot_vc")):  # Mesh TensorFlow's: w_slot_vr
             owner = name[: name.rindex("_slot_")]
         for variable in _ends(owner) if known else (owner,):  # Adam/dense/kernel/m belongs to dense/kernel
             beside = self._shapes.get(variable)
             if shape == beside or (known and shape in _factors(beside)):
-                recurs = len(self._shapes_beside.get(word, ())) > 1
-                return Kind("optimizer slot of '%s'" % variable, True, bool(known or recurs))
-        if owner and (named or (known and IN_OPTIMIZER.search(name))):
+                own = held and variable == owner and self._is_optimizers_own(owner, word, shape, shape == beside)
+                return Kind("optimizer slot of '%s'" % variable, True, bool(named or (held and scoped) or own))
+        if owner and (named or (held and scoped)):
             return Kind("optimizer slot", True, False)
         return None
+
+    def _is_optimizers_own(self, owner, word, shape, whole):
+        """Whether a held slot beside its variable `owner`, in no optimizer's scope, can be no part of the model."""
+        if not whole:
+            return word in FACTORED_WORDS
+        return word not in SHARED_WORDS or self._shapes.get("%s/%s" % (owner, SHARED_WORDS[word])) == shape
 
 
 def reason_to_keep(name, tensors, to, kind):

@@ -273,8 +273,8 @@ SGD/learning_rate                           drop
 optimizer/decay                             drop
 attention/v 8                               cast
 target/dense/kernel 5,3                     cast
-dense/kernel/extra 5,3                      drop
-net/w/extra 4,3                             drop
+dense/kernel/extra 5,3                      ?
+net/w/extra 4,3                             ?
 dense/bias/mask 3                           ?
 lone/Adam 9                                 ?
 SGD/lone/momentum 9                         ?
@@ -296,10 +296,50 @@ optimizer/beta_1/.ATTRIBUTES/VARIABLE_VALUE                 drop
 """
 
 
-def judged():
-    for line in JUDGED.strip().splitlines():
+# H1: parts of a model that stand beside its weights, in two and more shapes
+PARTS = """
+conv1/w 3,3                     cast
+conv1/w/mask 3,3                ?
+conv2/w 5,3                     cast
+conv2/w/mask 5,3                ?
+conv1/w/teacher 3,3             ?
+conv2/w/teacher 5,3             ?
+dense/kernel 4,6                cast
+dense/kernel/scale 6            cast
+dense/kernel/v 4,6              ?
+dense/kernel/g 6                cast
+dora/kernel 4,6                 cast
+dora/kernel/m 6                 ?
+dora/kernel/lora_a 4,2          cast
+sn/kernel 4,6                   cast
+sn/kernel/u 6                   cast
+sn/kernel/v 4                   ?
+q 7                             cast
+block/q/v 7                     ?
+own/kernel 4,6                  cast
+own/kernel/m 4,6                drop
+own/kernel/v 4,6                drop
+own/bias 6                      cast
+own/bias/velocity 6             drop
+own/bias/linear 6               ?
+Mine/own/bias/momentum 6        ?
+fact/kernel 4,6                 cast
+fact/kernel/vr 4                drop
+fact/kernel/vc 6                drop
+"""
+
+
+def judged(table=JUDGED):
+    for line in table.strip().splitlines():
         name, *shape, expected = line.split()
         yield "%s float32 %s" % (name, *shape) if shape else "%s float32" % name, name, expected
+
+
+def test_parts_of_a_model_beside_its_weights_are_never_dropped():  # H1
+    rows = list(judged(PARTS))
+    made = plan(tensors("\n".join(line for line, _, _ in rows)), Options(to="float16", drop_optimizer=True))
+    kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
+    assert kinds == {name: expected for _, name, expected in rows}
 
 
 def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
@@ -313,7 +353,7 @@ def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
     assert kept.ambiguous == made.ambiguous
     # what the user has decided is not named
     assert plan(tensors(text), Options(to="float16", exclude=("lone",), drop=("mask",))).ambiguous == (
-        "cond_2/beta2_power", "net/w/Momentum_1")
+        "cond_2/beta2_power", "dense/kernel/extra", "net/w/Momentum_1", "net/w/extra")
 
 
 @pytest.mark.parametrize("option", [{"names": {"w": 3}}, {"rename": (("w", r"\2"),)}, {"rename": (("w", r"\g<x>"),)}])
