@@ -28,6 +28,7 @@ class Reason(enum.Enum):
     FOLLOWS_FLOAT32 = "follows its float32 producer"
     NO_LOW_PRODUCER = "no low-precision producer"
     ALREADY_LOW = "written in low precision"
+    ALREADY_ROUNDED = "runs as float32 kernel on rounded values already"
     CAST = "Cast reads what its producer gives and writes what its author wrote"
     HARDWARE = "the profile's hardware runs it in low precision only"
     NO_KERNEL = "no low-precision kernel on its device"

@@ -12,7 +12,7 @@ import enum
 from typing import Collection, Dict, List, NamedTuple, Sequence
 
 from .dtypes import FLOAT32, LOW
-from .graph_view import GraphView, is_border
+from .graph_view import GraphView, Node, is_border
 from .kernel_table import KernelTable
 from .slow_kernels import EXACT
 
@@ -99,6 +99,20 @@ def _keep_rounding(view: GraphView, first: Sequence[int], found: Running, consum
                 if runs[source] in LOW and runs[source] == runs[target]:
                     runs[source] = FLOAT32
                     found.ways[reader] = Way.ROUNDS
+
+
+def already_rounded(nodes: Sequence[Node], kernels: KernelTable) -> List[int]:
+    """Positions of the nodes that an earlier rewrite had run so and that still must: another one leaves them alone."""
+    if not kernels.slow:
+        return []
+    marked = (position for position, node in enumerate(nodes) if node.rounded and node.op != "Cast")
+    return [position for position in marked if kernels.on_cpu(nodes[position].device)]
+
+
+def gives_rounded(node: Node, k: int) -> bool:
+    """Whether slot k of such a node is one that stands for the low dtype, not one of statistics in float32."""
+    admits = node.layout.admits[k]
+    return node.dtypes[k] == FLOAT32 and (admits is None or node.rounded in admits)
 
 
 class _Carrier:

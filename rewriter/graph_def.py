@@ -6,6 +6,7 @@ import operator
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from . import tf_internals
+from .emulation import ROUNDED
 from .errors import ConfigError, nearest
 from .graph_view import GraphView, Layout, Node, Port, Slot
 from .kernel_table import ANY_DEVICE, Kernel
@@ -141,7 +142,8 @@ def _read_node(proto, layouts, ports):
         )
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
-    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked)
+    rounded = attr[ROUNDED].type if ROUNDED in attr else 0
+    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded)
 
 
 def _keep_gradients(protos, nodes):

@@ -58,6 +58,7 @@ class Node(NamedTuple):
     controls: Tuple[int, ...]
     kept: bool = False  # carries the attribute _keep_dtype of keep_dtype_scope
     asked: int = 0  # dtype number in the attribute _npu_shim_to_float of to_float, 0 for none
+    rounded: int = 0  # low dtype that an earlier rewrite had it stand for, 0 for none; see emulation.py
 
     def input_dtype(self, number: int) -> int:
         """Dtype that this node wants at data input `number`."""

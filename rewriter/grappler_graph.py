@@ -11,6 +11,7 @@ from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional
 
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS, LOW
+from .emulation import already_rounded
 from .errors import PlanError
 from .graph_view import GraphView, Node, is_border
 from .kernel_table import KernelTable, device_type
@@ -32,6 +33,7 @@ class Mark:
 
 
 BORDER = Mark(UNLISTED, Reason.BORDER)
+ALREADY_ROUNDED = Mark(UNLISTED, Reason.ALREADY_ROUNDED)
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,10 @@ def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides:
     fed = {port.node for port in view.fed}
     marks: List[Mark] = []
     references: List[int] = []
+    rounded = set(already_rounded(view.nodes, kernels))
     for position, node in enumerate(view.nodes):
-        if is_border(node):
-            marks.append(BORDER)
+        if is_border(node) or position in rounded:
+            marks.append(ALREADY_ROUNDED if position in rounded else BORDER)
             continue
         kept = _kept(view, position, node, kernels, fed)
         if kept is None:

@@ -167,4 +167,5 @@ def decide_tied(state: State, position: int, node: Node) -> None:
     state.reasons[slot] = Reason.ALREADY_LOW if as_written_low else outcome.reason
     cause = state.gradients_low.get(number) if position in state.ties[number].gradients else None
     state.because[slot] = outcome.because if cause is None else cause
-    set_meaning(state, slot, LOWERED if state.becomes[slot] in LOW or cause is not None else outcome.meaning)
+    is_low = state.becomes[slot] in LOW or cause is not None or outcome.reason is Reason.ALREADY_ROUNDED
+    set_meaning(state, slot, LOWERED if is_low else outcome.meaning)

@@ -20,7 +20,7 @@ from .casts import INTEGERS, Decided, find_edits
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
-from .emulation import Fixed, Running, emulate
+from .emulation import Fixed, Running, emulate, gives_rounded
 from .errors import PlanError
 from .graph_view import GraphView, Node, topological_order
 from .kernel_table import KernelTable
@@ -140,7 +140,7 @@ def _note(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], ne
         state.becomes[slot] = dtype
         state.reasons[slot] = reason
         state.because[slot] = because
-        if dtype in LOW:
+        if dtype in LOW or (reason is Reason.ALREADY_ROUNDED and gives_rounded(node, k)):
             set_meaning(state, slot, LOWERED)
         elif neutral or (rule.moves and _all_neutral(state, node, rule.governed[k])):
             set_meaning(state, slot, NEUTRAL)
@@ -274,7 +274,7 @@ def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
         return
     for k, was in enumerate(node.dtypes):
         asked = asked_of_slot(override, node, k)
-        if asked is not None and asked != (was, False):
+        if asked is not None and asked != (was, False) and (asked[0] != node.rounded or not gives_rounded(node, k)):
             raise PlanError(
                 "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
                 % (override.source, node.name, node.op, reason.value)

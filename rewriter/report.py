@@ -12,6 +12,7 @@ from .op_table import Entry, OpTable
 from .policy import Action, PrecisionPolicy
 
 BY_USER = (Reason.SCOPE, Reason.ASKED, Reason.CUSTOM)
+SETTLED = (*BY_USER, Reason.ALREADY_ROUNDED)
 MOST_LINES = 12  # of a group in the text report
 
 
@@ -80,14 +81,14 @@ def one_line(plan: Plan, counts: Mapping[str, Any]) -> str:
 def nothing_lowered(plan: Plan, table: OpTable) -> Tuple[str, ...]:
     """One line where a mode that lowers some ops lowers nothing of a graph that has such ops in float32, with why.
 
-    Ops that the user keeps by a scope or by name do not count.
+    Ops that the user keeps by a scope or by name do not count, nor those that an earlier rewrite had run so.
     """
     reasons: Counter[Reason] = Counter()
     for d in plan.decisions():
         if d.was == FLOAT32 and d.becomes in LOW:
             return ()
         entry = table.entries.get(d.op)
-        if entry is None or d.was != FLOAT32 or d.reason in BY_USER or d.slot.attr in entry.keep:
+        if entry is None or d.was != FLOAT32 or d.reason in SETTLED or d.slot.attr in entry.keep:
             continue
         if _lowers(plan.policy, entry):
             reasons[d.reason] += 1

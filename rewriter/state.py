@@ -5,6 +5,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
 from .casts import Narrowed
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS
+from .emulation import already_rounded
 from .graph_view import GraphView, Node, consumers_of
 from .kernel_table import KernelTable
 from .op_table import OpTable
@@ -43,7 +44,8 @@ class State:
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.consumers = consumers_of(view.nodes)
         self.readings = readings(view, self.consumers)
-        self.pins = find_pins(view, self.consumers, self.readings.late)
+        self.pins = dict.fromkeys(already_rounded(view.nodes, kernels), Reason.ALREADY_ROUNDED)
+        self.pins.update(find_pins(view, self.consumers, self.readings.late))
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it

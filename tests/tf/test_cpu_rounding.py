@@ -134,6 +134,36 @@ def test_nobody_takes_the_rounding_away_and_a_second_rewrite_changes_nothing():
     assert run(done, "loss:0", values) == run(done, "loss:0", values, grappler=False)
 
 
+def mixture():
+    """Rounded values carried around a loop and through a maximum, to a softmax, to statistics and to a gray op."""
+    x = tf.placeholder(tf.float32, [4, 4], "x")
+    w = tf.placeholder(tf.float32, [4, 4], "w")
+    product = tf.maximum(tf.minimum(tf.matmul(x, w), 4.0), -4.0)
+    looped = tf.while_loop(lambda i, _: i < 2, lambda i, h: (i + 1, tf.nn.relu(tf.matmul(h, w))), (0, product))[1]
+    normed = tf.nn.fused_batch_norm(tf.reshape(looped, [1, 4, 4, 1]), [1.0], [0.0])
+    turned = tf.transpose(tf.concat([looped, tf.nn.softmax(product)], 0))
+    mixed = tf.where(tf.greater(product, 0.0), looped, x)
+    sums = [tf.reduce_sum(each * 0.5) for each in (*normed, turned, mixed)]
+    return tf.add_n([*sums, tf.reduce_sum(tf.matmul(mixed, tf.reshape(normed[0], [4, 4])))])
+
+
+PROFILES = [("allow_mix_precision", p) for p in ("ascend910", "gpu", "grappler")] + [("force_fp16", "ascend910")]
+
+
+@pytest.mark.parametrize(("mode", "profile"), PROFILES)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile):  # R1
+    """It planned the float32 kernels anew, as if nothing stood around them: casts more at every rewrite."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(version):
+        tf.identity(mixture(), "loss")
+    how = {"precision_mode": mode, "profile": profile}
+    done, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss"], ["x", "w"], **how)
+    assert {Way.ROUNDED, Way.CARRIED} <= set(plan.running.ways.values())
+    again, second = npu_shim.rewrite(done, ["loss"], ["x", "w"], **how)
+    assert again is done
+    assert not [warning for warning in second.warnings if "lowers nothing" in warning]
+
+
 def test_what_is_fetched_changes_no_bit():
     values = {"x:0": np.random.RandomState(0).normal(size=(8, 16))}
     losses = [run(products(chain, fetches=names)[1], "loss:0", values) for names in ([], ["first"], ["Relu", "second"])]
