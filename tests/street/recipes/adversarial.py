@@ -123,4 +123,15 @@ RECIPES = (
         checkpoint="out/checkpoint/**/*.index",
         limit=600,
     ),
+    Recipe(
+        CV + "White_Box_Cartoonization_ID2089_for_TensorFlow",
+        "pretrain.py --patch_size=64 --batch_size=2 --total_iter=4 --data_path={net}/images",
+        lambda net, random: pairs(
+            net / "images", random, (64, 64), parts=("",), sides=("face_photo", "scenery_photo"), count=4
+        ),
+        mode="allow_fp32_to_fp16",
+        cwd="train_code",
+        loss=(0.1, 3),
+        limit=600,
+    ),
 )

@@ -118,7 +118,7 @@ RECIPES = (
     ),
     Recipe(
         "TensorFlow/contrib/cv/VAT_ID1002_for_TensorFlow",
-        "train_semisup.py --data_url={net}/cifar10 --train_url={net}/out --num_labeled_examples=50 --batch_size=2 "
+        "train_semisup.py --data_url={net}/cifar10 --train_url={net}/out --batch_size=2 "
         "--ul_batch_size=2 --eval_batch_size=2",
         lambda net, random: cifar_features(net / "cifar10" / "seed1", random),
         mode="allow_fp32_to_fp16",
@@ -147,11 +147,11 @@ RECIPES = (
     ),
     Recipe(
         "TensorFlow/contrib/cv/ProtoAttend_ID2040_for_TensorFlow",
-        "main_protoattend.py --num_steps=4 --batch_size=16 --example_cand_size=32 --eval_cand_size=32 "
+        "main_protoattend.py --num_steps=5 --batch_size=16 --example_cand_size=32 --eval_cand_size=32 "
         "--data_url={net}/fashion --train_url={net}/out",
         lambda net, random: mnist(net / "fashion", random, 200, 64),
         mode="allow_fp32_to_fp16",
-        checkpoint="out/model/main_protoattend.ckpt.index",
+        steps=4,  # the evaluation that follows asks for no NPU: use_off_line is False
         loss=(1, 20),
         limit=600,
     ),

@@ -1,9 +1,9 @@
-"""Documents as graphs of their words, and other texts that come as numbers."""
+"""Documents: classified as graphs of their words or as characters, translated."""
 
 import pickle
 
 import numpy as np
-from data import cnews
+from data import cnews, write
 from recipe import Recipe
 
 
@@ -30,6 +30,16 @@ def thucnews(folder, random):
         path.rename(path.with_name(path.name.replace("cnews", "thucnews")))
 
 
+def translations(folder, random, lines=24, words=40):
+    """Sentences in two languages, in two parts, and the words of both behind four marks."""
+    for part in ("train", "eval"):
+        for language in ("de", "en"):
+            rows = [" ".join("%s%d" % (language, n) for n in random.integers(0, words, 6)) for _ in range(lines)]
+            write(folder / ("%s.%s" % (part, language)), "\n".join(rows) + "\n")
+    known = ["%s%d" % (language, n) for language in ("de", "en") for n in range(words)]
+    write(folder / "vocabulary", "".join("%s\t0\n" % word for word in ["<pad>", "<unk>", "<s>", "</s>", *known]))
+
+
 RECIPES = (
     Recipe(
         "TensorFlow/contrib/nlp/texting",
@@ -46,6 +56,26 @@ RECIPES = (
         mode="allow_fp32_to_fp16",
         cwd="CharCNN_tf_huangjinsai",
         steps=4,
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/nlp/Transformer_ID2361__for_TensorFlow",
+        "train.py --data_url={net}/text/ --train_url={net}/out/ --train1={net}/text/train.de "
+        "--train2={net}/text/train.en --eval1={net}/text/eval.de --eval2={net}/text/eval.en "
+        "--vocab={net}/text/vocabulary --vocab_size=84 --batch_size=4 --d_model=16 --d_ff=32 --num_blocks=1 --num_heads=2",
+        lambda net, random: translations(net / "text", random),
+        mode="allow_fp32_to_fp16",
+        steps=4,
+        limit=600,
+    ),
+    Recipe(
+        "TensorFlow/contrib/nlp/seq2seq",
+        "translate.py --data_dir={net}/text --from_train_data={net}/text/train.de --to_train_data={net}/text/train.en "
+        "--train_dir={net}/out --size=16 --num_layers=1 --from_vocab_size=60 --to_vocab_size=60 --batch_size=4",
+        lambda net, random: translations(net / "text", random),
+        cwd="Seq2Seq_ID1474_for_TensorFlow",
+        steps=4,
+        loss=(2, 8),
         limit=600,
     ),
 )
