@@ -61,8 +61,9 @@ RECIPES = (
     Recipe(
         "TensorFlow/contrib/nlp/Transformer_ID2361__for_TensorFlow",
         "train.py --data_url={net}/text/ --train_url={net}/out/ --train1={net}/text/train.de "
-        "--train2={net}/text/train.en --eval1={net}/text/eval.de --eval2={net}/text/eval.en "
-        "--vocab={net}/text/vocabulary --vocab_size=84 --batch_size=4 --d_model=16 --d_ff=32 --num_blocks=1 --num_heads=2",
+        "--train2={net}/text/train.en --eval1={net}/text/eval.de "
+        "--eval2={net}/text/eval.en --vocab={net}/text/vocabulary --vocab_size=84 "
+        "--batch_size=4 --d_model=16 --d_ff=32 --num_blocks=1 --num_heads=2",
         lambda net, random: translations(net / "text", random),
         mode="allow_fp32_to_fp16",
         steps=4,
