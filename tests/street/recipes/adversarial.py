@@ -107,8 +107,7 @@ RECIPES = (
     ),
     Recipe(
         CV + "UGATIT_ID0722_for_TensorFlow",
-        "main.py --epoch=1 --iteration=3 --img_size=64 --ch=4 --data_path={net}/images "
-        "--output_path={net}/out",
+        "main.py --epoch=1 --iteration=3 --img_size=128 --ch=4 --data_path={net}/images --output_path={net}/out",
         lambda net, random: pairs(net / "images", random, (64, 64), parts=("",), sides=("trainA", "trainB")),
         mode="allow_fp32_to_fp16",
         checkpoint="out/checkpoint/**/*.index",
@@ -121,17 +120,6 @@ RECIPES = (
         lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
         mode="allow_fp32_to_fp16",
         checkpoint="out/checkpoint/**/*.index",
-        limit=600,
-    ),
-    Recipe(
-        CV + "White_Box_Cartoonization_ID2089_for_TensorFlow",
-        "pretrain.py --patch_size=64 --batch_size=2 --total_iter=4 --data_path={net}/images",
-        lambda net, random: pairs(
-            net / "images", random, (64, 64), parts=("",), sides=("face_photo", "scenery_photo"), count=4
-        ),
-        mode="allow_fp32_to_fp16",
-        cwd="train_code",
-        loss=(0.1, 3),
         limit=600,
     ),
 )
