@@ -5,6 +5,7 @@ needs stands beside its recipe.
 """
 
 import gzip
+import json
 import shutil
 import struct
 
@@ -14,6 +15,7 @@ from recipe import HERE
 CNEWS_CATEGORIES = tuple("体育 财经 房产 家居 教育 科技 时尚 时政 游戏 娱乐".split())  # noqa: SIM905
 _WORDS = "城市 记者 体育 教练 足球 赛季 奥运会 丑闻 足协 公司 市场 学生 大学 手机 电影 音乐 政府 经济 比赛 冠军"
 CNEWS_WORDS = tuple(_WORDS.split())
+BERT_WORDS = (*("w%d" % n for n in range(94)), ".")
 
 
 def write(path, text):
@@ -49,6 +51,18 @@ def cnews(folder, random, lines, more_words=0):
         write(folder / ("cnews.%s.txt" % part), "\n".join(rows) + "\n")
     characters = sorted(set("".join(CNEWS_WORDS)))
     write(folder / "cnews.vocab.txt", "\n".join(["<PAD>", *characters]) + "\n")
+
+
+def tiny_bert(net):
+    """The configuration of a BERT of two layers of 32, and its vocabulary of 100: BERT_WORDS after five signs."""
+    size = {
+        "vocab_size": 5 + len(BERT_WORDS), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 64, "type_vocab_size": 2, "initializer_range": 0.02, "embedding_size": 16,
+        "ln_type": "postln",
+    }  # fmt: skip
+    write(net / "tiny.json", json.dumps(size))
+    write(net / "vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *BERT_WORDS]) + "\n")
 
 
 def imdb_vectors(folder, random, words=400):

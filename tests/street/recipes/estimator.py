@@ -3,26 +3,15 @@
 import json
 
 import numpy as np
-from data import tfrecords, write
+from data import BERT_WORDS, tfrecords, tiny_bert, write
 from recipe import Recipe
 
 NLP = "TensorFlow/built-in/nlp/"
-LENGTH, PREDICTIONS, VOCABULARY = 32, 5, 100
+LENGTH, PREDICTIONS = 32, 5
 SIZES = "--max_seq_length=%d --max_predictions_per_seq=%d " % (LENGTH, PREDICTIONS)
 STEPS = "--do_train=True --num_train_steps=8 --num_warmup_steps=2 --train_batch_size=4 --save_checkpoints_steps=4 "
 FILES = "--bert_config_file={net}/tiny.json --output_dir={net}/out "
 DIRECTORIES = "--input_files_dir={net}/records --eval_files_dir={net}/records --npu_bert_job_start_file= "
-
-
-def tiny_bert(net):
-    """Writes the configuration of a network of two layers of 32."""
-    size = {
-        "vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "intermediate_size": 64, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-        "max_position_embeddings": 64, "type_vocab_size": 2, "initializer_range": 0.02, "embedding_size": 16,
-        "ln_type": "postln",
-    }  # fmt: skip
-    write(net / "tiny.json", json.dumps(size))
 
 
 def masked_sentences(net, random, examples=64):
@@ -30,11 +19,11 @@ def masked_sentences(net, random, examples=64):
     tiny_bert(net)
     tfrecords(net / "records" / "part-0.tfrecord", [
         {
-            "input_ids": random.integers(0, VOCABULARY, LENGTH),
+            "input_ids": random.integers(0, len(BERT_WORDS), LENGTH),
             "input_mask": np.ones(LENGTH, int),
             "segment_ids": (np.arange(LENGTH) > LENGTH // 2).astype(int),
             "masked_lm_positions": random.choice(LENGTH, PREDICTIONS, replace=False),
-            "masked_lm_ids": random.integers(0, VOCABULARY, PREDICTIONS),
+            "masked_lm_ids": random.integers(0, len(BERT_WORDS), PREDICTIONS),
             "masked_lm_weights": np.ones(PREDICTIONS, np.float32),
             "next_sentence_labels": np.array([n % 2]),
         }
@@ -45,13 +34,11 @@ def masked_sentences(net, random, examples=64):
 def questions(net, random, count=32):
     """Questions on paragraphs whose answers are in them, as SQuAD 1.1 writes them, and the vocabulary."""
     tiny_bert(net)
-    words = ["w%d" % n for n in range(VOCABULARY - 5)]
-    write(net / "vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
     paragraphs = []
     for number in range(count):
-        context = list(random.choice(words, 30))
+        context = list(random.choice(BERT_WORDS, 30))
         answer = {"text": context[10], "answer_start": len(" ".join(context[:10])) + 1}
-        asked = {"id": str(number), "question": " ".join(random.choice(words, 6)) + "?", "answers": [answer]}
+        asked = {"id": str(number), "question": " ".join(random.choice(BERT_WORDS, 6)) + "?", "answers": [answer]}
         paragraphs.append({"context": " ".join(context), "qas": [asked]})
     write(net / "train.json", json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}))
 
