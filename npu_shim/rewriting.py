@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
 from . import kernel_tables, precision
 from . import options as option_table
 from .rewriter import graph_def as graphs
@@ -15,7 +17,7 @@ from .rewriter import numerics, report
 from .rewriter.apply import apply, sort_nodes
 from .rewriter.decisions import Plan
 from .rewriter.dtypes import NUMBERS
-from .rewriter.errors import nearest, shortened
+from .rewriter.errors import ConfigError, nearest, shortened
 from .rewriter.inlining import inline
 from .rewriter.outlining import outline
 from .rewriter.overrides import NO_OVERRIDES, Override, Overrides
@@ -49,15 +51,28 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         (GraphDef, Plan).
 
     Raises:
-        ConfigError: an option, a file, a device, a fetch or a feed that cannot be taken.
+        ConfigError: a graph, an option, a file, a device, a fetch or a feed that cannot be taken.
         PlanError: an op must run in a dtype that the profile or the op does not have.
         VerifyError: the result breaks the contract (a fault of npu_shim).
 
     Example:
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
+    _check_given(graph_def, fetches=fetches, feeds=feeds)
     done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(option_table.of_keywords(options)), device)
     return done.graph_def, done.plan
+
+
+def _check_given(graph_def, **names):
+    """Raises ConfigError for a tf.Graph or a MetaGraphDef instead of a GraphDef, for tensors instead of names."""
+    if not isinstance(graph_def, tf.GraphDef):
+        hint = {"Graph": ": give graph.as_graph_def()", "FuncGraph": ": give graph.as_graph_def()"}
+        hint["MetaGraphDef"] = ": give its field graph_def"
+        kind = type(graph_def).__name__
+        raise ConfigError("graph_def is a %s, expected a tf.compat.v1.GraphDef%s" % (kind, hint.get(kind, "")))
+    for what, given in names.items():
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+            raise ConfigError("%s is %s, expected a list of names of tensors or operations" % (what, shortened(repr(given))))
 
 
 def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):

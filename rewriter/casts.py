@@ -159,13 +159,19 @@ def find_edits(
                 reconnections[position, number] = origin
     names = {node.name for node in nodes}
     boundaries = _boundaries(decided, names)
-    casts = [
+    casts = sorted(_casts(decided, needs, boundaries, names), key=lambda cast: cast.name)
+    return waiting(Edits(tuple(casts), reconnections, boundaries), before)
+
+
+def waiting(edits: Edits, before: Mapping[int, Tuple[int, ...]]) -> Edits:
+    """Lets Casts of what a node gives wait for what `before` has for the node, as in `find_edits`."""
+    casts = (
         cast._replace(before=before[cast.source.node])
         if isinstance(cast.source, Port) and cast.source.node in before
         else cast
-        for cast in _casts(decided, needs, boundaries, names)
-    ]
-    return Edits(tuple(sorted(casts, key=lambda cast: cast.name)), reconnections, boundaries)
+        for cast in edits.casts
+    )
+    return edits._replace(casts=tuple(casts))
 
 
 def changed_nodes(nodes: Sequence[Node], first: Sequence[int], becomes: Sequence[int]) -> List[int]:

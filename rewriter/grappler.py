@@ -15,19 +15,20 @@ Unlike our own rule it looks downstream as well, so that what is fetched changes
 from dataclasses import replace
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from .casts import CastEdit, Consumer, Edits, cast_name, unused
+from .casts import CastEdit, Consumer, Edits, cast_name, unused, waiting
 from .decisions import Plan, Reason
 from .dtypes import FLOAT32, FLOATS, LOW
 from .dtypes import name as dtype_name
 from .emulation import Running
 from .errors import PlanError
-from .graph_view import GraphView, Node, Port
+from .graph_view import GraphView, Node, Port, consumers_of
 from .grappler_containers import Cluster, find_containers
 from .grappler_graph import BLACK, CLEAR, GRAY, WHITE, SlotGraph, Walk, build, mark_nodes
 from .kernel_table import KernelTable
 from .op_table import OpTable
 from .overrides import NO_OVERRIDES, Overrides
 from .policy import PrecisionPolicy
+from .references import readings
 
 Cause = Tuple[Reason, int]  # why, and the slot that caused it or -1
 Paint = Dict[int, Cause]  # painted vertices
@@ -103,7 +104,8 @@ def plan(
         PlanError: an override that this profile cannot follow.
     """
     kernels = replace(kernels, slow={})
-    marks = mark_nodes(view, table, kernels, overrides)
+    read = readings(view, consumers_of(view.nodes))
+    marks = mark_nodes(view, table, kernels, overrides, read.late)
     containers = find_containers(view, marks)
     graph = build(view, marks, containers.edges, containers.wires)
     painter = _Painter(graph, policy.low, kernels)
@@ -116,7 +118,8 @@ def plan(
         _settle_clusters(painter, containers.clusters)
         _settle_loops(painter)
         _retarget_casts(painter)
-    return _planned(painter, policy, warnings, unmatched)
+    planned = _planned(painter, policy, warnings, unmatched)
+    return replace(planned, edits=waiting(planned.edits, read.before))
 
 
 def _deny(painter: _Painter, clusters: Iterable[Cluster]) -> None:

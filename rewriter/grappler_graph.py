@@ -11,7 +11,6 @@ from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional
 
 from .decisions import Reason
 from .dtypes import FLOAT32, FLOATS, LOW
-from .emulation import already_rounded
 from .errors import PlanError
 from .graph_view import GraphView, Node, is_border
 from .kernel_table import KernelTable, device_type
@@ -33,7 +32,6 @@ class Mark:
 
 
 BORDER = Mark(UNLISTED, Reason.BORDER)
-ALREADY_ROUNDED = Mark(UNLISTED, Reason.ALREADY_ROUNDED)
 
 
 @dataclass(frozen=True)
@@ -165,8 +163,10 @@ def count_slots(view: GraphView) -> int:
     return sum(len(node.dtypes) for node in view.nodes)
 
 
-def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides: Overrides) -> List[Mark]:
-    """Marks every node.
+def mark_nodes(
+    view: GraphView, table: OpTable, kernels: KernelTable, overrides: Overrides, late: Collection[int] = ()
+) -> List[Mark]:
+    """Marks every node; `late` are positions of those that read a reference variable's memory after a write.
 
     Raises:
         PlanError: an override that this profile cannot express.
@@ -175,12 +175,11 @@ def mark_nodes(view: GraphView, table: OpTable, kernels: KernelTable, overrides:
     fed = {port.node for port in view.fed}
     marks: List[Mark] = []
     references: List[int] = []
-    rounded = set(already_rounded(view.nodes, kernels))
     for position, node in enumerate(view.nodes):
-        if is_border(node) or position in rounded:
-            marks.append(ALREADY_ROUNDED if position in rounded else BORDER)
+        if is_border(node):
+            marks.append(BORDER)
             continue
-        kept = _kept(view, position, node, kernels, fed)
+        kept = _kept(view, position, node, kernels, fed) or (Reason.LATE if position in late else None)
         if kept is None:
             # once nothing else speaks against it, an old form counts as the newer form that it would take
             op = node.layout.op

@@ -78,6 +78,20 @@ def test_outputs_that_exist_are_none(fetches):  # M1
     npu_shim.rewrite(network().as_graph_def(), fetches, ["x:0"], **MIX)
 
 
+@pytest.mark.parametrize(
+    ("form", "fetches", "feeds", "message"),
+    [
+        (lambda graph: graph, ["loss"], [], r"graph_def is a Graph, expected .*GraphDef: give graph.as_graph_def"),
+        (lambda graph: tf.train.export_meta_graph(graph=graph), ["loss"], [], "is a MetaGraphDef, .*field graph_def"),
+        (lambda graph: graph.as_graph_def(), "loss", [], "fetches is 'loss', expected a list of names"),
+        (lambda graph: graph.as_graph_def(), ["loss"], ["x", 3], r"feeds is \['x', 3\], expected a list of names"),
+    ],
+)
+def test_what_is_no_graph_and_no_name_is_an_error(form, fetches, feeds, message):  # R3: AttributeError
+    with pytest.raises(ConfigError, match=message):
+        npu_shim.rewrite(form(network()), fetches, feeds, **MIX)
+
+
 @pytest.fixture
 def logged(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
