@@ -72,7 +72,8 @@ def _check_given(graph_def, **names):
         raise ConfigError("graph_def is a %s, expected a tf.compat.v1.GraphDef%s" % (kind, hint.get(kind, "")))
     for what, given in names.items():
         if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-            raise ConfigError("%s is %s, expected a list of names of tensors or operations" % (what, shortened(repr(given))))
+            text = "%s is %s, expected a list of names of tensors or operations"
+            raise ConfigError(text % (what, shortened(repr(given))))
 
 
 def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):

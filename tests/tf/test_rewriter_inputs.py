@@ -82,7 +82,7 @@ def test_outputs_that_exist_are_none(fetches):  # M1
     ("form", "fetches", "feeds", "message"),
     [
         (lambda graph: graph, ["loss"], [], r"graph_def is a Graph, expected .*GraphDef: give graph.as_graph_def"),
-        (lambda graph: tf.train.export_meta_graph(graph=graph), ["loss"], [], "is a MetaGraphDef, .*field graph_def"),
+        (lambda graph: tf.MetaGraphDef(), ["loss"], [], "is a MetaGraphDef, .*field graph_def"),
         (lambda graph: graph.as_graph_def(), "loss", [], "fetches is 'loss', expected a list of names"),
         (lambda graph: graph.as_graph_def(), ["loss"], ["x", 3], r"feeds is \['x', 3\], expected a list of names"),
     ],
