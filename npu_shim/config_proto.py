@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim import options
 
 OPTIMIZER = "NpuOptimizer"
-NUMBER = "_npu_shim_session"  # key of an entry that TensorFlow is given: the session's number
+# keys of an entry that TensorFlow is given: the session's number, and whether this process runs it
+NUMBER, LOCAL = "_npu_shim_session", "_npu_shim_local"
 
 
 def find_npu_optimizer(config):
@@ -91,7 +92,7 @@ def npu_run_config_init(run_config=None):
     return run_config
 
 
-def for_session(config, values=None, number=0):
+def for_session(config, values=None, number=0, local=True):
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
     In the copy: one NpuOptimizer entry, the first, with the options that hold for this session, and the settings
@@ -102,6 +103,7 @@ def for_session(config, values=None, number=0):
         config: tf.ConfigProto.
         values: dict of option values; those that the entry does not have are written into it.
         number: int, the session's own, see `session_number`.
+        local: whether this process alone runs the session, see `is_local`.
 
     Raises:
         TypeError: as `write`.
@@ -113,6 +115,7 @@ def for_session(config, values=None, number=0):
     first = join(copy)
     write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
     first.parameter_map[NUMBER].i = number
+    first.parameter_map[LOCAL].b = local
     rewrite.meta_optimizer_iterations = rewrite.ONE
     rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1
@@ -146,11 +149,16 @@ def session_number(entry):
     return entry.parameter_map[NUMBER].i if NUMBER in entry.parameter_map else None
 
 
+def is_local(entry):
+    """Whether the process that made the entry's session runs all of it: others may not have the ops that are ours."""
+    return entry.parameter_map[LOCAL].b if LOCAL in entry.parameter_map else False
+
+
 def _fields(parameter_map):
     """Turns a parameter_map (map of AttrValue) into key -> (field that is set, its value)."""
     fields = {}
     for key, value in parameter_map.items():
-        if key == NUMBER:
+        if key in (NUMBER, LOCAL):
             continue
         field = value.WhichOneof("value")
         fields[key] = (field, getattr(value, field) if field else None)

@@ -24,6 +24,7 @@ from . import (
     observers,
     plugin,
     precision,
+    rounding,
     session_lines,
     trace,
     xla,
@@ -118,7 +119,7 @@ def _base_init(self, original, target, graph, config):
         loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
         values = plugin.with_defaults(config_proto.read(config))
         number = next(_numbers)
-        config = config_proto.for_session(config, values, number)
+        config = config_proto.for_session(config, values, number, local=not target)
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
@@ -201,7 +202,11 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
-    result = xla.mark(done.graph_def, [*feeds, *fetches, *preserved]) if marks else done.graph_def
+    keep, result = [*feeds, *fetches, *preserved], done.graph_def
+    if marks:
+        result = xla.mark(result, keep)
+    if config_proto.is_local(entry):
+        result = rounding.fused(result, keep, xla.accelerator())
     return None if result is graph_def else result.SerializeToString(deterministic=True)
 
 

@@ -1,9 +1,9 @@
-"""Builds hook.cc for the TensorFlow that is installed, once, into a cache that every process shares.
+"""Builds the hook for the TensorFlow that is installed, once, into a cache that every process shares.
 
 A wheel of `scripts/build_wheels` carries what is built for one TensorFlow, in the folder `built` beside this file; on
 another TensorFlow it is built as ever. Runs without the package too (setup.py does so). The cache is
 `$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or `~/.cache`; a file's name holds the TensorFlow version and a
-hash of the source and flags, so nothing stale is ever loaded.
+hash of the sources and flags, so nothing stale is ever loaded.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.join(HERE, "hook.cc")
+HOOK = (os.path.join(HERE, "hook.cc"), os.path.join(HERE, "rounding.cc"))  # the sources of its library
 BUILT = os.path.join(HERE, "built")
 
 
@@ -66,7 +66,7 @@ def _minor(tf):
     return ".".join(tf.__version__.split(".")[:2])
 
 
-def command(output, source=SOURCE, libraries=(), portable=False):
+def command(output, sources=HOOK, libraries=(), portable=False):
     """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`.
 
     One that is portable does not know where TensorFlow is installed, whose libraries are loaded before it anyway.
@@ -81,39 +81,41 @@ def command(output, source=SOURCE, libraries=(), portable=False):
     define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
     where = [] if portable else ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
-    shared = [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, source, "-o", output]
+    shared = [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, *sources, "-o", output]
     return [*shared, *link, *libraries, *where]
 
 
-def path(source=SOURCE):
-    """Path of what is built from a source for this TensorFlow (str), whether or not it is built."""
+def path(sources=HOOK):
+    """Path of what is built from sources for this TensorFlow (str), whether or not it is built."""
     import tensorflow as tf
 
     flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
-    return _named(cache_folder(), source, tf.__version__, flags)
+    return _named(cache_folder(), sources, tf.__version__, flags)
 
 
-def carried(source=SOURCE, folder=None):
-    """Path at which a wheel carries what is built from a source for this TensorFlow (str), if it does.
+def carried(sources=HOOK, folder=None):
+    """Path at which a wheel carries what is built from sources for this TensorFlow (str), if it does.
 
     Within a minor version of TensorFlow the interface that the hook is compiled against does not change.
     """
     import tensorflow as tf
 
     abi = [flag for flag in tf.sysconfig.get_compile_flags() if "CXX11_ABI" in flag]
-    return _named(folder or BUILT, source, _minor(tf), abi)
+    return _named(folder or BUILT, sources, _minor(tf), abi)
 
 
-def _named(folder, source, version, flags):
-    with open(source, "rb") as f:
-        digest = hashlib.sha256(f.read())
+def _named(folder, sources, version, flags):
+    digest = hashlib.sha256()
+    for source in sources:
+        with open(source, "rb") as f:
+            digest.update(f.read())
     digest.update(" ".join(flags).encode())
-    stem = os.path.splitext(os.path.basename(source))[0]
+    stem = os.path.splitext(os.path.basename(sources[0]))[0]
     return os.path.join(folder, "%s-tf%s-%s.so" % (stem, version, digest.hexdigest()[:12]))
 
 
-def build(source=SOURCE, libraries=()):
-    """Builds the hook, or another source, if its file is not there yet, and returns its path (str).
+def build(sources=HOOK, libraries=()):
+    """Builds the hook, or what other sources make, if its file is not there yet, and returns its path (str).
 
     A wheel's own is taken if it is for this TensorFlow. Processes that start together wait for the one that builds; a
     failed build leaves nothing behind.
@@ -121,52 +123,52 @@ def build(source=SOURCE, libraries=()):
     Raises:
         BuildError: no compiler, or the compiler failed (its last lines are in the message).
     """
-    return carried(source) if os.path.exists(carried(source)) else _build_here(source, libraries)
+    return carried(sources) if os.path.exists(carried(sources)) else _build_here(sources, libraries)
 
 
-def load(source=SOURCE, libraries=()):
+def load(sources=HOOK, libraries=()):
     """Builds as `build`, and returns the loaded library (ctypes.CDLL).
 
     Raises:
         BuildError: as `build`.
     """
-    built = build(source, libraries)
+    built = build(sources, libraries)
     try:
         return ctypes.CDLL(built)
     except OSError:
-        if built != carried(source):
+        if built != carried(sources):
             raise
         # a wheel's library may want a newer C++ runtime than this machine has
-        return ctypes.CDLL(_build_here(source, libraries))
+        return ctypes.CDLL(_build_here(sources, libraries))
 
 
-def _build_here(source, libraries):
-    target = path(source)
+def _build_here(sources, libraries):
+    target = path(sources)
     if os.path.exists(target):
         return target
     os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(os.path.join(os.path.dirname(target), "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(target):
-            _compile(target, source, libraries)
+            _compile(target, sources, libraries)
     return target
 
 
-def build_for_wheel(folder, source=SOURCE, libraries=()):
+def build_for_wheel(folder, sources=HOOK, libraries=()):
     """Builds what a wheel for this TensorFlow carries, into a folder.
 
     Raises:
         BuildError: as `build`.
     """
     os.makedirs(folder, exist_ok=True)
-    _compile(carried(source, folder), source, libraries, portable=True)
+    _compile(carried(sources, folder), sources, libraries, portable=True)
 
 
-def _compile(target, source, libraries, portable=False):
+def _compile(target, sources, libraries, portable=False):
     handle, unfinished = tempfile.mkstemp(suffix=".tmp", dir=os.path.dirname(target))
     os.close(handle)
     try:
-        line = command(unfinished, source, libraries, portable)
+        line = command(unfinished, sources, libraries, portable)
         ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         if ran.returncode:
             tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from . import build
 
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "functionalize.cc")
+SOURCES = (os.path.join(os.path.dirname(os.path.abspath(__file__)), "functionalize.cc"),)
 LIBRARIES = ("-l:libtensorflow_cc.so.2",)
 _ANSWER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -39,6 +39,6 @@ def functionalize(graph_def):
 
 @functools.lru_cache(maxsize=None)
 def _library():
-    library = build.load(SOURCE, LIBRARIES)
+    library = build.load(SOURCES, LIBRARIES)
     library.npu_shim_functionalize.argtypes = [ctypes.c_char_p, ctypes.c_size_t, _ANSWER]
     return library

@@ -1,0 +1,169 @@
+"""NpuShimRound: the values of a Cast down and up, and where a session runs it in place of the two."""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import rounding
+from npu_shim.rewriter.dtypes import FLOAT16, FLOAT32
+from npu_shim.rewriter.emulation import ROUNDED
+
+MIX = "allow_mix_precision"
+
+
+@pytest.fixture(autouse=True)
+def patched():
+    npu_shim.patch()
+    yield
+    npu_shim.unpatch()
+
+
+def patterns():
+    """float32 values: each upper half with lower halves around what float16 keeps, and some of all."""
+    low = np.array([0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2FFF, 0x3000, 0x3001, 0x8000, 0xF000, 0xFFFF], np.uint32)
+    high = np.arange(1 << 16, dtype=np.uint32) << 16
+    some = np.arange(0, 1 << 32, 99991, dtype=np.uint64).astype(np.uint32)
+    return np.concatenate([(high[:, None] | low).ravel(), some]).view(np.float32)
+
+
+def cast(name, source, target, values, mark=True, device=""):
+    node = tf.NodeDef(name=name, op="Cast", input=values, device=device)
+    node.attr["SrcT"].type, node.attr["DstT"].type = source, target
+    if mark:
+        node.attr[ROUNDED].type = FLOAT16
+    return node
+
+
+def placeholder(name, dtype=FLOAT32):
+    node = tf.NodeDef(name=name, op="Placeholder")
+    node.attr["dtype"].type = dtype
+    return node
+
+
+def graph(*nodes):
+    return tf.GraphDef(node=[placeholder("x"), *nodes])
+
+
+def pair(mark=True, device=""):
+    down = cast("down", FLOAT32, FLOAT16, ["x"], mark, device)
+    return [down, cast("up", FLOAT16, FLOAT32, ["down"], mark, device)]
+
+
+def run(graph_def, fetch, feeds):
+    with tf.Graph().as_default() as made:
+        tf.import_graph_def(graph_def, name="")
+    config = tf.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    npu_shim.unpatch()
+    with tf.Session(graph=made, config=config) as session:
+        return session.run(fetch, feeds)
+
+
+@pytest.mark.parametrize("count", [None, 5, 1])  # whole vectors of the processor, and what is left behind them
+def test_the_values_are_those_of_two_casts(count):
+    with tf.Session():  # the hook's library is loaded
+        pass
+    values = patterns()[:count]
+    casts = graph(*pair())
+    fused = rounding.fused(casts)
+    assert {node.op for node in fused.node} == {"Placeholder", rounding.OP}
+    expected, rounded = (run(each, "up:0", {"x:0": values}) for each in (casts, fused))
+    np.testing.assert_array_equal(rounded, expected)
+    np.testing.assert_array_equal(np.signbit(rounded), np.signbit(expected))
+
+
+def test_a_given_tensor_is_not_written_over():
+    with tf.Session():
+        pass
+    graph_def = rounding.fused(graph(*pair()))
+    values = np.full([4096], 1 / 3, np.float32)
+    given, rounded = run(graph_def, ["x:0", "up:0"], {"x:0": values})
+    assert given[0] == values[0] != rounded[0]
+
+
+def test_a_cast_down_that_others_read_stays():
+    fused = rounding.fused(graph(*pair(), tf.NodeDef(name="reader", op="NoOp", input=["^down"])))
+    assert {node.name: node.op for node in fused.node}["down"] == "Cast"
+    again = graph(*pair(), cast("second", FLOAT16, FLOAT32, ["down"]))
+    assert [node.op for node in rounding.fused(again).node] == ["Placeholder", rounding.OP, rounding.OP]
+
+
+def test_waits_for_what_both_casts_waited_for():
+    down, up = pair()
+    down.input.append("^a")
+    up.input.extend(["^a", "^b"])
+    _, fused = rounding.fused(graph(down, up)).node
+    assert list(fused.input) == ["x", "^a", "^b"]
+    assert fused.attr[ROUNDED].type == FLOAT16
+
+
+LEFT = {
+    "by hand": (pair(mark=False), []),
+    "another device": (pair(device="/device:GPU:0"), []),
+    "another process": (pair(device="/job:ps/task:0/device:CPU:0"), []),
+    "fed between": (pair(), ["down:0"]),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_as_it_is(case):
+    nodes, keep = LEFT[case]
+    graph_def = graph(*nodes)
+    assert rounding.fused(graph_def, keep) is graph_def
+
+
+def test_nodes_without_a_device_are_the_accelerators():
+    graph_def = graph(*pair())
+    assert rounding.fused(graph_def, accelerator="GPU") is graph_def
+
+
+def model():
+    x = tf.placeholder(tf.float32, [64, 512], "x")
+    w = tf.get_variable("w", initializer=np.random.RandomState(0).normal(size=[512, 64]).astype("f") * 0.1)
+    loss = tf.reduce_mean(tf.square(tf.nn.relu(tf.matmul(x, w))), name="loss")
+    step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    return x, loss, step
+
+
+def ops(session, fetches, feeds):
+    return {node.op for node in sessions.Ran(session, fetches, feeds).nodes}
+
+
+def trained(x, loss, step, **options):
+    with tf.Session(config=sessions.config(precision_mode=MIX, **options)) as session:
+        session.run(tf.global_variables_initializer())
+        values = np.random.RandomState(1).normal(size=x.shape.as_list())
+        losses = [session.run([loss, step], {x: values})[0] for _ in range(3)]
+        return losses, ops(session, [loss, step], {x: values})
+
+
+def test_a_session_runs_it_with_the_same_losses(monkeypatch):
+    with tf.Graph().as_default():
+        made = model()
+        fused, ran = trained(*made)
+        assert rounding.OP in ran
+        monkeypatch.setattr(rounding, "fused", lambda graph_def, *_: graph_def)
+        casts, ran = trained(*made)
+        assert rounding.OP not in ran
+    assert fused == casts
+
+
+def test_rewrite_gives_casts():
+    with tf.Graph().as_default() as made:
+        _, loss, step = model()
+    done, _ = npu_shim.rewrite(made.as_graph_def(), [loss.name, step.name], precision_mode=MIX)
+    assert rounding.OP not in {node.op for node in done.node}
+    assert rounding.OP in {node.op for node in rounding.fused(done).node}
+
+
+def test_a_session_elsewhere_runs_casts():
+    server = tf.train.Server.create_local_server()
+    with tf.Graph().as_default():
+        x, loss, _ = model()
+        with tf.Session(server.target, config=sessions.config(precision_mode=MIX)) as session:
+            session.run(tf.global_variables_initializer())
+            ran = ops(session, loss, {x: np.ones([64, 512])})
+    assert "Cast" in ran
+    assert rounding.OP not in ran
