@@ -119,7 +119,7 @@ def _base_init(self, original, target, graph, config):
         loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
         values = plugin.with_defaults(config_proto.read(config))
         number = next(_numbers)
-        config = config_proto.for_session(config, values, number, local=not target)
+        config = config_proto.for_session(config, values, number, not target)
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
