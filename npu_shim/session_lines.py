@@ -23,7 +23,7 @@ def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optiona
     counts = report.summary(plan, seconds)
     if counts["lowered"]:
         return report.one_line(plan, counts)
-    if plan.changed:
+    if plan.changed and not _only_runs(plan):
         raised = sum(d.was in LOW and d.becomes == FLOAT32 for d in plan.decisions())
         up = ", %d slots raised to float32" % raised if raised else ""
         return report.one_line(plan, counts) + up
@@ -33,3 +33,8 @@ def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optiona
         return None
     text = "%s: nothing to lower, %d of %d slots of white-listed ops are written in low precision"
     return text % (plan.policy.name, low, len(listed))
+
+
+def _only_runs(plan: Plan) -> bool:
+    """Whether all dtypes stay as they are written, and what is low runs in another way than by its own kernel."""
+    return bool(plan.running.ways) and all(d.was == d.becomes for d in plan.decisions())
