@@ -1,8 +1,8 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
-    Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reference variables to
-    resources (references.py) -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) ->
-    StepFunction
+    Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reads before branches
+    (branch_reads.py) -> reference variables to resources (references.py) -> slices written as choices (slice_writes.py)
+    -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> StepFunction
 
 `compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
 for one rule: a read that waits for no write comes before the writes (ordering.py).
@@ -25,6 +25,7 @@ from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriting import rewrite_graph
 from npu_shim.xla import (
+    branch_reads,
     control_flow,
     fetched,
     function_names,
@@ -33,6 +34,7 @@ from npu_shim.xla import (
     pruning,
     random_ops,
     references,
+    slice_writes,
     unchecked,
     unused,
     writers,
@@ -187,7 +189,8 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(source, graph_def, names, placeholders, _options(source, options), device)
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
-    graph_def = references.to_resources(graph_def)
+    graph_def = branch_reads.before_branches(graph_def)
+    graph_def = slice_writes.as_choices(references.to_resources(graph_def))
     graph_def = random_ops.to_stateless(graph_def)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)

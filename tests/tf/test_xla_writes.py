@@ -1,0 +1,71 @@
+"""Compiled steps whose writes come between a forward pass and its gradient, or go to a slice of a variable."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1"),
+]
+STARTS = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+
+def read_in_a_branch(v, x, p):
+    """The gradient's If read v anew, after the write."""
+    y = tf.cond(p, lambda: x * x * v, lambda: x + tf.gather(v, [0, 1, 1, 2]) * x * x)
+    return written_before_its_gradient(y, v, x)
+
+
+def read_in_a_branch_of_a_branch(v, x, p):
+    y = tf.cond(p, lambda: tf.cond(x[0, 0] > 1.0, lambda: x * x * v, lambda: v * x), lambda: x * x)
+    return written_before_its_gradient(y, v, x)
+
+
+def written_before_its_gradient(y, v, x):
+    with tf.control_dependencies([y]):
+        written = tf.assign(v, x)
+    with tf.control_dependencies([written]):
+        return [tf.gradients(tf.reduce_sum(y * y + tf.identity(v)), x)[0]]
+
+
+def slice_of_what_it_was(v, x, p):
+    """XLA read in place what it had written."""
+    return seen_after(v, v[1:3].assign(tf.clip_by_value(v - x, -4.0, 4.0)[:2]))
+
+
+def row_in_a_branch(v, x, p):
+    return seen_after(
+        v, tf.cond(p, lambda: tf.group(v[1].assign(v[2] * 2.0)), lambda: tf.group(v[:, 1:3].assign(v[:, :2])))
+    )
+
+
+def slices_with_every_mask(v, x, p):
+    with tf.control_dependencies([v[::2, tf.newaxis].assign(tf.ones([2, 1, 4]) * x[0, 1])]):
+        return seen_after(v, v[..., 0].assign(x[0]))
+
+
+def seen_after(v, written):
+    with tf.control_dependencies([written]):
+        return [v.read_value() + 0.0]
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
+@pytest.mark.parametrize(
+    "build",
+    [read_in_a_branch, read_in_a_branch_of_a_branch, slice_of_what_it_was, row_in_a_branch, slices_with_every_mask],
+)
+def test_a_step_gives_what_a_session_gives(build, use_resource):
+    with tf.Graph().as_default() as graph:
+        x, p = tf.placeholder(tf.float32, [4, 4]), tf.placeholder(tf.bool, [])
+        v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=use_resource)
+        fetches, initializer = build(v, x, p), tf.global_variables_initializer()
+    step = npu_shim.compile_step(graph, fetches, [x, p], initializer=initializer)
+    with tf.Session(graph=graph) as session:
+        session.run(initializer)
+        for number in range(2):
+            batch = {x: np.random.RandomState(number).randint(-2, 3, (4, 4)), p: number == 0}
+            for found, expected in zip(step(batch), session.run(fetches, batch)):
+                np.testing.assert_array_equal(found, expected)
