@@ -1,27 +1,17 @@
-"""Translation of sentences."""
+"""Translation of sentences, as many as come with the network."""
 
-from data import write
 from recipe import Recipe
-
-
-def sentences(folder, random, count=64, words=150):
-    """Short sentences and their translations, a line each."""
-    for language in ("en", "fr"):
-        lines = (" ".join("%s%d" % (language, n) for n in random.integers(0, words, 2 + row % 7))
-                 for row in range(count))  # fmt: skip
-        write(folder / ("train." + language), "\n".join(lines) + "\n")
-
 
 RECIPES = (
     Recipe(
-        "TensorFlow/contrib/nlp/seq2seq",
-        "translate.py --data_dir={net}/text --from_train_data={net}/text/train.en --to_train_data={net}/text/train.fr "
-        "--size=32 --num_layers=1 --from_vocab_size=200 --to_vocab_size=600 --batch_size=8 --max_train_data_size=64 "
-        "--epoch=0.5 --steps_per_checkpoint=4",
-        lambda net, random: sentences(net / "text", random),
-        cwd="Seq2Seq_ID1474_for_TensorFlow",
-        checkpoint="Seq2Seq_ID1474_for_TensorFlow/model/translate.ckpt-*.index",
-        loss=(2, 12),
+        "TensorFlow/built-in/nlp/NMT_ID0512_for_TensorFlow",  # comes with sentences to test it with
+        "nmt.py --attention=scaled_luong --src=vi --tgt=en --num_gpus=1 --vocab_prefix=testdata/iwslt15.vocab.100 "
+        "--train_prefix=testdata/iwslt15.tst2013.100 --dev_prefix=testdata/iwslt15.tst2013.100 "
+        "--test_prefix=testdata/iwslt15.tst2013.100 --out_dir={net}/out --num_train_steps=20 --steps_per_stats=2 "
+        "--num_layers=2 --num_units=16 --batch_size=4 --metrics=bleu",
+        cwd="nmt/nmt",
+        env={"USE_NPU": 1},
+        steps=4,
         limit=600,
     ),
 )
