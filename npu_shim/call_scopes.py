@@ -14,27 +14,38 @@ from .rewriter.functions import KINDS
 from .rewriter.graph_def import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT, is_gradient_of
 from .rewriter.tf_internals import op_defs
 
+_graphs = weakref.WeakValueDictionary()  # number of a session -> its tf.Graph
 _running = threading.local()  # .graph: weak reference to the tf.Graph of the session that this thread runs
 
 
+def know(number, graph):
+    """Notes the tf.Graph of a session; a graph is rewritten in any thread, and in a server's after other sessions'."""
+    _graphs[number] = graph
+
+
 def watch(graph):
-    """Notes the tf.Graph that this thread is about to run."""
+    """Notes the tf.Graph that this thread is about to run, for sessions that have no number."""
     _running.graph = weakref.ref(graph)
 
 
-def names():
-    """Returns the names of the nodes of the graph that this thread runs, as it was built."""
-    return {op.name for op in _operations()}
+def names(number):
+    """Returns the names of the nodes of a session's graph, as it was built.
+
+    Args:
+        number: the session's, or None for the one that this thread runs.
+    """
+    return {op.name for op in _operations(number)}
 
 
-def mark(graph_def):
+def mark(graph_def, number):
     """Gives what was written in place of a call the attributes of the scopes that the call is in.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef of what this thread runs, as Grappler gives it; it is changed in place.
+        graph_def: tf.compat.v1.GraphDef of what the session runs, as Grappler gives it; it is changed in place.
+        number: as for `names`.
     """
-    calls = _calls()
-    built = names() if calls else ()
+    calls = _calls(number)
+    built = names(number) if calls else ()
     with_gradients = {name for name, given in calls.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
     for node in graph_def.node if calls else ():
         if node.name not in built:
@@ -43,15 +54,15 @@ def mark(graph_def):
                 node.attr[KEEP].i = 1
 
 
-def _operations():
-    graph = getattr(_running, "graph", lambda: None)()
+def _operations(number):
+    graph = getattr(_running, "graph", lambda: None)() if number is None else _graphs.get(number)
     return () if graph is None else graph.get_operations()
 
 
-def _calls():
+def _calls(number):
     """Name of a call in a scope -> attributes of its scopes."""
     registered, found = op_defs(), {}
-    for op in _operations():
+    for op in _operations(number):
         if op.type in KINDS or op.type not in registered:
             given = op.node_def.attr
             attributes = {name: given[name] for name in (KEEP, TO_FLOAT) if name in given}

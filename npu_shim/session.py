@@ -37,6 +37,7 @@ from .rewriting import rewrite_graph
 
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
+SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
 _numbers = itertools.count(1)  # of sessions
 _reached = set()  # numbers of the sessions of which a graph has come to the rewriter
@@ -123,6 +124,7 @@ def _base_init(self, original, target, graph, config):
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
+        call_scopes.know(number, self.graph)
         observers.attach(self, values)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
@@ -187,7 +189,8 @@ def _optimize(graph, config, item, feeds, fetches, preserved):
 
 def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     entry = config_proto.parsed_entry(config)
-    _reached.add(config_proto.session_number(entry))
+    number = config_proto.session_number(entry)
+    _reached.add(number)
     values = config_proto.read_values(entry)
     option_table.validate(values)
     chosen = precision.resolve(values)
@@ -195,8 +198,10 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
         return None
     marks = xla.wanted(values)
     graph_def = tf.GraphDef.FromString(graph)
-    call_scopes.mark(graph_def)
-    elsewhere = () if chosen.customized is None else call_scopes.names()  # graph_def is what one run needs
+    if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
+        return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
+    call_scopes.mark(graph_def, number)
+    elsewhere = () if chosen.customized is None else call_scopes.names(number)  # graph_def is what one run needs
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=elsewhere)
     _log(done, chosen)
     trace.graph(done.plan, done.seconds)

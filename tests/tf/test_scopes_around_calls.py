@@ -1,5 +1,8 @@
 """S7: keep_dtype_scope and to_float hold for what is called in them, whatever it is called by and whatever runs it."""
 
+import concurrent.futures
+import contextlib
+
 import numpy as np
 import pytest
 import sessions
@@ -91,6 +94,41 @@ def test_two_sessions_whose_graphs_differ_in_a_scope_only(patched):
     for scope, session in made.items():
         with session:
             check(session.make_callable(["y:0", "z:0"], ["x:0"])(X), scope)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize(
+    "way", ["after another session", "in another thread", "on a server", "on a server of that mode"]
+)
+def test_wherever_the_graph_is_rewritten(patched, way, scope):  # H2
+    config = sessions.config(precision_mode="allow_mix_precision")
+    target = ""
+    if "server" in way:
+        target = tf.train.Server.create_local_server(config=config if "mode" in way else None).target
+    with tf.Session(target, graph=graph_of("Defun", scope), config=config) as session:
+        session.run("z:0", {"x:0": X})  # a callable without feeds reaches the graph when it is called
+        with session.graph.as_default():
+            fed = tf.placeholder_with_default(tf.constant(X), [2, 2])
+            with SCOPES[scope]() if SCOPES[scope] else contextlib.nullcontext():
+                y = CALLS["Defun"](fed)
+            run = session.make_callable([y, tf.matmul(fed, tf.constant(ONES))])
+        if "session" in way:
+            with tf.Session(graph=graph_of("Defun", "none"), config=config) as other:
+                other.run("y:0", {"x:0": X})
+        if "thread" in way:
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                check(pool.submit(run).result(), scope)
+        else:
+            check(run(), scope)
+
+
+def test_a_graph_is_rewritten_once_on_a_server_with_other_options(patched):  # H3
+    mixed = sessions.config(precision_mode="allow_mix_precision")
+    plain = sessions.config(use_off_line=False)
+    for asked, server, expected in ((plain, mixed, X), (mixed, plain, np.ones([2, 2]))):
+        target = tf.train.Server.create_local_server(config=server).target
+        with tf.Session(target, graph=graph_of("Defun", "none"), config=asked) as session:
+            np.testing.assert_array_equal(session.run("z:0", {"x:0": X}), expected)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
