@@ -23,6 +23,7 @@ _WINDOWS = (
     "MaxPool", "MaxPoolV2", "MaxPoolGrad", "MaxPoolGradV2", "AvgPool", "AvgPoolGrad",
     "MaxPool3D", "MaxPool3DGrad", "AvgPool3D", "AvgPool3DGrad", "LRN", "LRNGrad", "ResizeBilinear",
 )  # fmt: skip
+_BIAS = ("BiasAdd", "BiasAddGrad")  # not slower by themselves; they stand between such ops, and sessions round at once
 _NORMS = (
     "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGradV2", "FusedBatchNormGradV3",
     "Sum", "Mean", "Prod", "Max", "Min", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits",
@@ -35,7 +36,9 @@ _ELEMENTS = (
 )  # fmt: skip
 
 # op type -> the low dtypes in which a CPU computes it by float32's kernel on rounded values
-SLOW: Dict[str, FrozenSet[int]] = dict.fromkeys(_PRODUCTS + _WINDOWS + _NORMS + _ELEMENTS, frozenset({FLOAT16}))
+SLOW: Dict[str, FrozenSet[int]] = dict.fromkeys(
+    _PRODUCTS + _BIAS + _WINDOWS + _NORMS + _ELEMENTS, frozenset({FLOAT16})
+)
 
 # ops whose results are values of their inputs, their negatives, 0 or 6: of rounded inputs they need no rounding
 EXACT = frozenset((
