@@ -1,12 +1,12 @@
-"""Names that NumPy, SciPy and Python have removed since TensorFlow 1: under `npu-shim run` they mean what they meant.
+"""Names that Python and its libraries have removed since TensorFlow 1's days: they mean what they meant.
 
-A name answers only where it is missing, and says so once, with the script's line. `NPU_SHIM_ALIASES=off` leaves all of
-them away. To add one is to add a row: module, name, what it means, and the version that removed it.
+A name answers only under `npu-shim run` and where it is missing, and says so once, with the script's line.
+`NPU_SHIM_ALIASES=off` leaves all of them away. To add one is to add a row: module, name, what it means, and the version
+that removed it. Nothing imports a library that the script does not: its rows wait for it.
 """
 
 import collections
 import functools
-import importlib
 import inspect
 import logging
 import os
@@ -14,11 +14,12 @@ import sys
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 
-from . import callers, missing
+from . import callers, libraries, missing
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = "NPU_SHIM_ALIASES"
 
+_LIBRARIES, _IMAGES = libraries.__name__ + ".", __package__ + ".scipy_images."
 _ABC = [
     *("Callable", "Container", "Generator", "Hashable", "ItemsView", "Iterable", "Iterator", "KeysView", "Mapping"),
     *("MappingView", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set", "Sized", "ValuesView"),
@@ -64,14 +65,64 @@ NAMES = {
     },
     "os": {"errno": ("errno", "Python 3.7")},
     "configparser": {"SafeConfigParser": ("configparser.ConfigParser", "Python 3.12")},
+    "PIL.Image": {
+        "ANTIALIAS": ("PIL.Image.LANCZOS", "Pillow 10"),
+        "LINEAR": ("PIL.Image.BILINEAR", "Pillow 10"),
+        "CUBIC": ("PIL.Image.BICUBIC", "Pillow 10"),
+    },
+    "scipy.misc": {
+        **{name: (_IMAGES + name, "SciPy 1.2") for name in ("imread", "imsave", "imresize", "imrotate")},
+        **{name: (_IMAGES + name, "SciPy 1.2") for name in ("toimage", "fromimage", "bytescale")},
+        **{name: ("scipy.special." + name, "SciPy 1.0") for name in ("comb", "factorial", "logsumexp")},
+    },
+    "scipy.ndimage": {"imread": (_IMAGES + "imread", "SciPy 1.2")},
+    "matplotlib.cm": {"get_cmap": ("matplotlib.pyplot.get_cmap", "Matplotlib 3.9")},
+    "networkx": {
+        "from_numpy_matrix": ("networkx.from_numpy_array", "NetworkX 3.0"),
+        "to_numpy_matrix": (_LIBRARIES + "to_numpy_matrix", "NetworkX 3.0"),
+    },
+    "skimage.measure": {
+        "compare_ssim": ("skimage.metrics.structural_similarity", "scikit-image 0.18"),
+        "compare_psnr": ("skimage.metrics.peak_signal_noise_ratio", "scikit-image 0.18"),
+        "compare_mse": ("skimage.metrics.mean_squared_error", "scikit-image 0.18"),
+    },
+    "librosa": {"output": (_LIBRARIES + "output", "librosa 0.8")},
+    "librosa.display": {"waveplot": ("librosa.display.waveshow", "librosa 0.10")},
 }
-# modules that are gone altogether
+# methods that are gone: module -> Class.method -> (the function of the object that it means, the version)
+METHODS = {
+    "PIL.ImageFont": {"FreeTypeFont.getsize": (_LIBRARIES + "font_size", "Pillow 10")},
+    "matplotlib.backends.backend_agg": {
+        "FigureCanvasAgg.tostring_rgb": (_LIBRARIES + "rgb_bytes", "Matplotlib 3.10"),
+    },
+    "pandas.core.frame": {
+        "DataFrame.as_matrix": (_LIBRARIES + "as_matrix", "pandas 1.0"),
+        "DataFrame.append": (_LIBRARIES + "with_rows", "pandas 2.0"),
+        "DataFrame.iteritems": ("pandas.DataFrame.items", "pandas 2.0"),
+    },
+    "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
+}
+# functions that want other arguments than they did: module -> name -> what takes both, from the function
+FUNCTIONS = {
+    "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
+    "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
+    "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
+    "networkx": {"adjacency_matrix": libraries.gives_matrices},
+    "numpy": {"fromstring": libraries.takes_bytes},
+}
+# modules that are gone altogether; "!" and a sentence where nothing stands for one
 MODULES = {
     "imp": (__package__ + ".imp", "Python 3.12"),
-    "scipy.sparse.linalg.eigen.arpack": ("scipy.sparse.linalg", "SciPy 1.8"),
+    "distutils": ("setuptools._distutils", "Python 3.12"),
+    "pkg_resources": ("!setuptools 82 removed it; pip install 'setuptools<82'", ""),
+    **dict.fromkeys(
+        ("scipy.sparse.linalg.eigen", "scipy.sparse.linalg.eigen.arpack"), ("scipy.sparse.linalg", "SciPy 1.8")
+    ),
+    "sklearn.externals.joblib": ("joblib", "scikit-learn 0.23"),
+    "sklearn.cross_validation": ("sklearn.model_selection", "scikit-learn 0.20"),
+    "sklearn.ensemble.forest": ("sklearn.ensemble._forest", "scikit-learn 0.24"),
+    "sklearn.datasets.samples_generator": ("sklearn.datasets", "scikit-learn 0.24"),
 }
-# modules that were packages: below them nothing is looked for, unless they have a path
-PACKAGES = ("scipy.sparse.linalg.eigen",)
 
 
 def install():
@@ -86,9 +137,7 @@ def install():
     if switch == "off" or installed():
         return
     sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _say))
-    missing.when_loaded(dict.fromkeys(PACKAGES, _give_path))
-    for name, rows in NAMES.items():
-        missing.answer(importlib.import_module(name), {name: target for name, (target, _) in rows.items()}, _say)
+    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *FUNCTIONS, *_packages()}, _mend))
 
 
 def installed():
@@ -96,17 +145,51 @@ def installed():
     return any(getattr(finder, "used", None) is _say for finder in sys.meta_path)
 
 
-def _give_path(module):
-    module.__dict__.setdefault("__path__", [])
+def _packages():
+    """Modules that were packages: what is lost below them is looked for only if they are."""
+    return {name.rpartition(".")[0] for name in MODULES if name.count(".")}
+
+
+def _mend(module):
+    name = module.__name__
+    if name in _packages() and not hasattr(module, "__path__"):
+        module.__path__ = []
+    if name in NAMES:
+        missing.answer(module, {last: target for last, (target, _) in NAMES[name].items()}, _say)
+    for path, (target, version) in METHODS.get(name, {}).items():
+        owner, _, last = path.partition(".")
+        owner = getattr(module, owner, None)
+        if owner is not None and not hasattr(owner, last):
+            setattr(owner, last, _method(path, target, version))
+    for path, takes_both in FUNCTIONS.get(name, {}).items():
+        owner, _, last = path.rpartition(".")
+        owner = getattr(module, owner, None) if owner else module
+        if hasattr(owner, last):
+            setattr(owner, last, takes_both(getattr(owner, last), _log))
+
+
+def _method(path, target, version):
+    def method(self, *args, **kwargs):
+        _log("%s, which %s removed, is %s here" % (path, version, _shown(target)))
+        return missing.load(target)(self, *args, **kwargs)
+
+    return method
+
+
+def _say(name):
+    module, _, last = name.rpartition(".")
+    target, version = MODULES.get(name) or NAMES[module][last]
+    _log("%s, which %s removed, is %s here" % (name, version, _shown(target)))
+
+
+def _shown(target):
+    return target.replace("builtins.", "").replace(__package__ + ".", "npu_shim's ")
 
 
 @functools.lru_cache(maxsize=None)
-def _say(name):
+def _log(text):
     if os.environ.get("NPU_SHIM_LOG") != "off":
-        module, _, last = name.rpartition(".")
-        target, version = MODULES.get(name) or NAMES[module][last]
-        target = target.replace("builtins.", "").replace(__package__ + ".", "npu_shim's ")
-        LOG.warning("%s", callers.message("%s, which %s removed, is %s here" % (name, version, target)))
+        LOG.warning("%s", callers.message(text))
 
 
 ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")

@@ -124,5 +124,7 @@ class _Loader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
+        # its files are asked of its own loader
+        module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         self._mend(module)

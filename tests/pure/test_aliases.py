@@ -1,6 +1,5 @@
 """The table of removed names; what it changes is looked at in processes of their own."""
 
-import importlib
 import os
 import subprocess
 import sys
@@ -54,11 +53,11 @@ def run(script, *argv, **env):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("module", sorted(aliases.NAMES))
 def test_every_row_is_about_a_name_that_is_there_or_can_be_made(module):
-    owner = importlib.import_module(module)
+    owner = pytest.importorskip(module)
     for name, (target, version) in aliases.NAMES[module].items():
         found = hasattr(owner, name) or missing.load(target) is not None
         assert found, name
-        assert version.split()[0] in ("NumPy", "Python")
+        assert version.split()[-1][0].isdigit()
 
 
 def test_nothing_changes_before_it_is_installed():

@@ -1,0 +1,150 @@
+"""Functions of Pillow, SciPy, pandas and others that are gone, or want other arguments: as scripts of 2019 call them.
+
+`aliases` says when each is used. Nothing here imports a library before a script has.
+"""
+
+import functools
+import importlib
+import inspect
+import re
+
+
+def font_size(font, text, *args, **kwargs):
+    """(width, height) in pixels of a text in a font of Pillow, the space above it included; as FreeTypeFont.getsize."""
+    left, _, right, bottom = font.getbbox(text, *args, **kwargs)
+    return right - left, bottom
+
+
+def rgb_bytes(canvas):
+    """The pixels of an Agg canvas of Matplotlib as bytes, three a pixel; as FigureCanvasAgg.tostring_rgb."""
+    import numpy as np
+
+    return np.asarray(canvas.buffer_rgba())[..., :3].tobytes()
+
+
+def with_rows(frame, other, ignore_index=False, verify_integrity=False, sort=False):
+    """A frame or series of pandas followed by the rows of another, or of a dict or list; as DataFrame.append.
+
+    Raises:
+        TypeError: a dict or an unnamed series is to be a row, and ignore_index is False.
+    """
+    import pandas as pd
+
+    if frame.ndim == 2 and isinstance(other, (dict, pd.Series)):
+        row = pd.Series(other)
+        if row.name is None and not ignore_index:
+            raise TypeError("a row without a name can be appended only with ignore_index=True")
+        other = row.to_frame().T.infer_objects()
+    elif frame.ndim == 2 and isinstance(other, list) and not all(hasattr(each, "ndim") for each in other):
+        other = pd.DataFrame(other)
+    others = other if isinstance(other, (list, tuple)) else [other]
+    return pd.concat([frame, *others], ignore_index=ignore_index, verify_integrity=verify_integrity, sort=sort)
+
+
+def as_matrix(frame, columns=None):
+    """The values of a frame of pandas, or of some of its columns, as an array; as DataFrame.as_matrix."""
+    return (frame if columns is None else frame[columns]).to_numpy()
+
+
+def to_numpy_matrix(graph, *args, **kwargs):
+    """The adjacency matrix of a graph of NetworkX as numpy.matrix."""
+    import numpy as np
+
+    return np.asmatrix(importlib.import_module("networkx").to_numpy_array(graph, *args, **kwargs))
+
+
+def takes_a_loader(load, say):
+    """yaml.load and yaml.load_all without Loader, as PyYAML 5.1 to 5.4 took it: FullLoader."""
+    if inspect.signature(load).parameters["Loader"].default is not inspect.Parameter.empty:
+        return load
+
+    @functools.wraps(load)
+    def with_full_loader(stream, Loader=None):
+        if Loader is None:
+            say("yaml.%s without Loader, which PyYAML 6.0 refuses, takes FullLoader here" % load.__name__)
+            Loader = importlib.import_module("yaml").FullLoader
+        return load(stream, Loader)
+
+    return with_full_loader
+
+
+def takes_enum_words(init, say):
+    """Absl's EnumParser with one string for all values, which it took until 0.9: the words in it are the values."""
+
+    @functools.wraps(init)
+    def with_words(self, enum_values, *args, **kwargs):
+        if isinstance(enum_values, str):
+            words = re.findall(r"[\w.\-]+", enum_values)
+            say("enum_values is the string %r, which absl 0.9 refuses: it means %s here" % (enum_values, words))
+            enum_values = words
+        init(self, enum_values, *args, **kwargs)
+
+    return with_words
+
+
+def takes_multichannel(similarity, say):
+    """Skimage's structural_similarity with multichannel, and without data_range for floats, as until 0.18."""
+
+    @functools.wraps(similarity)
+    def with_multichannel(im1, im2, *args, multichannel=False, data_range=None, **kwargs):
+        import numpy as np
+
+        if args:
+            kwargs["win_size"] = args[0]
+        if multichannel:
+            say("structural_similarity(multichannel=True), which scikit-image 0.21 dropped, is channel_axis=-1 here")
+            kwargs["channel_axis"] = -1
+        if data_range is None and np.issubdtype(np.asarray(im1).dtype, np.floating):
+            data_range = 2.0  # floats were taken to be in [-1, 1]
+        return similarity(im1, im2, data_range=data_range, **kwargs)
+
+    return similarity if "multichannel" in inspect.signature(similarity).parameters else with_multichannel
+
+
+def takes_bytes(fromstring, say):
+    """numpy.fromstring of raw bytes, as until NumPy 2.2: a copy of what numpy.frombuffer reads."""
+    import numpy as np
+
+    if tuple(map(int, np.__version__.split(".")[:2])) < (2, 3):
+        return fromstring
+
+    @functools.wraps(fromstring)
+    def of_bytes(string, dtype=float, count=-1, *, sep="", **kwargs):
+        if sep:
+            return fromstring(string, dtype, count, sep=sep, **kwargs)
+        say("numpy.fromstring of bytes, which NumPy 2.3 refuses, is a copy of numpy.frombuffer here")
+        raw = string.encode("latin1") if isinstance(string, str) else string
+        return np.frombuffer(raw, dtype, count).copy()
+
+    return of_bytes
+
+
+def gives_matrices(adjacency_matrix, say):
+    """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
+
+    @functools.wraps(adjacency_matrix)
+    def as_sparse_matrix(*args, **kwargs):
+        from scipy import sparse
+
+        found = adjacency_matrix(*args, **kwargs)
+        if sparse.isspmatrix(found):
+            return found
+        say("networkx.adjacency_matrix, a sparse array since NetworkX 3.0, is a sparse matrix here")
+        return sparse.csr_matrix(found)
+
+    return as_sparse_matrix
+
+
+class output:
+    """librosa.output."""
+
+    @staticmethod
+    def write_wav(path, y, sr, norm=False):
+        """Writes a WAV file of the samples y, (n,) or (2, n), at sr Hz; with norm, floats are scaled to [-1, 1]."""
+        import numpy as np
+        from scipy.io import wavfile
+
+        y = np.asarray(y)
+        if norm and np.issubdtype(y.dtype, np.floating):
+            y = y / max(np.abs(y).max(), np.finfo(y.dtype).tiny)
+        wavfile.write(path, sr, y.T if y.ndim == 2 and y.shape[0] == 2 else y)

@@ -1,0 +1,142 @@
+"""What scripts of 2019 call in Pillow, SciPy, PyYAML and others; a test is skipped where its library is missing."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from npu_shim.compat import libraries, scipy_images
+
+SAID = []
+ROWS = {"yaml.py": "class FullLoader: pass\ndef load(stream, Loader): return stream, Loader.__name__\n",
+        "PIL/__init__.py": "", "PIL/Image.py": "LANCZOS = 1\n",
+        "PIL/ImageFont.py": "class FreeTypeFont:\n    def getbbox(self, text): return 1, 2, 5, 9\n",
+        "scipy/__init__.py": "", "scipy/sparse/__init__.py": "", "scipy/sparse/linalg/__init__.py": "eigsh = 7\n",
+        "scipy/sparse/linalg/eigen.py": "", "joblib.py": "here = 1\n", "sklearn/__init__.py": "",
+        "sklearn/externals/__init__.py": "", "scipy/misc.py": ""}  # fmt: skip
+WAITING = """
+import sys
+from npu_shim.compat import aliases
+aliases.install()
+names = ("yaml", "PIL", "scipy", "sklearn", "networkx", "pandas", "skimage", "matplotlib", "librosa")
+assert not [name for name in names if name in sys.modules]
+import yaml
+for _ in range(2):
+    assert yaml.load("x") == ("x", "FullLoader")
+assert yaml.__spec__.loader.get_source("yaml")
+from PIL import Image, ImageFont
+assert Image.ANTIALIAS == 1 and ImageFont.FreeTypeFont().getsize("x") == (4, 9)
+from scipy.sparse.linalg.eigen.arpack import eigsh
+from scipy.misc import imread, imresize
+from sklearn.externals import joblib
+assert eigsh == 7 and joblib.here == 1
+try:
+    import pkg_resources
+except ImportError as error:
+    assert "setuptools<82" in str(error)
+"""
+
+
+def test_rows_wait_for_their_library_and_say_once_what_they_do(tmp_path):
+    for name, text in ROWS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WAITING], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("yaml.load without Loader, which PyYAML 6.0 refuses, takes FullLoader here") == 1
+    assert "FreeTypeFont.getsize, which Pillow 10 removed, is npu_shim's libraries.font_size here" in done.stderr
+
+
+# what SciPy 1.1.0 gives for them
+STRETCHED = [([[-1, 0.0], [1, 2]], [[0, 85], [170, 255]]), ([[0, 300]], [[0, 255]]), ([[1.0, 1]], [[0, 0]])]
+RAMP = np.arange(12).reshape(3, 4) * 20
+
+
+@pytest.mark.parametrize(("given", "expected"), STRETCHED)
+def test_images_are_stretched_to_bytes(given, expected):
+    assert scipy_images.bytescale(np.array(given)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "how", "expected"),
+    [
+        (RAMP, (2, 3), "bilinear", [[42, 70, 98], [158, 186, 213]]),
+        (RAMP / 10.0 - 1, 0.5, "bicubic", [[106, 149]]),
+        (np.array([[5, 9]], "uint8"), 200, "nearest", [[5, 5, 9, 9], [5, 5, 9, 9]]),
+    ],
+)
+def test_images_are_resized(given, size, how, expected):
+    pytest.importorskip("PIL")
+    assert scipy_images.imresize(given, size, how).tolist() == expected
+
+
+def test_images_are_written_turned_and_read_again(tmp_path):
+    pytest.importorskip("PIL")
+    color = (np.arange(24).reshape(2, 4, 3) * 10).astype("uint8")
+    scipy_images.imsave(str(tmp_path / "a.png"), color)
+    assert scipy_images.imread(str(tmp_path / "a.png")).tolist() == color.tolist()
+    assert scipy_images.imread(str(tmp_path / "a.png"), flatten=True).dtype == "float32"
+    assert scipy_images.imrotate(RAMP, 90).tolist() == [[58, 104, 197, 0], [34, 81, 174, 0], [11, 58, 150, 0]]
+    channels_first = scipy_images.toimage(np.moveaxis(color, -1, 0))
+    assert scipy_images.fromimage(channels_first).tolist() == color.tolist()
+    with pytest.raises(ValueError, match="suitable array shape"):
+        scipy_images.toimage(np.zeros((5, 5, 1)))
+
+
+def test_rows_are_appended_to_a_frame():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1, 2]})
+    assert libraries.with_rows(frame, {"a": 3}, ignore_index=True)["a"].tolist() == [1, 2, 3]
+    assert libraries.with_rows(frame, [{"a": 3}, {"a": 4}]).index.tolist() == [0, 1, 0, 1]
+    assert libraries.with_rows(frame["a"], frame["a"]).tolist() == [1, 2, 1, 2]
+    assert libraries.as_matrix(frame).tolist() == [[1], [2]]
+    with pytest.raises(TypeError, match="ignore_index"):
+        libraries.with_rows(frame, {"a": 3})
+
+
+def test_structural_similarity_takes_multichannel():
+    metrics = pytest.importorskip("skimage.metrics")
+    image = np.random.RandomState(0).rand(9, 9, 3)
+    similar = libraries.takes_multichannel(metrics.structural_similarity, SAID.append)
+    wanted = metrics.structural_similarity(image, image * 0.5, channel_axis=-1, data_range=2.0)
+    assert similar(image, image * 0.5, multichannel=True) == wanted
+    assert 0 < wanted < 1
+
+
+def test_graphs_are_sparse_matrices():
+    nx, sparse = pytest.importorskip("networkx"), pytest.importorskip("scipy.sparse")
+    graph = nx.path_graph(3)
+    found = libraries.gives_matrices(lambda g: sparse.csr_array(np.eye(3)), SAID.append)(graph)
+    assert sparse.isspmatrix(found)
+    assert sparse.isspmatrix(libraries.gives_matrices(nx.adjacency_matrix, SAID.append)(graph))
+    assert libraries.to_numpy_matrix(graph).tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+
+
+def test_enum_values_in_one_string():
+    parser = pytest.importorskip("absl.flags._argument_parser").EnumParser
+
+    class Words(parser):
+        __init__ = libraries.takes_enum_words(parser.__init__, SAID.append)
+
+    assert Words("keras', 'graph_rewrite").parse("graph_rewrite") == "graph_rewrite"
+    with pytest.raises(ValueError, match="should be one of"):
+        Words(["a", "b"]).parse("c")
+
+
+@pytest.mark.filterwarnings("ignore:The binary mode")
+def test_bytes_as_numbers():
+    of_bytes = libraries.takes_bytes(np.fromstring, SAID.append)
+    assert of_bytes(b"\1\0\2\0", "<i2").tolist() == [1, 2]
+    assert of_bytes("1 2", sep=" ").tolist() == [1, 2]
+
+
+def test_a_sound_file_is_written(tmp_path):
+    wavfile = pytest.importorskip("scipy.io.wavfile")
+    libraries.output.write_wav(str(tmp_path / "a.wav"), np.array([0, 0.25, -0.5], "float32"), 8000, norm=True)
+    rate, samples = wavfile.read(str(tmp_path / "a.wav"))
+    assert (rate, samples.tolist()) == (8000, [0, 0.5, -1])
