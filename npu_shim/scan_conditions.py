@@ -3,9 +3,20 @@
 import ast
 import sys
 import types
-from typing import Optional
+from typing import Any, Optional
 
 _MISSING_NAME = ("ImportError", "ModuleNotFoundError", "AttributeError")
+
+
+def is_constant(node: ast.AST) -> bool:
+    """Whether a node is a number, a string or another constant; Python 3.7 has a class for each kind."""
+    return isinstance(node, ast.Constant) or type(node).__name__ in ("Num", "Str", "Bytes", "NameConstant")
+
+
+def constant(node: ast.AST) -> Any:
+    """The value of a number, a string or another constant; None for any other node."""
+    fields = [name for name in ("value", "s", "n") if is_constant(node) and hasattr(node, name)]
+    return getattr(node, fields[0]) if fields else None
 
 
 def may_miss_a_name(node: ast.Try) -> bool:
@@ -28,14 +39,14 @@ def is_main(test: ast.AST) -> bool:
 
 
 _PLAIN = (
-    *(ast.Name, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.Constant, ast.Slice),
+    *(ast.Name, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.Slice),
     *(ast.Load, ast.cmpop, ast.boolop, ast.unaryop),
 )
 
 
 def of_python(test: ast.expr) -> Optional[bool]:
     """What a condition that asks for Python's own version says (of sys.version_info, or six), or None."""
-    nodes = [node for node in ast.walk(test) if type(node).__name__ not in ("Index", "Num", "Str")]
+    nodes = [node for node in ast.walk(test) if type(node).__name__ != "Index" and not is_constant(node)]
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     if not names or not names <= {"sys", "six"} or not attributes <= {"version_info", "major", "minor", "PY2", "PY3"}:

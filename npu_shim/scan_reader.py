@@ -7,7 +7,7 @@ import os
 import warnings
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
-from npu_shim.scan_conditions import catches_all, is_main, may_miss_a_name, of_python
+from npu_shim.scan_conditions import catches_all, constant, is_constant, is_main, may_miss_a_name, of_python
 
 ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
 NPU_INIT = "npu_bridge.npu_init"
@@ -77,9 +77,7 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
     reader.visit(tree)
     reader.finish()
     found = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
-    strings = [
-        node.lineno for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == "NpuOptimizer"
-    ]
+    strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
         path, _first_of_each(found), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
         reader.starts, min(strings, default=0),
@@ -252,8 +250,8 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.func, ast.Attribute) and not any(self.meanings(node.func)):
             self.refer(node.func.attr)
         name = node.args[1] if len(node.args) == 3 else None
-        if isinstance(node.func, ast.Name) and node.func.id == "setattr" and isinstance(name, ast.Constant):
-            self.use(tuple(m and m + "." + str(name.value) for m in self.meanings(node.args[0])), node.lineno, SET)
+        if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
+            self.use(tuple(m and m + "." + str(constant(name)) for m in self.meanings(node.args[0])), node.lineno, SET)
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -332,7 +330,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_While(self, node: ast.While) -> None:
         self.visit(node.test)
-        self.in_branch(False, [*node.body, *node.orelse], isinstance(node.test, ast.Constant))
+        self.in_branch(False, [*node.body, *node.orelse], is_constant(node.test))
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.visit(node.test)

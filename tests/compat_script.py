@@ -173,6 +173,31 @@ def one_keras_shares_layers_and_the_session():
 
 
 @check
+def layers_and_cells_are_one_class_by_either_path():
+    from tensorflow.python.layers import base, core
+    from tensorflow.python.layers.convolutional import Conv2D, Convolution2D
+    from tensorflow.python.ops import rnn_cell, rnn_cell_impl
+
+    assert Conv2D is tf.layers.Conv2D is Convolution2D
+    assert core.Dense is tf.layers.Dense
+    assert issubclass(tf.layers.Dense, base.Layer)
+    assert rnn_cell_impl.RNNCell is tf.nn.rnn_cell.RNNCell is rnn_cell.RNNCell
+    assert issubclass(rnn_cell_impl.LayerRNNCell, tf.nn.rnn_cell.RNNCell)
+    assert issubclass(tf.nn.rnn_cell.LSTMCell, rnn_cell_impl.LayerRNNCell)
+
+    class Sum(rnn_cell_impl.RNNCell):
+        state_size = output_size = 2
+
+        def call(self, inputs, state):
+            return inputs + state, inputs + state
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        cell = tf.nn.rnn_cell.MultiRNNCell([Sum(), Sum()])
+        out, _ = tf.nn.dynamic_rnn(cell, tf.ones([1, 3, 2]), dtype=tf.float32)
+        assert session.run(out).tolist() == [[[1, 1], [3, 3], [6, 6]]]
+
+
+@check
 def keras_optimizers_of_1_15_train():
     from tensorflow.python.keras.models import Sequential
     from tensorflow.python.keras.layers import Dense

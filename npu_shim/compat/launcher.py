@@ -28,11 +28,12 @@ def run(script, args):
     """
     module = script == "-m"
     source = None if module else _read(script)
+    del sys.path[0]  # of this process; what lies in it is nothing that TensorFlow should find
     tensorflow_v1.install()
     aliases.install()
     spawn.install()
     sys.argv = list(args) if module else [script, *args]
-    sys.path[0:1] = [_folder(script)]
+    sys.path.insert(0, _folder(script))
     try:
         if module:
             runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)

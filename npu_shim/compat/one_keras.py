@@ -29,19 +29,37 @@ ROOTS = {
     "keras": ("src", "api", "_tf_keras", "protobuf", "__internal__", "version"),
 }
 
+# what is public -> the modules whose own classes are TensorFlow 2's copies of it
+_LAYERS = ("base", "convolutional", "core", "layers", "normalization", "pooling")
+_SUBCLASSES = {
+    "tf.layers": tuple("tensorflow.python.layers." + name for name in _LAYERS),
+    "src.layers.rnn.legacy_cells": ("tensorflow.python.ops.rnn_cell_impl", "tensorflow.python.ops.rnn_cell"),
+}
+
 
 def install():
     """Makes both roots faces of tf.keras; without a Keras 2, and when called again, there is nothing to do."""
     if names.tensorflow_1() or package() is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
-    for name in ("tensorflow.python.layers.layers", "tensorflow.python.ops.rnn_cell_impl"):
-        importlib.import_module(name)  # subclasses of the copy that stays
+    _one_class_each()
     folders = {root: os.path.dirname(exports.file_of(root)) for root in ROOTS if exports.file_of(root)}
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
     missing.when_loaded({_full("src.utils.losses_utils"): _let_scalars_pass})
     sys.modules["tensorflow.python"].keras = importlib.import_module("tensorflow.python.keras")
+
+
+def _one_class_each():
+    """Gives the modules that subclass the copy the classes and functions of tf.layers and tf.nn.rnn_cell."""
+    for space, modules in _SUBCLASSES.items():
+        public = names.load(_full(space))
+        for name in filter(exports.file_of, modules):
+            module = importlib.import_module(name)
+            for own, value in list(vars(module).items()):  # Convolution2D is Conv2D by its own name
+                one = getattr(public, str(getattr(value, "__name__", own)), None)
+                if one is not None and not own.startswith("__"):
+                    setattr(module, own, one)
 
 
 @functools.lru_cache(maxsize=None)
@@ -160,12 +178,27 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, fullname, path=None, target=None):
         inner = _path(fullname)
-        if inner is None:
+        if inner is None or (fullname.split(".")[0] == "keras" and self._scripts_own(fullname)):
             return None
         if inner and not sources(inner):
             above, _, last = fullname.rpartition(".")
             raise ImportError(callers.message(_without(importlib.import_module(above), last)), name=fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def _scripts_own(self, fullname):
+        """Whether `keras` is a folder or file of the script, which goes before an installed one, as in plain Python."""
+        if "." in fullname:
+            return not isinstance(sys.modules.get("keras"), Face)
+        found = importlib.machinery.PathFinder.find_spec("keras")
+        folders = [] if found is None else found.submodule_search_locations or [found.origin]
+        if found is None or self._folders.get("keras") in folders:
+            return False
+        # TensorFlow's parts are loaded while the name is theirs
+        sys.modules["keras"] = Face("keras", "", [self._folders["keras"]] if "keras" in self._folders else [])
+        for part in ("api", "src", "tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell"):
+            names.load(_full(part))  # tf.keras and the others load when they are first asked
+        del sys.modules["keras"]
+        return True
 
     def create_module(self, spec):
         root = next(root for root in ROOTS if (spec.name + ".").startswith(root + "."))

@@ -34,11 +34,22 @@ if __name__ == "__main__":
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         print("SPAWNED", *pool.map_async(child, [1, 2]).get(timeout=300))
 """
+OWN_KERAS = """
+import tensorflow as tf
+import keras
+from keras.layers import Dense
+from tensorflow.python.keras.layers import Dense as TheirDense
+assert issubclass(tf.nn.rnn_cell.LSTMCell, tf.layers.Layer)
+model = tf.keras.Sequential([TheirDense(2, input_shape=(3,))])
+print("KERAS", keras.__file__.endswith("__init__.py") and keras.whose, Dense, model.count_params())
+"""
 FORMS = {"link": ["folder/link.py", "a b", "-x"], "stdin": ["-", "word"], "module": ["-m", "made", "-y"]}
 EVERY = """
 import io, json, os, sys
 from npu_shim.compat import launcher
 script, forms = json.loads(sys.argv[1])
+print("FORM keras", flush=True)
+print("STATUS", launcher.run("own/script.py", []), flush=True)
 for form, (first, *rest) in forms.items():
     print("FORM", form, flush=True)
     hook, path = sys.excepthook, list(sys.path)
@@ -53,8 +64,11 @@ launcher.run("spawn.py", [])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("scripts")
-    for name in ("folder", "real", "inner"):
+    for name in ("folder", "real", "inner", "own", "own/keras"):
         (made / name).mkdir()
+    (made / "own" / "script.py").write_text(OWN_KERAS)
+    (made / "own" / "keras" / "__init__.py").write_text("whose = 'the script'\n")
+    (made / "own" / "keras" / "layers.py").write_text("Dense = 'of the script'\n")
     (made / "real" / "script.py").write_text(SCRIPT)
     (made / "made.py").write_text(SCRIPT)
     (made / "spawn.py").write_text(SPAWN)
@@ -94,3 +108,7 @@ def test_it_is_python_itself(folder, ours, form):
 def test_spawned_processes_see_tensorflow_1(ours):
     # C2
     assert "SPAWNED 2 4" in ours["spawn"]
+
+
+def test_a_keras_of_the_scripts_own_goes_before_the_installed_one(ours):
+    assert ours["keras"][-2:] == ["KERAS the script of the script 8", "STATUS 0"]
