@@ -1,9 +1,9 @@
 """Runs the tests on every TensorFlow that this machine has a Python for: what `scripts/test --all` does.
 
 The table is in tiers.py. Each row has a virtual environment of its own; installing goes on while the first tests run.
-The reference, TensorFlow 2.15.1, runs everything; the other rows leave out the tests marked `slow`, which show nothing
-that depends on the version. Arguments go to pytest. The status is 0 when nothing failed; a row without a Python is
-skipped, not failed.
+The reference, TensorFlow 2.15.1, runs everything; the other rows leave out what shows nothing that depends on the
+version: the rules of planning (`RULES` in tiers.py) and the tests marked `slow`. Arguments go to pytest. The status is
+0 when nothing failed; a row without a Python is skipped, not failed.
 """
 
 import concurrent.futures
