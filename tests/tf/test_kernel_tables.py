@@ -74,7 +74,8 @@ def test_a_plan_for_a_gpu_needs_no_gpu_kernels(without_gpu_kernels):
 
 def test_a_plan_for_a_cpu_takes_no_kernel_of_a_gpu(without_gpu_kernels):
     kernels = kernel_tables.of("CPU").by_op["MatMul"]
-    assert {kernel.device for kernel in kernels} == {"CPU", "GPU"}  # for nodes that name a GPU
+    devices = {kernel.device for kernel in kernels if not kernel.device.startswith("XLA_")}  # once XLA has compiled
+    assert devices == {"CPU", "GPU"}  # for nodes that name a GPU
     own = [k for k in graphs.registered_kernels()["MatMul"] if k.device == "CPU"]
     assert [k for k in kernels if k.device == "CPU"] == own
 

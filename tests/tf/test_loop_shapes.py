@@ -89,7 +89,7 @@ def test_loops_over_dynamic_batches_stay_as_low_as_over_static_ones(build):
 @lowers
 @both_versions
 def test_weights_are_cast_before_the_loop():
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), tf.variable_scope("cells", use_resource=True):
         fetches = recurrent(None)
         graph_def, plan = rewritten(fetches)
     casts = [cast for cast in plan.casts if cast.dtype == FLOAT16 and not cast.folded]
