@@ -116,10 +116,10 @@ def test_a_wrong_value_of_a_key_is_the_error_of_the_first_run_and_of_nothing_bef
 
 
 @pytest.mark.parametrize(("field", "value"), [("b", True), ("i", 1), ("f", 1.0)])
-def test_a_value_in_the_wrong_field_reads_as_zero(patched, field, value):
+def test_a_value_in_the_wrong_field_is_an_error(patched, field, value):
     config = sessions.config()
     setattr(config_proto.find_npu_optimizer(config).parameter_map["precision_mode"], field, value)
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         x = tf.placeholder(tf.float32, [])
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"precision_mode: '' is none of"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="precision_mode: written to field '%s', expected field 's'" % field):
             session.run(x + 1.0, {x: 1.0})

@@ -158,7 +158,8 @@ def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile): 
         tf.identity(mixture(), "loss")
     how = {"precision_mode": mode, "profile": profile}
     done, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss"], ["x", "w"], **how)
-    assert {Way.ROUNDED, Way.CARRIED} <= set(plan.running.ways.values())
+    if profile != "grappler":  # which runs what TensorFlow's own pass would run
+        assert {Way.ROUNDED, Way.CARRIED} <= set(plan.running.ways.values())
     again, second = npu_shim.rewrite(done, ["loss"], ["x", "w"], **how)
     assert again is done
     assert not [warning for warning in second.warnings if "lowers nothing" in warning]
