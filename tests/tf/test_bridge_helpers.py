@@ -121,5 +121,6 @@ def test_a_value_in_the_wrong_field_is_an_error(patched, field, value):
     setattr(config_proto.find_npu_optimizer(config).parameter_map["precision_mode"], field, value)
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         x = tf.placeholder(tf.float32, [])
-        with pytest.raises(tf.errors.InvalidArgumentError, match="precision_mode: written to field '%s', expected field 's'" % field):
+        said = "precision_mode: written to field '%s', expected field 's'" % field
+        with pytest.raises(tf.errors.InvalidArgumentError, match=said):
             session.run(x + 1.0, {x: 1.0})
