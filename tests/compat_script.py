@@ -228,6 +228,29 @@ def a_model_may_end_in_its_own_scalar_loss():
 
 
 @check
+def the_list_of_a_models_layers_can_be_changed():
+    from tensorflow.keras.layers import Dense, Input
+
+    with tf.Graph().as_default():
+        x = Input((4,))
+        model = tf.keras.models.Model(x, Dense(1)(x))
+        layers = model._layers.copy()
+        assert layers == model.layers
+        model._layers.clear()
+        assert model.layers == []
+        model._layers.extend(layers)
+        assert model.layers == layers
+
+    class Own(tf.keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self._layers = ["a script's own"]
+
+    if not tf.__version__.startswith("1."):
+        assert Own()._layers == ["a script's own"]
+
+
+@check
 def what_a_script_sets_reaches_keras():
     import tensorflow.python.keras.backend as K
 

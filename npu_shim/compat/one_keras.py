@@ -46,7 +46,8 @@ def install():
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
-    missing.when_loaded({_full("src.utils.losses_utils"): _let_scalars_pass})
+    loaded = {_full("src.utils.losses_utils"): _let_scalars_pass, _full("src.engine.base_layer"): _show_inner_layers}
+    missing.when_loaded(loaded)
     sys.modules["tensorflow.python"].keras = importlib.import_module("tensorflow.python.keras")
 
 
@@ -208,6 +209,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         pass
+
+
+class _InnerLayers:
+    """What 1.15 calls `layer._layers`: the list itself, so that scripts can change it; a script's own comes first."""
+
+    def __get__(self, layer, owner=None):
+        return self if layer is None else layer._self_tracked_trackables
+
+
+def _show_inner_layers(base_layer):
+    base_layer.Layer._layers = _InnerLayers()
 
 
 def _let_scalars_pass(losses_utils):
