@@ -270,11 +270,12 @@ def test_a_training_loop_in_the_graph(graph, profile):
     case = Case(graph, [tf.identity(loss)], profile)
     products = [n.name for n in case.rewritten.node if n.op == "MatMul" and n.name.startswith("while/")]
     assert len(products) >= 2
-    # what reads a reference variable behind a write stays float32: a cast would be of its value from before (R2)
+    # what reads a reference variable that its loop writes stays float32: a cast could be of its value from before. The
+    # pass casts it, and profile grappler is right to differ (R2)
     case.low(*(name for name in products if name.endswith("MatMul_1")))
     # fifty steps of Adam, each of which moves every weight by 0.05 at most: the losses part by less than that times
     # the few roundings of a step
-    plain, _ = finished(case, profile, rtol=8 * ROUNDING, atol=8 * ROUNDING, init=init.name)
+    plain, _ = case.computes_the_same(8 * ROUNDING, 8 * ROUNDING, init=init.name)
     assert plain[0] < 0.6  # it has learned something
 
 
