@@ -36,8 +36,7 @@ class View:
     """A statistic in low precision over its float32 variable: every use reads it anew, after what it has to wait for.
 
     A weight's one Tensor is as good, since nothing but the training step writes it; a statistic is written within a
-    step, and what is ordered after the write must see it. Of a reference variable TensorFlow's own graph optimizers may
-    still move a read across a write; of a resource variable they do not.
+    step, and what is ordered after the write must see it.
 
     Args:
         master: the float32 variable.
@@ -49,7 +48,11 @@ class View:
 
     def value(self):
         """Returns the value now: Tensor of the low dtype."""
-        return tf.cast(_read(self._master), self.dtype)
+        read = _read(self._master)
+        # TensorFlow's graph optimizers put the cast before the read of a reference and lose what the read waits for. So
+        # the cast waits too: by a node of its own, since tf.cast drops control inputs that its input has.
+        with tf.control_dependencies([tf.no_op()]):
+            return tf.cast(read, self.dtype)
 
     read_value = value
 
