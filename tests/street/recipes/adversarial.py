@@ -107,7 +107,8 @@ RECIPES = (
     ),
     Recipe(
         CV + "UGATIT_ID0722_for_TensorFlow",
-        "main.py --epoch=1 --iteration=3 --img_size=128 --n_dis=4 --ch=4 --data_path={net}/images --output_path={net}/out",
+        "main.py --epoch=1 --iteration=3 --img_size=128 --n_dis=4 --ch=4 "
+        "--data_path={net}/images --output_path={net}/out",
         lambda net, random: pairs(net / "images", random, (64, 64), parts=("",), sides=("trainA", "trainB")),
         mode="allow_fp32_to_fp16",
         checkpoint="out/checkpoint/**/*.index",
