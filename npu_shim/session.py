@@ -44,7 +44,7 @@ _reached = set()  # numbers of the sessions of which a graph has come to the rew
 
 
 def activate():
-    """Brings NpuOptimizer to life for every session whose config names it, as any import of npu_bridge does.
+    """Brings NpuOptimizer to life for every session whose config names it, as any import of npu_bridge or hccl does.
 
     On an NPU each of these imports loads the plugin. A second call does nothing.
     """

@@ -25,6 +25,7 @@ sys.meta_path.insert(0, Hidden())
     [
         "from npu_bridge.npu_init import *",
         "import npu_bridge",
+        "from hccl.manage.api import get_rank_id",
         "import npu_shim; npu_shim.rewrite",
         "from npu_shim.cli import main; sys.exit(main(['plan', 'graph.pb', '--fetches', 'a']))",
         "from npu_shim.cli import main; sys.exit(main(['run', 'script.py']))",

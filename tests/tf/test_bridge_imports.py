@@ -1,4 +1,4 @@
-"""Every import of the bridge brings NpuOptimizer to life, as each loads the plugin on an NPU (street gap 1)."""
+"""Every import of the bridge, and of hccl, brings NpuOptimizer to life: an NPU's plugin is loaded then (street gap 1)."""
 
 import sys
 
@@ -22,19 +22,24 @@ FORMS = [
     "from npu_bridge.estimator.npu.npu_dynamic_rnn import DynamicRNN",
     "from npu_bridge.estimator.npu import npu_plugin, util",
     "from npu_bridge.hccl import hccl_ops",
+    "import hccl",
+    "import hccl.manage.api",
+    "from hccl.manage.api import get_rank_id, get_rank_size",
+    "from hccl.split.api import set_split_strategy_by_idx",
 ]
+FACES = ("npu_bridge", "hccl")
 
 
 @pytest.fixture(params=FORMS)
 def imported(request, monkeypatch):
     """The bridge is imported in one form, as the first thing a program does; sessions are TensorFlow's own before."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "npu_bridge"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in FACES]:
         monkeypatch.delitem(sys.modules, name)
     npu_shim.unpatch()
     exec(request.param, {})
     yield request.param
     npu_shim.unpatch()
-    for name in [name for name in sys.modules if name.split(".")[0] == "npu_bridge"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in FACES]:
         monkeypatch.delitem(sys.modules, name)
 
 
