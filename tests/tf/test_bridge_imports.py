@@ -1,4 +1,4 @@
-"""Every import of the bridge, and of hccl, brings NpuOptimizer to life: an NPU's plugin is loaded then (street gap 1)."""
+"""Every import of the bridge or of hccl brings NpuOptimizer to life, as loading an NPU's plugin does (street gap 1)."""
 
 import sys
 
