@@ -28,8 +28,8 @@ FOLDERS = {
     "npu_shim": "npu_shim",
     "npu_shim.rewriter": "rewriter",
     "npu_shim.configs": "configs",
-    "npu_bridge": os.path.join("npu_shim", "bridge"),
-    "hccl": os.path.join("npu_shim", "hccl"),
+    "npu_bridge": os.path.join("npu_shim", "bridge", "npu_bridge"),
+    "hccl": os.path.join("npu_shim", "bridge", "hccl"),
 }
 
 
@@ -46,7 +46,7 @@ def packages():
 
 
 # these folders lie inside npu_shim but are installed under their own names only
-OWN_NAMES = {("npu_shim", "bridge"), ("npu_shim", "hccl")}
+OWN_NAMES = {("npu_shim", "npu_bridge"), ("npu_shim", "hccl")}
 
 
 def version():
@@ -63,12 +63,12 @@ class BuildWithHook(build_py):
         """Runs the ordinary build, then tries the hook, and says in one line why when it cannot be built now."""
         super().run()
         if WHEEL:
-            target = os.path.join(self.build_lib, "npu_shim", "native", "built")
+            target = os.path.join(self.build_lib, "npu_shim", "session", "native", "built")
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(WHEEL, target)
             return
         try:
-            build = runpy.run_path(os.path.join(HERE, "npu_shim", "native", "build.py"))
+            build = runpy.run_path(os.path.join(HERE, "npu_shim", "session", "native", "build.py"))
             print("npu_shim: hook built: %s" % build["build"]())
         except Exception as reason:  # no TensorFlow in an isolated build: the first use builds it
             print("npu_shim: hook not built now, the first use will build it (%s)" % reason, file=sys.stderr)
@@ -97,7 +97,7 @@ setup(
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
     package_data={
-        "npu_shim.native": ["*.cc"],
+        "npu_shim.session.native": ["*.cc"],
         "npu_shim.compat": ["*.json"],
         "npu_shim.configs": ["*.json", "*/*.json"],
     },

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import graph_file
+from npu_shim.cli import graph_file
 
 
 def _trained(loss, optimizer):

@@ -4,7 +4,7 @@
 
 For each op: milliseconds in float32; then, for each low dtype, the time of the kernel of that dtype as a multiple of
 float32's ("low"), and of the float32 kernel on inputs that are cast up, with its outputs cast down ("rounded"). An
-op whose kernel refuses to run, or that has none, says so. `slow` in rewriter/emulation.py is made from this table.
+op whose kernel refuses to run, or that has none, says so. rewriter/tables/slow_kernels.py is made from this.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim import graph_file
+from npu_shim.cli import graph_file
 from npu_shim.rewriter.tf_internals import op_defs
 
 DTYPES = ("float16", "bfloat16")

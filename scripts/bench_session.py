@@ -17,7 +17,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import graph_file
+from npu_shim.cli import graph_file
 
 
 def session(graph, shimmed):

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import export as exporting
-from npu_shim.cost import counts, hlo
+from npu_shim.pjrt.cost import counts, hlo
 
 SMALL = {
     "resnet50": [{"batch": 8, "image": 64, "width": 16, "blocks": [1, 1, 1, 1], "classes": 100}],

@@ -222,7 +222,7 @@ def table(rows, steps):
     """Returns the table as Markdown, with date, machine, versions and command."""
     import tensorflow as tf
 
-    from npu_shim import xla
+    from npu_shim.session import clusters as xla
 
     head = [title % steps if "%" in title else title for _, title in COLUMNS]
     shown = [[show(key, row[key]) for key, _ in COLUMNS] for row in rows]

@@ -13,9 +13,10 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim import configs, kernel_tables
-from npu_shim.rewriter import graph_def
-from npu_shim.rewriter.kernel_table import ANY_DEVICE, to_rows
+from npu_shim import configs
+from npu_shim.options import kernel_tables
+from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, to_rows
+from npu_shim.rewriter.graphdef import reading as graph_def
 
 NOTE = "Attributes and their dtypes of the kernels registered for GPUs; written by scripts/gpu_kernels.py"
 

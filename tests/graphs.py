@@ -8,10 +8,10 @@ f float32, i int32, r resource), `[k=v]` an attribute. Inputs are `name` or `nam
 
 import re
 
-from npu_shim.rewriter import op_table
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
-from npu_shim.rewriter.graph_view import GraphView, Layout, Node, Port, Slot
-from npu_shim.rewriter.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.graph.graph_view import GraphView, Layout, Node, Port, Slot
+from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.tables import op_table
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
 
 I32, BOOL, RESOURCE = NUMBERS["int32"], NUMBERS["bool"], NUMBERS["resource"]
 F, H, B = FLOAT32, FLOAT16, BFLOAT16

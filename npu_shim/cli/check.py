@@ -3,7 +3,7 @@
 import json
 import sys
 
-from npu_shim import options
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}
@@ -76,7 +76,7 @@ def _config(path, flags):
     import tensorflow.compat.v1 as tf
     from google.protobuf import text_format
 
-    from npu_shim import config_proto
+    from npu_shim.options import config_proto
 
     try:
         config = text_format.Parse(text, tf.ConfigProto())

@@ -21,7 +21,7 @@ def add_arguments(parser):
 
 def main(args):
     """Prints the report; writes what was asked for. Returns the exit status."""
-    from npu_shim.cost import as_json, as_text
+    from npu_shim.pjrt.cost import as_json, as_text
 
     costs = _costs(args)
     text = json.dumps(as_json(costs), indent=1, sort_keys=True) + "\n"
@@ -37,14 +37,14 @@ def main(args):
 
 def _costs(args):
     if all(os.path.isdir(path) for path in args.what):
-        from npu_shim.cost import of_folder
+        from npu_shim.pjrt.cost import of_folder
 
         return [of_folder(path, args.device, not args.no_compile) for path in args.what]
     if len(args.what) > 1:
         missing = [path for path in args.what if not os.path.isdir(path)]
         raise ConfigError("'%s' is no folder; several things to compare are exported steps" % missing[0])
     args.graph = args.what[0]
-    from npu_shim.cost.graph import of_graph
+    from npu_shim.export.cost import of_graph
 
     source, fetches, feeds, given = step_of(args)
     options = {name: given.pop(name) for name in OPTIONS if name in given}

@@ -23,14 +23,14 @@ def main(_):
     _print_estimator()
     devices = tf.config.experimental.list_physical_devices()
     print("devices       %s" % ", ".join(device.name.replace("/physical_device:", "") for device in devices))
-    from npu_shim import xla
+    from npu_shim.session import clusters as xla
 
     print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if xla.wanted({}) else "off"))
     return 0 if healthy and _self_test() else 1
 
 
 def _print_hook():
-    from npu_shim.native import build
+    from npu_shim.session.native import build
 
     try:
         print("hook          %s" % build.build())
@@ -56,7 +56,7 @@ def _self_test():
     """Trains one step of a small graph in mixed precision; says whether its matrix product ran in float16."""
     import tensorflow.compat.v1 as tf
 
-    from npu_shim import session
+    from npu_shim.session import patch as session
 
     session.patch()
     config = tf.ConfigProto()
@@ -79,6 +79,6 @@ def _self_test():
 
 def _sees(node):
     """The number of the dtype that readers of an executed node see; on a CPU it may run in float32 for it."""
-    from npu_shim.rewriter.emulation import ROUNDED
+    from npu_shim.rewriter.graph.emulation import ROUNDED
 
     return node.attr[ROUNDED if ROUNDED in node.attr else "T"].type

@@ -37,7 +37,7 @@ def add_step_arguments(parser):
 
 def main(args):
     """Exports the step and says in lines what was written. Returns the exit status."""
-    from npu_shim import export
+    from npu_shim.export import step as export
 
     source, fetches, feeds, given = step_of(args)
     if given["values"] is None and source.session is None:
@@ -55,7 +55,7 @@ def main(args):
 
 def step_of(args):
     """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
-    from npu_shim import graph_file
+    from npu_shim.cli import graph_file
     from npu_shim.xla.sources import Source
 
     graph, targets = graph_file.read(args.graph)

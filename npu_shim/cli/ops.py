@@ -17,7 +17,7 @@ def add_arguments(parser):
 
 def main(args):
     """Prints one op, or all of them as a table; or makes the copy. Returns the exit status."""
-    from npu_shim import precision
+    from npu_shim.options import precision
 
     folder = args.ops_info_dir or os.environ.get("NPU_SHIM_OPS_INFO_DIR") or None
     table = precision.profile_table(args.profile or "ascend910", folder)
@@ -66,7 +66,7 @@ def described(table, name):
     Raises:
         ConfigError: no such op.
     """
-    from npu_shim import op_names
+    from npu_shim.options import op_names
 
     found = []
     for op in table.ops(name) + ((name,) if name in table.entries else ()):

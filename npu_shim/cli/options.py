@@ -1,6 +1,6 @@
 """npu-shim options [NAME]: the option table, one option or all; docs/options.md is its --markdown."""
 
-from npu_shim import options as table
+from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 WORDS = {

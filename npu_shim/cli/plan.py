@@ -37,10 +37,11 @@ def add_precision_arguments(parser):
 
 def main(args):
     """Prints the report; writes what was asked for. Returns the exit status."""
-    from npu_shim import graph_file, precision
-    from npu_shim.options import of_keywords
-    from npu_shim.rewriter import report
-    from npu_shim.rewriting import rewrite_graph
+    from npu_shim.cli import graph_file
+    from npu_shim.options import precision
+    from npu_shim.options.rewriting import rewrite_graph
+    from npu_shim.options.table import of_keywords
+    from npu_shim.rewriter.planner import report
 
     chosen = precision.resolve(of_keywords({name: getattr(args, name) for name in OPTIONS}))
     graph, targets = graph_file.read(args.graph)
@@ -67,7 +68,8 @@ def names(text):
 
 def device(wanted):
     """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
-    from npu_shim import kernel_tables, xla
+    from npu_shim.options import kernel_tables
+    from npu_shim.session import clusters as xla
 
     chosen = (wanted or xla.accelerator()).upper()
     if chosen not in kernel_tables.DEVICES:

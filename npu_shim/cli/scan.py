@@ -8,7 +8,8 @@ import pkgutil
 import platform
 import warnings
 
-from npu_shim import scan, scan_reach
+from npu_shim.compat.scan import files as scan
+from npu_shim.compat.scan import reach as scan_reach
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 

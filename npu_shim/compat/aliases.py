@@ -12,9 +12,8 @@ import logging
 import os
 import sys
 
+from npu_shim.compat import callers, libraries, missing
 from npu_shim.rewriter.errors import ConfigError, nearest
-
-from . import callers, libraries, missing
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = "NPU_SHIM_ALIASES"

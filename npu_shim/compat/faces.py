@@ -7,7 +7,7 @@ import importlib
 import sys
 import types
 
-from . import callers, moved, names
+from npu_shim.compat import callers, moved, names
 
 
 class Face(types.ModuleType):

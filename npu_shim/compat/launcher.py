@@ -6,7 +6,7 @@ import runpy
 import sys
 import types
 
-from . import aliases, spawn, tensorflow_v1
+from npu_shim.compat import aliases, spawn, tensorflow_v1
 
 STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")

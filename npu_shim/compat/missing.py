@@ -6,7 +6,7 @@ import importlib.machinery
 import sys
 import warnings
 
-from . import callers
+from npu_shim.compat import callers
 
 
 def load(target):

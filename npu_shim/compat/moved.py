@@ -8,7 +8,7 @@ had all names of others: 1.15's tensorflow.python itself, and packages that were
 import functools
 import sys
 
-from . import callers, exports, missing, names
+from npu_shim.compat import callers, exports, missing, names
 
 _INSTALLED = []
 

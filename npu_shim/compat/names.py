@@ -20,9 +20,8 @@ import importlib
 import json
 import os
 
+from npu_shim.compat import exports
 from npu_shim.rewriter.errors import closest
-
-from . import exports
 
 V1 = "tensorflow._api.v2.compat.v1"
 CONTRIB = "tensorflow.contrib"

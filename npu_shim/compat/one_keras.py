@@ -19,9 +19,8 @@ import os
 import sys
 import types
 
+from npu_shim.compat import after_215, callers, exports, missing, names
 from npu_shim.rewriter.errors import closest
-
-from . import after_215, callers, exports, missing, names
 
 # root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in
 ROOTS = {

@@ -6,7 +6,7 @@ everything as it is read. A forked process has it already.
 
 import multiprocessing.spawn
 
-from . import aliases, tensorflow_v1
+from npu_shim.compat import aliases, tensorflow_v1
 
 
 def install():

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 
-from . import after_215, callers, core_alias, faces, moved, names, one_keras
+from npu_shim.compat import after_215, callers, core_alias, faces, moved, names, one_keras
 
 V1 = "tensorflow.compat.v1"
 

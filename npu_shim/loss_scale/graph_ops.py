@@ -6,8 +6,8 @@ import weakref
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT
+from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.scopes import keep_dtype_scope as keep_dtype
 
 # collections by which hooks and summaries find what an optimizer made
 GRADS_FINITE = "npu_shim/grads_finite"

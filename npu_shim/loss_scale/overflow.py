@@ -5,8 +5,8 @@ import os
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
-from npu_shim.scopes import attributes
-from npu_shim.xla import EQUAL_SHAPES
+from npu_shim.options.scopes import attributes
+from npu_shim.session.clusters import EQUAL_SHAPES
 
 
 def magnitudes(gradients):
@@ -43,7 +43,7 @@ def agreed(finite):
     """Returns whether the step is finite on every worker of the hccl group: bool scalar tensor."""
     if int(os.environ.get("RANK_SIZE") or 1) <= 1:
         return finite
-    from npu_shim.distributed import allreduce
+    from npu_shim.distributed.collectives import allreduce
 
     return tf.equal(allreduce(tf.cast(tf.logical_not(finite), tf.float32), "sum"), 0.0)
 

@@ -7,6 +7,6 @@
 Needs the extra `[pjrt]` (CPU) or `[pjrt-cuda]`; `npu-shim export` writes the folder.
 """
 
-from .program import Program, load
+from npu_shim.pjrt.program import Program, load
 
 __all__ = ["Program", "load"]

@@ -8,9 +8,8 @@ import io
 import logging
 import re
 
+from npu_shim.pjrt import convert
 from npu_shim.rewriter.errors import ConfigError
-
-from . import convert
 
 LOG = logging.getLogger("npu_shim")
 TRIED = ((0, 9), (0, 12))  # first and last release, inclusive

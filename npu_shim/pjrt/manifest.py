@@ -17,9 +17,8 @@ import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, Tuple
 
+from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError
-
-from . import arrays
 
 FORMAT = 2
 FILE = "manifest.json"

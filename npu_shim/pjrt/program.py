@@ -6,9 +6,8 @@ import threading
 
 import numpy as np
 
+from npu_shim.pjrt import arrays, jax_door, manifest
 from npu_shim.rewriter.errors import ConfigError, nearest
-
-from . import arrays, jax_door, manifest
 
 
 def load(folder, device=None, state=None):

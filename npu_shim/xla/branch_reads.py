@@ -12,8 +12,8 @@ it is when its consumer runs, see late_reads.py.
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.xla.branches import SWITCHES, Branches
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters.branches import SWITCHES, Branches
+from npu_shim.session.clusters.pruning import source_of
 
 GATHER = "ResourceGather"
 

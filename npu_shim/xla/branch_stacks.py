@@ -10,9 +10,9 @@ come once for each push, they are taken off again where nobody reads them:
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters.branches import Branches
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes
-from npu_shim.xla.branches import Branches
-from npu_shim.xla.pruning import source_of
 
 
 def on_both_sides(graph_def):

@@ -7,7 +7,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.xla import marking, random_ops, step_checkpoint, step_function
+from npu_shim.session.clusters import marking
+from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 

@@ -11,10 +11,10 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.native import functionalize
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.native import functionalize
 from npu_shim.xla import branch_stacks, static_shapes, trip_counts
-from npu_shim.xla.pruning import source_of
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 PASSES_ON = ("Identity", "Enter", "Switch")

@@ -7,8 +7,8 @@ assignment's result, a reference, becomes none at all: its Identity becomes a re
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla.late_reads import VARIABLES
-from npu_shim.xla.pruning import source_of
 
 SCOPE = "npu_shim/fetch_%d"
 ENDS = ("Exit", "Merge", "RefExit", "RefMerge")

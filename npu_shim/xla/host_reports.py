@@ -10,8 +10,8 @@ from collections import Counter
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.xla import pruning
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters import pruning
+from npu_shim.session.clusters.pruning import source_of
 
 LOG = logging.getLogger("npu_shim")
 SILENT = ("Assert", "PrintV2")

@@ -8,7 +8,7 @@ it sees what is in there when it runs:
 
 import collections
 
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters.pruning import source_of
 
 VARIABLES = ("VariableV2", "Variable")
 PASSES_ON = ("RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration")

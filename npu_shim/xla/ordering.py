@@ -8,8 +8,8 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import writers
-from npu_shim.xla.pruning import source_of
 
 
 def reads_first(graph_def):

@@ -21,7 +21,7 @@ import zlib
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters.pruning import source_of
 
 LOG = logging.getLogger("npu_shim")
 STATE = "npu_shim/random_state"

@@ -16,8 +16,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
-from npu_shim.xla.pruning import source_of
 
 # reference op -> resource op, where the name is not just "Resource" in front
 RENAMED = {

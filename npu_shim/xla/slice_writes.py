@@ -8,7 +8,7 @@ it wrote:  v[1:3].assign(f(v)[:2])  gave f of the new v[1] in v[2].
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters.pruning import source_of
 
 OP = "ResourceStridedSliceAssign"
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim import config_proto, plugin
+from npu_shim.options import config_proto, plugin
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 

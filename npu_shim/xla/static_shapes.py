@@ -12,8 +12,8 @@ it enters, which is what XLA demands of it; a Stack gives what was pushed; a Ten
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla import pruning
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters import pruning
+from npu_shim.session.clusters.pruning import source_of
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # hand their first input on, or what is like it

@@ -18,12 +18,13 @@ from typing import Any, Callable, Mapping, Optional, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim import options as option_table
-from npu_shim import precision, watch_options
+from npu_shim.options import precision, watch_options
+from npu_shim.options import table as option_table
+from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.decisions import Plan
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.rewriting import rewrite_graph
+from npu_shim.rewriter.planner.decisions import Plan
+from npu_shim.session.clusters import pruning
 from npu_shim.xla import (
     branch_reads,
     control_flow,
@@ -31,7 +32,6 @@ from npu_shim.xla import (
     function_names,
     host_reports,
     ordering,
-    pruning,
     random_ops,
     references,
     slice_writes,

@@ -11,7 +11,7 @@ import math
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.xla.pruning import source_of
+from npu_shim.session.clusters.pruning import source_of
 
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the one that holds with its inputs exchanged

@@ -11,9 +11,10 @@ import collections
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.xla import pruning, random_ops
+from npu_shim.session.clusters import pruning
+from npu_shim.session.clusters.pruning import source_of
+from npu_shim.xla import random_ops
 from npu_shim.xla.control_flow import V1_OPS
-from npu_shim.xla.pruning import source_of
 
 # they have a state and change none of the step's; what is drawn depends on the step's number alone
 READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",

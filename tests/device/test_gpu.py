@@ -5,8 +5,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import xla
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
+from npu_shim.session import clusters as xla
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,11 @@ import pytest
 
 import graphs
 import npu_shim
-from npu_shim import amp, options, precision
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16
+from npu_shim.options import amp, precision
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.plan import plan
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16
 
 LEVELS = ("O0", "O1", "O2", "O3", "auto")
 

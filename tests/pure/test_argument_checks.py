@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from npu_shim import argument_checks as checks
-from npu_shim import shards
+from npu_shim.distributed import shards
+from npu_shim.options import argument_checks as checks
 
 GOOD = [
     (checks.check_not_none, (0, "x"), None),

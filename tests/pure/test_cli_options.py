@@ -4,8 +4,9 @@ import pathlib
 
 import pytest
 
-from npu_shim import cli, options
+from npu_shim import cli
 from npu_shim.cli import options as command
+from npu_shim.options import table as options
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "options.md"
 

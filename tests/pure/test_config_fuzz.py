@@ -9,7 +9,8 @@ import os
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_shim import amp, customize, mixlist, options, precision
+from npu_shim.options import amp, customize, mixlist, precision
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
 
 COUNT = int(os.environ.get("NPU_SHIM_FUZZ", "0"))

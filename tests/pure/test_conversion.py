@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from npu_shim import conversion, conversion_files
+from npu_shim.compat.conversion import files as conversion_files
+from npu_shim.compat.conversion import scripts as conversion
 from npu_shim.rewriter.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 9), reason="it needs to know where arguments stand")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from npu_shim.cost import counts, hlo, live, report
+from npu_shim.pjrt.cost import counts, hlo, live, report
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
 # as TensorFlow's XLA of 2023 prints it, and as JAX's of today

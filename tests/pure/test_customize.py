@@ -2,8 +2,8 @@
 
 import pytest
 
-from npu_shim import customize, op_names, precision
-from npu_shim.customize import Custom
+from npu_shim.options import customize, op_names, precision
+from npu_shim.options.customize import Custom
 from npu_shim.rewriter.errors import ConfigError
 
 F, H, B = "float32", "float16", "bfloat16"

@@ -6,13 +6,13 @@ import pytest
 import test_plan
 
 import graphs
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16
-from npu_shim.rewriter.emulation import Way
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.rewriter.overrides import NO_OVERRIDES
-from npu_shim.rewriter.plan import plan
-from npu_shim.rewriter.policy import PRECISION_MODE
-from npu_shim.rewriter.verify import verify
+from npu_shim.rewriter.graph.emulation import Way
+from npu_shim.rewriter.planner.overrides import NO_OVERRIDES
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.planner.verify import verify
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16
+from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 MIX = PRECISION_MODE["allow_mix_precision"]
 SLOW = replace(graphs.kernels(), slow=dict.fromkeys(("MatMul", "Mul"), frozenset({FLOAT16})))

@@ -3,8 +3,8 @@
 import pytest
 
 import graphs
-from npu_shim.rewriter import folding
-from npu_shim.rewriter.graph_view import Port
+from npu_shim.rewriter.graph import folding
+from npu_shim.rewriter.graph.graph_view import Port
 
 TWO = 2.0
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 import graphs
-from npu_shim import options, precision, profiles
-from npu_shim.rewriter.decisions import Reason
+from npu_shim.options import precision, profiles
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.rewriter.overrides import Override, Overrides
-from npu_shim.rewriter.plan import plan
-from npu_shim.rewriter.policy import PRECISION_MODE
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.planner.overrides import Override, Overrides
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 MIX = PRECISION_MODE["allow_mix_precision"]
 LOOP = ("Enter", "Merge", "NextIteration")

@@ -8,9 +8,9 @@ import pytest
 
 import graphs
 from npu_shim import configs
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
-from npu_shim.rewriter.graph_view import Layout, Slot
-from npu_shim.rewriter.kernel_table import ANY_DEVICE, Kernel, KernelTable, device_type, of_rows, to_rows
+from npu_shim.rewriter.graph.graph_view import Layout, Slot
+from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, device_type, of_rows, to_rows
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
 
 F, H, B, I32 = FLOAT32, FLOAT16, BFLOAT16, NUMBERS["int32"]
 SHIPPED = sorted(os.listdir(configs.folder("gpu_kernels")))

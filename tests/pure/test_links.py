@@ -3,7 +3,7 @@
 import random
 
 import graphs
-from npu_shim.rewriter.links import linked, repeated
+from npu_shim.rewriter.graph.links import linked, repeated
 
 
 def further(text):

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 import graphs
-from npu_shim.rewriter.decisions import Reason
-from npu_shim.rewriter.dtypes import LOW
-from npu_shim.rewriter.kernel_table import Kernel, KernelTable
-from npu_shim.rewriter.op_table import Entry
-from npu_shim.rewriter.plan import plan
-from npu_shim.rewriter.policy import PRECISION_MODE
-from npu_shim.rewriter.ties import find_ties
+from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.graph.ties import find_ties
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.tables.dtypes import LOW
+from npu_shim.rewriter.tables.op_table import Entry
+from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 MIX, RAISE = PRECISION_MODE["allow_mix_precision"], PRECISION_MODE["force_fp32"]
 ROLES = {

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from npu_shim import mixlist, op_names, precision
+from npu_shim.options import mixlist, op_names, precision
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.op_table import Entry, OpTable
+from npu_shim.rewriter.tables.op_table import Entry, OpTable
 
 LETTERS = "ABCDEFGHIJK"
 LISTS = ("white", "gray", "black")

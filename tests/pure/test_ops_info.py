@@ -6,7 +6,9 @@ import shutil
 
 import pytest
 
-from npu_shim import cli, configs, options, precision
+from npu_shim import cli, configs
+from npu_shim.options import precision
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from npu_shim import cli
-from npu_shim.cost import counts, hlo
 from npu_shim.pjrt import manifest
+from npu_shim.pjrt.cost import counts, hlo
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")

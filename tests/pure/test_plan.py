@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 import graphs
-from npu_shim.rewriter.decisions import Reason
-from npu_shim.rewriter.dtypes import FLOATS, LOW
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.kernel_table import Kernel, KernelTable
-from npu_shim.rewriter.op_table import Entry
-from npu_shim.rewriter.overrides import Override, Overrides
-from npu_shim.rewriter.plan import plan
-from npu_shim.rewriter.policy import PRECISION_MODE, PRECISION_MODE_V2
+from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.planner.overrides import Override, Overrides
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.tables.dtypes import FLOATS, LOW
+from npu_shim.rewriter.tables.op_table import Entry
+from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2
 
 MIX = PRECISION_MODE["allow_mix_precision"]
 

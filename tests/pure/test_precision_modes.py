@@ -1,16 +1,17 @@
 """The precision options row by row: what is accepted, in which order it fails, with which error, and what it means.
 
 Source of the tables: the adapter of Ascend (r1.13 and later), its key table, its order of checks, its values of
-precision_mode, and its own tests (npu_attrs_test); see the module docstrings of `npu_shim.options` and
-`npu_shim.rewriter.policy`.
+precision_mode, and its own tests (npu_attrs_test); see the module docstrings of `npu_shim.options.table` and
+`npu_shim.rewriter.tables.policy`.
 """
 
 import pytest
 
-from npu_shim import options, precision
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from npu_shim.options import precision
+from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, mixed_modes
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, mixed_modes
 
 INVALID, INTERNAL = "INVALID_ARGUMENT", "INTERNAL"
 L, F, K, R, N = Action.LOWER, Action.FOLLOW, Action.KEEP, Action.RAISE, Action.NARROW

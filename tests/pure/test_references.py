@@ -3,8 +3,8 @@
 import pytest
 
 from graphs import parse
-from npu_shim.rewriter.graph_view import consumers_of
-from npu_shim.rewriter.references import readings
+from npu_shim.rewriter.graph.graph_view import consumers_of
+from npu_shim.rewriter.graph.references import readings
 
 CASES = {
     "training: read, then written": ("v:VariableV2; r:Identity(v) a:MatMul(r,r); w:AssignAdd(v,a)", ""),

@@ -4,8 +4,9 @@ import textwrap
 
 import pytest
 
-from npu_shim import scan, scan_reach
 from npu_shim.cli import scan as command
+from npu_shim.compat.scan import files as scan
+from npu_shim.compat.scan import reach as scan_reach
 
 
 def found(script):

@@ -4,7 +4,7 @@ import pytest
 
 from graphs import kernels, parse
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.rewriter.verify import verify
+from npu_shim.rewriter.planner.verify import verify
 
 GRAPH = "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); r:Exp(a)"
 BROKEN = {

@@ -14,8 +14,9 @@ import time
 
 import numpy as np
 
-from npu_shim import cli, precision
+from npu_shim import cli
 from npu_shim.compat.tensorflow_v1 import import_tensorflow
+from npu_shim.options import precision
 
 TRACE = os.environ["NPU_SHIM_TRACE"]
 STEPS = int(os.environ.get("STREET_STEPS") or 0)

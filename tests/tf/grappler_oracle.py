@@ -9,9 +9,9 @@ import os
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import kernel_tables
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter.dtypes import FLOATS
+from npu_shim.options import kernel_tables
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.tables.dtypes import FLOATS
 
 PREFIX = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_"
 GPU = {"architecture": "8.0", "cuda": "11050", "cudnn": "8302"}

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter.dtypes import NAMES
+from npu_shim.rewriter.tables.dtypes import NAMES
 
 PROFILES = ["grappler", "ascend910"]
 ATTRS = ("DstT", "T", "element_dtype", "dtype")  # those of an op that gives or holds its values

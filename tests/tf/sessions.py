@@ -5,7 +5,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.emulation import ROUNDED
+from npu_shim.rewriter.graph.emulation import ROUNDED
 
 
 def config(**parameters):

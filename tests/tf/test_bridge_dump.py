@@ -9,8 +9,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import dump, estimator, observers, profiling
-from npu_shim.run_config import NPURunConfig
+from npu_shim.estimator import estimator
+from npu_shim.options.run_config import NPURunConfig
+from npu_shim.session import dump, observers, profiling
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,9 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import config_proto, hooks, keras, options
+from npu_shim.estimator import hooks, keras
+from npu_shim.options import config_proto
+from npu_shim.options import table as options
 
 REWRITE = tf.ConfigProto().graph_options.rewrite_options
 

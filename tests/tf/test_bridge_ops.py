@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import gen_ops, ops, optimizer_steps
+from npu_shim.bridge.ops import gen_ops, ops, optimizer_steps
 
 RNG = np.random.RandomState(0)
 
@@ -319,7 +319,7 @@ def test_jpegs_are_decoded_cut_and_resized():
         ("npu_bridge.hccl.hccl_ops", "remote_read"),
         ("npu_bridge.estimator.npu.npu_plugin", "init_rdma_pool"),
         ("npu_bridge.embedding", "EmbeddingService"),
-        ("npu_shim.gen_ops", "npu_onnx_graph_op"),
+        ("npu_shim.bridge.ops.gen_ops", "npu_onnx_graph_op"),
     ],
 )
 def test_what_has_no_equivalent_says_so_when_it_is_called(module, name):

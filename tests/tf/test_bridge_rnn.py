@@ -5,7 +5,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import rnn
+from npu_shim.bridge.ops import rnn
 
 TIME, BATCH, INPUTS, UNITS = 5, 3, 4, 6
 RNG = np.random.RandomState(1)

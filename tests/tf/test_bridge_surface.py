@@ -316,7 +316,7 @@ def arguments(path):
     for part in parts:
         found = getattr(found, part)
     return " ".join(map(shown, inspect.signature(found).parameters.values()))
-from npu_shim import bridge_imports
+from npu_shim.bridge.ops import exposed as bridge_imports
 def starred(module):
     names = {}
     exec("from npu_bridge.estimator.npu.%s import *" % module, names)

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import distributed, exchange, hooks, keras, plugin, profiling, resources
-from npu_shim.loops import IterationPerLoop
-from npu_shim.run_config import NPURunConfig
-from npu_shim.strategy import NPUStrategy
+from npu_shim.bridge.ops import resources
+from npu_shim.distributed import collectives as distributed
+from npu_shim.distributed import exchange
+from npu_shim.distributed.strategy import NPUStrategy
+from npu_shim.estimator import hooks, keras
+from npu_shim.estimator.loops import IterationPerLoop
+from npu_shim.options import plugin
+from npu_shim.options.run_config import NPURunConfig
+from npu_shim.session import profiling
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(32, 1)
 

@@ -7,7 +7,8 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import deformable, float_status, gen_ops, inputs, ops, resources, shards
+from npu_shim.bridge.ops import deformable, float_status, gen_ops, inputs, ops, resources
+from npu_shim.distributed import shards
 
 RNG = np.random.RandomState(3)
 

@@ -10,7 +10,8 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import cli, graph_file
+from npu_shim import cli
+from npu_shim.cli import graph_file
 
 
 def run(*argv, **env):

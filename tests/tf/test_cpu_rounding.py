@@ -6,10 +6,12 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import kernel_tables, precision, rewriting, xla
-from npu_shim.options import of_keywords
-from npu_shim.rewriter.emulation import ROUNDED, Way
-from npu_shim.xla import marking
+from npu_shim.options import kernel_tables, precision, rewriting
+from npu_shim.options.table import of_keywords
+from npu_shim.rewriter.graph.emulation import ROUNDED, Way
+from npu_shim.rewriter.planner import report
+from npu_shim.session import clusters as xla
+from npu_shim.session.clusters import marking
 
 MIX = "allow_mix_precision"
 EPSILON = 2.0**-11  # of float16, half a unit in the last place
@@ -210,8 +212,8 @@ def test_what_is_compiled_as_a_whole_is_low():
 
 def test_reports_say_how_it_runs():
     _, _, plan = products(chain)
-    text = npu_shim.rewriter.report.as_text(plan)
+    text = report.as_text(plan)
     assert "runs as float32 kernel on rounded values" in text
-    rows = {(row["node"], row["attr"]): row["runs"] for row in npu_shim.rewriter.report.as_json(plan)["decisions"]}
+    rows = {(row["node"], row["attr"]): row["runs"] for row in report.as_json(plan)["decisions"]}
     assert rows["first", "T"] == Way.ROUNDED.value
     assert rows["x", "dtype"] == Way.KERNEL.value

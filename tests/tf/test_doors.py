@@ -11,7 +11,8 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim import doors, dump, iterations, profiling
+from npu_shim.estimator import iterations
+from npu_shim.session import doors, dump, profiling
 
 pytestmark = pytest.mark.usefixtures("patched")
 

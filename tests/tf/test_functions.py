@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from sessions import decided_dtype
 
 import npu_shim
-from npu_shim.rewriter import functions
+from npu_shim.rewriter.graphdef import functions
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_2")
 EPSILON = 2.0**-11  # relative error of one rounding to float16

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import npu_shim
-from npu_shim.rewriter.decisions import Reason
-from npu_shim.rewriter.dtypes import FLOATS
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.tables.dtypes import FLOATS
 
 GRAPHS = 10_000 if os.environ.get("NPU_SHIM_NIGHTLY") else 300
 # half the distance of two neighbours around one

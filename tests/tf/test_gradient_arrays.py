@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from sessions import decided_dtype
 
 import npu_shim
-from npu_shim.rewriter.decisions import Reason
+from npu_shim.rewriter.planner.decisions import Reason
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 MIX = {"precision_mode": "allow_mix_precision"}

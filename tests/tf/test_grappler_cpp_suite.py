@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from grappler_suite import PROFILES, Case, const, values, version_1_graph
 from tensorflow import raw_ops
 
-from npu_shim import precision
+from npu_shim.options import precision
 
 ROUNDING = 2.0**-11  # of float16
 

@@ -20,10 +20,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import npu_shim
-from npu_shim import kernel_tables, precision
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter import report
-from npu_shim.rewriter.decisions import Reason
+from npu_shim.options import kernel_tables, precision
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.planner.decisions import Reason
 
 COUNT = int(os.environ.get("NPU_SHIM_FUZZ", "0"))
 
@@ -154,8 +154,9 @@ def test_a_long_tensor_list_has_no_more_edges_than_ops():
     """The pass joins every writer to every reader, and looks for the same list from each of its ops."""
     if oracle.profile() != "grappler":
         pytest.skip("the lists of 1.15 have no TensorLists")
-    from npu_shim.rewriter import grappler_containers, grappler_graph
-    from npu_shim.rewriter.overrides import NO_OVERRIDES
+    from npu_shim.rewriter.planner.grappler import containers as grappler_containers
+    from npu_shim.rewriter.planner.grappler import graph as grappler_graph
+    from npu_shim.rewriter.planner.overrides import NO_OVERRIDES
 
     def edges(length):
         raw = tf.raw_ops

@@ -6,7 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from npu_shim import iterations  # noqa: E402
+from npu_shim.estimator import iterations  # noqa: E402
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import keras
+from npu_shim.estimator import keras
 
 pytestmark = pytest.mark.skipif(keras._OPTIMIZER is object, reason="this TensorFlow comes without Keras")
 

@@ -7,11 +7,11 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import kernel_tables
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter.dtypes import BFLOAT16, FLOAT16
+from npu_shim.options import kernel_tables
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.kernel_table import ANY_DEVICE, Kernel, to_rows
+from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, to_rows
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16
 
 MIX = {"precision_mode": "allow_mix_precision"}
 IS_1 = tf.__version__.startswith("1.")

@@ -8,11 +8,11 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter import report
-from npu_shim.rewriter.dtypes import FLOAT16
-from npu_shim.rewriter.graph_view import Port
-from npu_shim.rewriter.shapes import Shapes
+from npu_shim.rewriter.graph.graph_view import Port
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.inference.shapes import Shapes
+from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.tables.dtypes import FLOAT16
 
 pytestmark = pytest.mark.usefixtures("control_flow")
 MIX = {"precision_mode": "allow_mix_precision", "device": "GPU"}

@@ -424,7 +424,7 @@ def test_missing_state_under_names_of_a_dict(tmp_path, stored, resource):  # C14
 
 
 def test_an_output_hook_takes_any_variable_by_name(resource):  # C16
-    from npu_shim.hooks import NPUOutputTensorHook
+    from npu_shim.estimator.hooks import NPUOutputTensorHook
 
     collected = []
     with tf.Graph().as_default():

@@ -7,9 +7,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim import session as sessions
 from npu_shim.loss_scale import gradients, managers, schedule
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.session import patch as sessions
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter.dtypes import name as dtype_name
-from npu_shim.rewriter.policy import PRECISION_MODE
-from npu_shim.rewriter.report import slot_name
+from npu_shim.rewriter.planner.report import slot_name
+from npu_shim.rewriter.tables.dtypes import name as dtype_name
+from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 pytestmark = pytest.mark.skipif(not tf.__version__.startswith("2.15."), reason="kernels differ between versions")
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"

@@ -8,7 +8,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.rewriter.policy import PRECISION_MODE
+from npu_shim.rewriter.tables.policy import PRECISION_MODE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("patched")]
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data" / "digits.npz"

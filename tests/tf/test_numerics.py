@@ -7,10 +7,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter.graph_view import Port
-from npu_shim.rewriter.ranges import Ranges
-from npu_shim.scopes import keep_dtype_scope
+from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.rewriter.graph.graph_view import Port
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.inference.ranges import Ranges
 
 MIX = {"precision_mode": "allow_mix_precision"}
 EYE = np.eye(4, dtype=np.float32)

@@ -7,7 +7,8 @@ import pathlib
 import pytest
 
 from npu_shim import configs
-from npu_shim.rewriter import op_table, tf_internals
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.tables import op_table
 
 FLOAT, HALF, BFLOAT16 = 1, 19, 14
 LOW = (HALF, BFLOAT16)

@@ -12,9 +12,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import report
-from npu_shim.rewriter.decisions import Reason
-from npu_shim.rewriter.dtypes import FLOAT16, FLOATS
+from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOATS
 
 HEAVY = {
     "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul", "BatchMatMul", "BatchMatMulV2"

@@ -12,14 +12,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import graph_file
-from npu_shim.cli import main
-from npu_shim.rewriter.apply import apply
+from npu_shim.cli import graph_file, main
 from npu_shim.rewriter.errors import LONGEST, ConfigError
-from npu_shim.rewriter.graph_def import read
-from npu_shim.rewriter.graph_view import Port
-from npu_shim.rewriter.inference import Inference
-from npu_shim.rewriter.ranges import Ranges
+from npu_shim.rewriter.graph.graph_view import Port
+from npu_shim.rewriter.graphdef.apply import apply
+from npu_shim.rewriter.graphdef.reading import read
+from npu_shim.rewriter.inference.properties import Inference
+from npu_shim.rewriter.inference.ranges import Ranges
 
 MIX = {"precision_mode": "allow_mix_precision"}
 

@@ -6,9 +6,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import rounding
-from npu_shim.rewriter.dtypes import FLOAT16, FLOAT32
-from npu_shim.rewriter.emulation import ROUNDED
+from npu_shim.rewriter.graph.emulation import ROUNDED
+from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
+from npu_shim.session import rounding
 
 MIX = "allow_mix_precision"
 

@@ -6,10 +6,10 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim import plugin
-from npu_shim import session as npu_session
-from npu_shim.native import build, loader
-from npu_shim.scopes import keep_dtype_scope
+from npu_shim.options import plugin
+from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.session import patch as npu_session
+from npu_shim.session.native import build, loader
 
 pytestmark = pytest.mark.usefixtures("patched")
 MIX = "allow_mix_precision"

@@ -8,10 +8,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import graph_def as graphs
-from npu_shim.rewriter import report
-from npu_shim.rewriter.graph_view import Port
-from npu_shim.rewriter.shapes import Shapes
+from npu_shim.rewriter.graph.graph_view import Port
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.inference.shapes import Shapes
+from npu_shim.rewriter.planner import report
 
 MIX = {"precision_mode": "allow_mix_precision", "device": "GPU"}
 

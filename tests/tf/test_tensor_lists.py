@@ -7,9 +7,9 @@ from sessions import decided_dtype
 
 import npu_shim
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.decisions import Reason
-from npu_shim.rewriter.dtypes import FLOAT16, FLOAT32
-from npu_shim.rewriter.lists import LISTS, VARIANT
+from npu_shim.rewriter.graph.lists import LISTS, VARIANT
+from npu_shim.rewriter.planner.decisions import Reason
+from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_2")
 X = np.random.RandomState(0).uniform(-1, 1, [4, 4]).astype(np.float32)

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import tensorflow as tf
 
-from npu_shim.native import build
+from npu_shim.session.native import build
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MINOR = ".".join(tf.__version__.split(".")[:2])
@@ -62,7 +62,7 @@ import sys
 import tensorflow.compat.v1 as tf
 from npu_bridge.npu_init import *
 import npu_shim
-from npu_shim.native import build
+from npu_shim.session.native import build
 build.BUILT = sys.argv[1] if sys.argv[1:] else build.BUILT
 config = tf.ConfigProto()
 entry = config.graph_options.rewrite_options.custom_optimizers.add()

@@ -9,10 +9,10 @@ from loss_scale_golden import OVERFLOWS, contrib_cases
 from npu_bridge.npu_init import npu_scope
 from npu_shim.loss_scale import NPULossScaleOptimizer
 from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
+from npu_shim.options.scopes import attributes
 from npu_shim.rewriter import tf_internals
-from npu_shim.scopes import attributes
-from npu_shim.xla import conditionals, marking
-from npu_shim.xla.moves import MUST_COMPILE
+from npu_shim.session.clusters import conditionals, marking
+from npu_shim.session.clusters.moves import MUST_COMPILE
 
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"}
 MIXED = {"precision_mode": "allow_mix_precision"}

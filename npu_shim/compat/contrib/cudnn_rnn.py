@@ -6,8 +6,8 @@ Weights are ordinary variables under the names that CudnnCompatible cells always
 
 import tensorflow.compat.v1 as tf
 
-from .rnn.blocks import LSTMBlockCell
-from .rnn.linear import input_depth
+from npu_shim.compat.contrib.rnn.blocks import LSTMBlockCell
+from npu_shim.compat.contrib.rnn.linear import input_depth
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):

@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from .framework import shapes_like
+from npu_shim.compat.contrib.framework import shapes_like
 
 
 def batch_and_drop_remainder(batch_size):

@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from .rnn.linear import linear
+from npu_shim.compat.contrib.rnn.linear import linear
 
 
 def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=None):

@@ -1,6 +1,6 @@
 """tf.contrib.opt."""
 
-from .plain import (
+from npu_shim.compat.contrib.opt.plain import (
     AdaMaxOptimizer,
     AddSignOptimizer,
     LARSOptimizer,
@@ -8,7 +8,7 @@ from .plain import (
     NadamOptimizer,
     PowerSignOptimizer,
 )
-from .wrappers import (
+from npu_shim.compat.contrib.opt.wrappers import (
     AdamWOptimizer,
     DecoupledWeightDecayExtension,
     MomentumWOptimizer,

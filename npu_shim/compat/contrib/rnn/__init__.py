@@ -1,6 +1,6 @@
 """tf.contrib.rnn, without the names that are tf.nn's own."""
 
-from .blocks import (
+from npu_shim.compat.contrib.rnn.blocks import (
     FusedRNNCell,
     FusedRNNCellAdaptor,
     GRUBlockCell,
@@ -10,7 +10,7 @@ from .blocks import (
     LSTMBlockWrapper,
     TimeReversedFusedRNN,
 )
-from .cells import (
+from npu_shim.compat.contrib.rnn.cells import (
     CoupledInputForgetGateLSTMCell,
     IntersectionRNNCell,
     LayerNormBasicLSTMCell,
@@ -19,11 +19,15 @@ from .cells import (
     SRUCell,
     UGRNNCell,
 )
-from .convolutional import Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell, ConvLSTMCell
-from .indy import GLSTMCell, IndRNNCell, IndyGRUCell, IndyLSTMCell
-from .linear import LayerRNNCell, Linear, linear
-from .loops import stack_bidirectional_dynamic_rnn, stack_bidirectional_rnn, transpose_batch_time
-from .wrappers import (
+from npu_shim.compat.contrib.rnn.convolutional import Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell, ConvLSTMCell
+from npu_shim.compat.contrib.rnn.indy import GLSTMCell, IndRNNCell, IndyGRUCell, IndyLSTMCell
+from npu_shim.compat.contrib.rnn.linear import LayerRNNCell, Linear, linear
+from npu_shim.compat.contrib.rnn.loops import (
+    stack_bidirectional_dynamic_rnn,
+    stack_bidirectional_rnn,
+    transpose_batch_time,
+)
+from npu_shim.compat.contrib.rnn.wrappers import (
     AttentionCellWrapper,
     EmbeddingWrapper,
     HighwayWrapper,

@@ -6,7 +6,7 @@ precision know what a MatMul is. LSTMBlockFusedCell runs TensorFlow's BlockLSTM,
 
 import tensorflow.compat.v1 as tf
 
-from .linear import LayerCell, LSTMStateTuple, input_depth
+from npu_shim.compat.contrib.rnn.linear import LayerCell, LSTMStateTuple, input_depth
 
 Layer = tf.layers.Layer
 

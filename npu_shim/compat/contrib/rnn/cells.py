@@ -4,7 +4,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from .linear import Cell, LayerCell, LSTMStateTuple, input_depth, layer_norm, linear
+from npu_shim.compat.contrib.rnn.linear import Cell, LayerCell, LSTMStateTuple, input_depth, layer_norm, linear
 
 
 class LayerNormBasicLSTMCell(Cell):

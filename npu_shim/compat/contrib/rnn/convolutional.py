@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from .linear import Cell, LSTMStateTuple
+from npu_shim.compat.contrib.rnn.linear import Cell, LSTMStateTuple
 
 
 class ConvLSTMCell(Cell):

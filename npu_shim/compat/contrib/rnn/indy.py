@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from .linear import Cell, LayerCell, LSTMStateTuple, input_depth, linear
+from npu_shim.compat.contrib.rnn.linear import Cell, LayerCell, LSTMStateTuple, input_depth, linear
 
 
 class _IndyCell(LayerCell):

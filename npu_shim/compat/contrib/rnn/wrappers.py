@@ -4,7 +4,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from .linear import RNNCell, linear
+from npu_shim.compat.contrib.rnn.linear import RNNCell, linear
 
 
 class _Wrapper(RNNCell):

@@ -1,13 +1,13 @@
 """tf.contrib.seq2seq."""
 
-from .attention import (
+from npu_shim.compat.contrib.seq2seq.attention import (
     AttentionMechanism,
     BahdanauAttention,
     BahdanauMonotonicAttention,
     LuongAttention,
     LuongMonotonicAttention,
 )
-from .beam_search import (
+from npu_shim.compat.contrib.seq2seq.beam_search import (
     BeamSearchDecoder,
     BeamSearchDecoderOutput,
     FinalBeamSearchDecoderOutput,
@@ -15,9 +15,9 @@ from .beam_search import (
     gather_tree_from_array,
     tile_batch,
 )
-from .beam_step import BeamSearchDecoderState
-from .decoders import BasicDecoder, BasicDecoderOutput, Decoder, dynamic_decode
-from .helpers import (
+from npu_shim.compat.contrib.seq2seq.beam_step import BeamSearchDecoderState
+from npu_shim.compat.contrib.seq2seq.decoders import BasicDecoder, BasicDecoderOutput, Decoder, dynamic_decode
+from npu_shim.compat.contrib.seq2seq.helpers import (
     CustomHelper,
     GreedyEmbeddingHelper,
     Helper,
@@ -27,9 +27,9 @@ from .helpers import (
     ScheduledOutputTrainingHelper,
     TrainingHelper,
 )
-from .losses import sequence_loss
-from .scores import hardmax, monotonic_attention, safe_cumprod
-from .wrapper import AttentionWrapper, AttentionWrapperState
+from npu_shim.compat.contrib.seq2seq.losses import sequence_loss
+from npu_shim.compat.contrib.seq2seq.scores import hardmax, monotonic_attention, safe_cumprod
+from npu_shim.compat.contrib.seq2seq.wrapper import AttentionWrapper, AttentionWrapperState
 
 __all__ = [
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",

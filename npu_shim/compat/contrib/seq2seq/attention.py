@@ -7,7 +7,7 @@ Shapes: memory [batch, time, depth], keys [batch, time, num_units], query [batch
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from .scores import (
+from npu_shim.compat.contrib.seq2seq.scores import (
     _bahdanau_score,
     _dim,
     _luong_score,

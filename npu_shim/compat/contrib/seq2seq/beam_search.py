@@ -7,10 +7,10 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
-from .beam_step import BeamSearchDecoderState, beam_search_step
-from .decoders import Decoder
-from .helpers import _embedding_fn
-from .scores import _dim
+from npu_shim.compat.contrib.seq2seq.beam_step import BeamSearchDecoderState, beam_search_step
+from npu_shim.compat.contrib.seq2seq.decoders import Decoder
+from npu_shim.compat.contrib.seq2seq.helpers import _embedding_fn
+from npu_shim.compat.contrib.seq2seq.scores import _dim
 
 FinalBeamSearchDecoderOutput = collections.namedtuple(
     "FinalBeamDecoderOutput", ["predicted_ids", "beam_search_decoder_output"]

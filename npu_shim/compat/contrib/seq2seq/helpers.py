@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from .decoders import _transpose_batch_time
+from npu_shim.compat.contrib.seq2seq.decoders import _transpose_batch_time
 
 
 class Helper:

@@ -4,8 +4,8 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
-from .attention import AttentionMechanism
-from .scores import _dim
+from npu_shim.compat.contrib.seq2seq.attention import AttentionMechanism
+from npu_shim.compat.contrib.seq2seq.scores import _dim
 
 _FIELDS = ["cell_state", "attention", "time", "alignments", "alignment_history", "attention_state"]
 

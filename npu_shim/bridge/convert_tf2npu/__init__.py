@@ -1,1 +1,0 @@
-"""npu_bridge.convert_tf2npu, the migration tool; see npu_shim.conversion."""

@@ -1,5 +1,0 @@
-"""npu_bridge.embedding.embedding_service, see npu_shim.unsupported."""
-
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("ESWorker", "es_initializer"))

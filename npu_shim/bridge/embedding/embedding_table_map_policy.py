@@ -1,5 +1,0 @@
-"""npu_bridge.embedding.embedding_table_map_policy, see npu_shim.unsupported."""
-
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("AutoMergeTableMapPolicy", "BaseTableMapPolicy", "NoneTableMapPolicy",))

@@ -1,9 +1,0 @@
-"""npu_bridge.estimator.npu.npu_dynamic_rnn, see npu_shim.rnn."""
-
-from npu_shim import gen_ops as gen_npu_ops
-from npu_shim.bridge_imports import expose as _expose
-from npu_shim.rnn import BIDIRECTIONAL as DYNAMIC_RNN_BIDIRECTION
-from npu_shim.rnn import UNIDIRECTIONAL as DYNAMIC_RNN_UNIDIRECTION
-from npu_shim.rnn import DynamicAUGRU, DynamicGRUV2, DynamicRNN
-
-_expose(globals())

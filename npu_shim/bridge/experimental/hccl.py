@@ -1,5 +1,0 @@
-"""npu_bridge.experimental.hccl, see npu_shim.ranks."""
-
-from npu_shim.ranks import get_rank_size as get_actual_rank_size
-from npu_shim.ranks import world_rank as get_user_rank_id
-from npu_shim.ranks import world_size as get_user_rank_size

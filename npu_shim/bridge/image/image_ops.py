@@ -1,7 +1,0 @@
-"""npu_bridge.image.image_ops, see npu_shim.ops."""
-
-from npu_shim import gen_ops as gen_npu_image_ops
-from npu_shim.bridge_imports import expose as _expose
-from npu_shim.ops import decode_and_crop_and_resize_jpeg, decode_and_resize_jpeg
-
-_expose(globals())

@@ -1,0 +1,15 @@
+"""npu_bridge.estimator.npu.npu_config, see npu_shim.options.run_config."""
+
+from npu_shim.bridge.ops.exposed import expose as _expose
+from npu_shim.options.run_config import (
+    DumpConfig,
+    DynamicInputConfig,
+    ExperimentalConfig,
+    GraphMemoryOptimizeConfig,
+    MemoryConfig,
+    NpuExecutePlacement,
+    NPURunConfig,
+    ProfilingConfig,
+)
+
+_expose(globals())

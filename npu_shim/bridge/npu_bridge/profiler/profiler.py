@@ -1,0 +1,3 @@
+"""npu_bridge.profiler.profiler, see npu_shim.session.profiling."""
+
+from npu_shim.session.profiling import Profiler

@@ -1,8 +1,0 @@
-"""npu_bridge.npu_cpu.lru_cache, see npu_shim.unsupported."""
-
-from npu_shim.bridge_imports import expose as _expose
-from npu_shim.unsupported import module_getattr
-
-__getattr__ = module_getattr(__name__, ("LruCache",))
-
-_expose(globals())

@@ -1,0 +1,1 @@
+"""What the faces of the bridge call: ops, optimizer steps and device calls as plain TensorFlow."""

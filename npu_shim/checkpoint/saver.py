@@ -1,0 +1,247 @@
+"""Savers that restore float32, float16 and bfloat16 checkpoints into variables of any of these dtypes.
+
+    tf.train.Saver(builder=npu_shim.CastingSaverBuilder())
+
+The builder puts the casts into the graph, so that they work with `Scaffold`, `MonitoredTrainingSession`, Estimator,
+remote sessions and exported meta graphs. `Saver.restore` of the Saver that it builds reads the file's dtypes first: it
+reports everything that does not fit at once, before the session runs, and tells the graph which dtype each tensor has.
+
+A graph without that (an imported one) finds the dtypes itself, by reading everything as each of them and seeing what
+fails: no op tells the dtype of a stored tensor, and the name of the file is known only when it runs.
+
+Sources: `BulkSaverBuilder` and `Saver.restore` of TensorFlow 1.15.5 and 2.15.1.
+"""
+
+import functools
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.checkpoint import index, restore_ops, selection
+from npu_shim.checkpoint.restore_ops import CASTABLE, COUNTERS, UNKNOWN, convert, stored_tensors, warn_of_lost
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
+    """Builder for `tf.train.Saver` whose restored tensors are cast from what the file holds to what the graph has.
+
+    Saving is unchanged: variables are written in their own dtype, so a float16 graph writes a float16 checkpoint, which
+    the same Saver restores.
+
+    Args:
+        stored_dtypes: the dtypes that a file may hold where a variable is float32, float16 or bfloat16: an iterable of
+            what `tf.as_dtype` takes, or None for these three. Integers, strings and other dtypes are never cast.
+        write_version: SaverDef.V1 or V2; None takes the `write_version` of the Saver.
+        init_missing_loss_scale: bool; True initializes loss-scale state that the file does not have instead of failing.
+
+    Values that become infinite in float16 are counted on standard error.
+
+    Raises:
+        tf.errors.InvalidArgumentError: from `restore`, with one table of all dtypes and shapes that do not fit.
+        tf.errors.NotFoundError: from `restore`, naming all missing tensors.
+    """
+
+    def __init__(self, stored_dtypes=None, write_version=None, init_missing_loss_scale=False):
+        super().__init__(*(() if write_version is None else (write_version,)))
+        dtypes = CASTABLE if stored_dtypes is None else [tf.as_dtype(d) for d in stored_dtypes]
+        if set(dtypes) - set(CASTABLE):
+            raise ConfigError(
+                "stored_dtypes: %s: only float32, float16 and bfloat16 are cast" % [d.name for d in dtypes]
+            )
+        self._options = {
+            "stored_dtypes": tuple(dtypes),
+            "write_version": write_version,
+            "init_missing_loss_scale": init_missing_loss_scale,
+        }
+        self._reads = []  # a shard: placeholder for stored dtypes, all its Reads, those that are cast, results
+
+    def _build_internal(self, *args, **kwargs):
+        saver = tf_internals.saver_that_builds(self)
+        if saver is not None and self._options["write_version"] is None:
+            self._write_version = saver._write_version
+        self._reads = []
+        saver_def = super()._build_internal(*args, **kwargs)
+        if saver is not None and not tf.executing_eagerly():
+            saver.restore = functools.partial(_restore, saver, tuple(self._reads), self._options, {})
+        return saver_def
+
+    def bulk_restore(self, filename_tensor, saveables, preferred_shard, restore_sequentially):
+        """Returns the tensors of all saveables in their variables' dtypes, see the base class.
+
+        No tensor is ready before all are, so that a file that fails halfway changes no variable.
+        """
+        reads = [read for saveable in saveables for read in restore_ops.reads_of(saveable)]
+        dtypes, initialized = self._options["stored_dtypes"], self._options["init_missing_loss_scale"]
+        ways = {read: restore_ops.ways(read, dtypes, initialized) for read in reads}
+        cast = {read: found for read, found in ways.items() if len(found) > 1}
+        with tf.device("cpu:0"):
+            values = restore_ops.read_all(filename_tensor, [read for read in reads if read not in cast])
+            known = self._known(filename_tensor, reads, list(cast))
+            lost = []
+            for read, value, count in restore_ops.selected(filename_tensor, cast, known) if cast else ():
+                values[read] = value
+                lost.append((read.name, count))
+            with tf.control_dependencies([tf.group(*values.values(), *warn_of_lost(lost))]):
+                results = [tf.identity(values[read]) for read in reads]
+        if not tf.executing_eagerly():
+            self._reads[-1] += ([result.name for result in results],)
+        return results
+
+    def _known(self, filename, reads, cast):
+        """Returns int32 [len(cast)]: the number of the way to read each, fed by `restore` or found by trying."""
+        if tf.executing_eagerly():
+            path = filename.numpy().decode()
+            return tf.constant(restore_ops.numbers(cast, stored_tensors(path), index.slices(path)), tf.int32)
+        unknown = np.full(len(cast), UNKNOWN, np.int32)
+        fed = tf.placeholder_with_default(unknown, [len(cast)], name="stored_dtypes")
+        self._reads.append((fed.name, reads, cast))
+        if not cast:
+            return fed
+        return tf.cond(
+            tf.reduce_any(tf.not_equal(fed, UNKNOWN)),
+            lambda: tf.identity(fed),
+            lambda: restore_ops.found_by_trying(filename, cast),
+        )
+
+
+class CastFromFloat32SaverBuilder(CastingSaverBuilder):
+    """`CastingSaverBuilder` under the name and the call of the published builder for float32 checkpoints.
+
+    The published one restores nothing but float32; this one restores the float16 checkpoints it writes as well.
+    """
+
+
+def casting_initializers():
+    """Scope in which TensorFlow's checkpoint initializers cast: for `Estimator(warm_start_from=...)` around `train`.
+
+    It replaces TensorFlow's Python function `restore_v2` for all threads of the process while it is open.
+    """
+    return tf_internals.replaced_restore_v2(_casting_restore_v2)
+
+
+def init_from_checkpoint(ckpt_dir_or_file, assignment_map):
+    """`tf.train.init_from_checkpoint` for checkpoints whose float dtypes differ from the variables'.
+
+    Raises:
+        ConfigError: a dtype that cannot be cast.
+    """
+    with casting_initializers():
+        tf.train.init_from_checkpoint(ckpt_dir_or_file, assignment_map)
+
+
+def warm_start(*args, **kwargs):
+    """`tf.train.warm_start` (what `Estimator(warm_start_from=...)` calls) for checkpoints of other float dtypes."""
+    with casting_initializers():
+        tf.train.warm_start(*args, **kwargs)
+
+
+def _casting_restore_v2(restore_v2):
+    def restore(prefix, tensor_names, shape_and_slices, dtypes, name=None):
+        if isinstance(prefix, tf.Tensor):
+            return restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name)
+        stored = stored_tensors(prefix)
+        wanted = [tf.as_dtype(d).base_dtype for d in dtypes]
+        found = [stored[n].dtype if n in stored else d for n, d in zip(tensor_names, wanted)]
+        problems = [
+            "'%s' is %s in %s and cannot initialize a %s variable" % (n, f.name, prefix, w.name)
+            for n, f, w in zip(tensor_names, found, wanted)
+            if f != w and not (f in CASTABLE and w in CASTABLE)
+        ]
+        if problems:
+            raise ConfigError(*problems)
+        values = restore_v2(prefix, tensor_names, shape_and_slices, found, name)
+        converted = [(v, None) if v.dtype == w else convert(tf.cast(v, tf.float32), w) for v, w in zip(values, wanted)]
+        warnings = warn_of_lost([(name, count) for name, (_, count) in zip(tensor_names, converted)])
+        with tf.control_dependencies(warnings):
+            return [tf.identity(value) for value, _ in converted]
+
+    return restore
+
+
+def _restore(saver, shards, options, object_savers, sess, save_path):
+    """What `saver.restore` does: checks the file against the graph, then restores through the class's own method."""
+    restore = functools.partial(type(saver).restore, saver)
+    if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
+        return restore(sess, save_path)
+    stored = stored_tensors(save_path)
+    reads = [read for _, part, _, _ in shards for read in part]
+    missing = [r.name for r in reads if r.name not in stored]
+    if options["init_missing_loss_scale"]:
+        missing = [name for name in missing if not selection.LOSS_SCALE.search(name)]
+    if missing and OBJECT_GRAPH in stored:
+        return _restore_objects(saver, options, object_savers, sess, save_path)
+    if missing:
+        raise tf.errors.NotFoundError(None, None, _missing_message(save_path, missing, stored))
+    rows = _mismatches(reads, stored, options, saver._reshape)
+    if rows:
+        raise tf.errors.InvalidArgumentError(None, None, _table(save_path, rows))
+    parts = index.slices(tf.compat.as_text(save_path))
+    feeds = {placeholder: restore_ops.numbers(cast, stored, parts) for placeholder, _, cast, _ in shards if cast}
+    return restore(_Feeding(sess, feeds), save_path)
+
+
+class _Feeding:
+    """A session that adds feeds: `Saver.restore` has no argument for them."""
+
+    def __init__(self, session, feeds):
+        self.session, self.feeds = session, feeds
+
+    def run(self, fetches, feed_dict):
+        """See `tf.Session.run`."""
+        return self.session.run(fetches, dict(feed_dict, **self.feeds))
+
+
+def _restore_objects(saver, options, object_savers, sess, save_path):
+    """Restores an object-based checkpoint by variable names; TensorFlow's own way drops the builder."""
+    keys = tf_internals.object_graph_keys(save_path)
+    signature = tuple(sorted(keys.items()))
+    if signature not in object_savers:
+        graph = sess.graph
+        if graph.finalized:
+            raise tf.errors.FailedPreconditionError(
+                None, None, "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
+                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path)
+        with graph.as_default():
+            parts = tf_internals.saveables(saver._var_list)
+            specs = [spec for part in parts for spec in part.specs]
+            missing = [spec.name for spec in specs if spec.name not in keys]
+            if missing:
+                raise tf.errors.NotFoundError(None, None, _missing_message(save_path, missing, keys))
+            for spec in specs:
+                spec.name = keys[spec.name]
+            object_savers[signature] = tf.train.Saver(parts, builder=CastingSaverBuilder(**options))
+    object_savers[signature].restore(sess, save_path)
+
+
+def _missing_message(save_path, missing, known):
+    lines = ["npu_shim: %s lacks %d of the tensors to restore:" % (save_path, len(missing))]
+    return "\n".join(lines + ["  %s%s" % (name, nearest(name, known)) for name in sorted(missing)])
+
+
+def _mismatches(reads, stored, options, reshape):
+    """Returns a row of the table for each read whose stored dtype cannot be cast or whose shape differs."""
+    rows = []
+    for read in reads:
+        if read.name not in stored:
+            continue
+        found = stored[read.name]
+        castable = found.dtype in options["stored_dtypes"] and read.dtype in CASTABLE
+        counter = selection.LOSS_SCALE.search(read.name) and {found.dtype, read.dtype} <= set(COUNTERS)
+        bridged = counter and options["init_missing_loss_scale"]
+        fits = read.shape is None or found.shape == read.shape or (
+            reshape and np.prod(found.shape) == np.prod(read.shape)
+        )
+        if not fits or not (found.dtype == read.dtype or castable or bridged):
+            shape = "any" if read.shape is None else str(list(read.shape))
+            rows.append((read.name, found.dtype.name, read.dtype.name, str(list(found.shape)), shape))
+    return rows
+
+
+def _table(save_path, rows):
+    heads = ("tensor", "file dtype", "variable dtype", "file shape", "variable shape")
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [heads, *rows]]
+    return "npu_shim: %s cannot be restored, nothing was changed:\n%s" % (save_path, "\n".join(lines))

@@ -1,0 +1,85 @@
+"""Folders of scripts converted: the command line of the vendor's migration tool convert_tf2npu.
+
+Source: CANN's TensorFlow 1.15 migration manual, convert_tf2npu.
+"""
+
+import argparse
+import os
+import shutil
+
+from npu_shim.compat.conversion.scripts import DISTRIBUTED, convert
+from npu_shim.rewriter.errors import ConfigError
+
+REPORTS = {"done": "success_report.txt", "left": "need_migration_doc.txt", "failed": "failed_report.txt"}
+
+
+def main(argv=None):
+    """Converts the scripts in a folder into another folder, and writes what was done; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="convert_tf2npu", description=main.__doc__)
+    parser.add_argument("-i", "--input", required=True, help="folder of scripts, or one script")
+    parser.add_argument("-l", "--list", help="table of supported APIs; taken and not read")
+    parser.add_argument("-o", "--output", default="output_npu", help="new folder for the converted scripts")
+    parser.add_argument("-r", "--report", default="report_npu", help="folder of the reports")
+    parser.add_argument("-m", "--main", help="the script that is started; taken and not needed")
+    parser.add_argument("-c", "--compat", action="store_true", help="tensorflow.compat.v1; both are understood")
+    parser.add_argument("-d", "--distributed_mode", choices=DISTRIBUTED, help="for scripts of several ranks")
+    given = parser.parse_args(argv)
+    try:
+        counts = convert_folder(given.input, given.output, given.report, given.distributed_mode)
+    except ConfigError as error:
+        parser.exit(2, "%s\n" % error)
+    print("%s: %d edits, %d places left to do by hand, %d scripts failed" % (given.output, *counts))
+    return 1 if counts[2] else 0
+
+
+def convert_folder(source, target, reports, distributed=None):
+    """Writes the converted scripts, and all other files as they are, into a new folder.
+
+    Args:
+        source: folder, or one script.
+        target: folder that does not exist yet.
+        reports: folder for three reports; made if need be.
+        distributed: None, "horovod" or "tf_strategy".
+
+    Returns:
+        (edits made, places left to do by hand, scripts that failed).
+
+    Raises:
+        ConfigError: there is no source, or the target exists.
+    """
+    if not os.path.exists(source):
+        raise ConfigError("convert_tf2npu: there is no '%s'" % source)
+    if os.path.exists(target):
+        raise ConfigError("convert_tf2npu: '%s' exists already, expected a new folder" % target)
+    if os.path.isdir(source):
+        shutil.copytree(source, target)
+    else:
+        os.makedirs(target)
+        shutil.copy(source, target)
+    found = {kind: [] for kind in REPORTS}
+    for path in sorted(_scripts(target)):
+        _convert_file(path, os.path.relpath(path, target), distributed, found)
+    os.makedirs(reports, exist_ok=True)
+    for kind, name in REPORTS.items():
+        with open(os.path.join(reports, name), "w", encoding="utf-8") as file:
+            file.writelines("%s\n" % line for line in found[kind])
+    return tuple(len(found[kind]) for kind in REPORTS)
+
+
+def _scripts(folder):
+    for place, _, names in os.walk(folder):
+        yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
+
+
+def _convert_file(path, shown, distributed, found):
+    with open(path, encoding="utf-8", newline="") as file:
+        source = file.read()
+    try:
+        made = convert(source, distributed)
+    except ConfigError as error:
+        found["failed"].append("%s: %s" % (shown, error))
+        return
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(made.text)
+    found["done"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.done]
+    found["left"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.left]

@@ -1,0 +1,72 @@
+"""What scripts use of TensorFlow, tf.contrib, npu_bridge and hccl, read from their source: nothing is imported or run.
+
+    import tensorflow as tf; slim = tf.contrib.slim; slim.conv2d(x)   ->   tensorflow.contrib.slim.conv2d
+
+Names are followed through imports, plain assignments and scopes. A name that several branches of a `try` or of a check
+of TensorFlow's version bind stands for all of its meanings. What goes through containers, attributes of objects or
+strings is not seen.
+"""
+
+import os
+from typing import List, NamedTuple, Union
+
+from npu_shim.compat.scan.reader import NEEDED, OPTIONAL, PERHAPS, SET, Script, Use, script
+
+__all__ = ["NEEDED", "OPTIONAL", "PERHAPS", "SET", "Script", "Unread", "Use", "python_files", "read", "uses"]
+# folders that are not the user's
+FOREIGN = ("__pycache__", "site-packages", "node_modules")
+
+
+class Unread(NamedTuple):
+    """A file that is not Python 3, or cannot be read: its path, the line (from 1; 0 for the file) and why."""
+
+    path: str
+    line: int
+    reason: str
+
+
+def python_files(path: str) -> List[str]:
+    """Sorted paths of the .py files of a folder, or the file itself; hidden folders and virtual environments left out.
+
+    Raises:
+        OSError: there is no such file or folder.
+    """
+    if not os.path.isdir(path):
+        os.stat(path)
+        return [path]
+    found = []
+    for folder, folders, files in os.walk(path):
+        folders[:] = [f for f in folders if not _foreign(os.path.join(folder, f), f)]
+        found += [os.path.join(folder, f) for f in files if f.endswith(".py")]
+    return sorted(found)
+
+
+def _foreign(path: str, name: str) -> bool:
+    return name.startswith(".") or name in FOREIGN or os.path.exists(os.path.join(path, "pyvenv.cfg"))
+
+
+def read(path: str) -> Union[Script, Unread]:
+    """What a file uses, defines and imports; or Unread."""
+    try:
+        with open(path, "rb") as f:
+            return script(f.read(), path)
+    except SyntaxError as error:
+        return Unread(path, error.lineno or 0, error.msg)
+    except (OSError, ValueError, RecursionError) as error:
+        return Unread(path, 0, getattr(error, "strerror", None) or str(error))
+
+
+def uses(source: Union[str, bytes], path: str = "<source>") -> List[Use]:
+    """The uses in a script.
+
+    Args:
+        source: the script.
+        path: str, for the results.
+
+    Returns:
+        List of Use, in the order of their lines.
+
+    Raises:
+        SyntaxError: it is not Python 3.
+    """
+    return script(source, path).uses

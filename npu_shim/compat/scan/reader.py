@@ -1,0 +1,371 @@
+"""Reads one script: which names of ours it uses, what it defines, refers to and imports. See scan."""
+
+import ast
+import builtins
+import contextlib
+import os
+import warnings
+from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+
+from npu_shim.compat.scan.conditions import catches_all, constant, is_constant, is_main, may_miss_a_name, of_python
+
+ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
+NPU_INIT = "npu_bridge.npu_init"
+# how much a script needs a name
+NEEDED = "needed"
+OPTIONAL = "optional"  # in a branch for which the script has another
+PERHAPS = "perhaps"  # a bare name that may come from a star import of the script's own, or from nowhere
+SET = "set"  # the script gives it a value
+BUILTINS = frozenset(dir(builtins)) | frozenset(
+    # Python 2's
+    ["basestring", "cmp", "execfile", "file", "long", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"]
+)
+_VERSION = ("__version__", "VERSION")
+_Meanings = Tuple[Optional[str], ...]
+
+
+class Use(NamedTuple):
+    """One place at which a script uses a name.
+
+    Attributes:
+        names: dotted names, any of which may be meant; the first is the one to report.
+        path: str, the file.
+        line: int, from 1.
+        need: NEEDED, OPTIONAL, PERHAPS or SET.
+        function: str, the innermost function around it, "" at the top level.
+        certain: bool, whether it runs whenever the function, or the script, does.
+        bare: bool, whether it is a bare name that a star import could give.
+    """
+
+    names: Tuple[str, ...]
+    path: str
+    line: int
+    need: str
+    function: str = ""
+    certain: bool = True
+    bare: bool = False
+
+
+class Script(NamedTuple):
+    """What reading one file gave.
+
+    Attributes:
+        path: str, the file.
+        uses: list of Use, in the order of their lines.
+        functions: names of the functions and methods that it defines.
+        references: (function around it, name) of what it certainly refers to: a function, a class or a method.
+        imports: (dotted module, whether relative, certain) of its imports of what is not ours.
+        starts: bool, whether running it does something: it is a script, not only a module.
+        says_npu_optimizer: line of the first "NpuOptimizer" in a string, or 0.
+    """
+
+    path: str
+    uses: List[Use]
+    functions: FrozenSet[str]
+    references: FrozenSet[Tuple[str, str]]
+    imports: Tuple[Tuple[str, bool, bool], ...]
+    starts: bool
+    says_npu_optimizer: int
+
+
+def script(source: Union[str, bytes], path: str = "<source>") -> Script:
+    """Everything that is read from a script; raises SyntaxError when it is not Python 3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "\d" and the like are the script's business
+        tree = ast.parse(source, path)
+    reader = _Reader(path, _bound_names(tree, path))
+    reader.visit(tree)
+    reader.finish()
+    found = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
+    strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
+    return Script(
+        path, _first_of_each(found), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
+        reader.starts, min(strings, default=0),
+    )  # fmt: skip
+
+
+def _first_of_each(found: List[Use]) -> List[Use]:
+    """One use of a name a line: the one that is certain."""
+    seen = {(use.names, use.line, use.need): use for use in reversed(found)}
+    return [use for use in found if seen[use.names, use.line, use.need] is use]
+
+
+def _bound_names(tree: ast.AST, path: str, seen: Tuple[str, ...] = ()) -> Set[str]:
+    """Every name that the script binds somewhere, those of its star imports from files beside it included."""
+    names: Set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and [a.name for a in node.names] == ["*"]:
+            file = own_file(path, node.module or "", node.level)
+            if file and file not in seen:
+                names |= _bound_in(file, (*seen, path))
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
+            names.add(node.name or "")
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.split(".")[0])
+        elif isinstance(node, ast.Global):
+            names.update(node.names)
+    return names
+
+
+def own_file(path: str, module: str, level: int = 0) -> str:
+    """The file of a module that lies beside a script or above it, or ""."""
+    folder = os.path.dirname(path)
+    for _ in range(max(level - 1, 0)):
+        folder = os.path.dirname(folder)
+    for _ in range(1 if level else 4):
+        base = os.path.join(folder, *module.split("."))
+        for file in (base + ".py", os.path.join(base, "__init__.py")):
+            if os.path.isfile(file):
+                return file
+        folder = os.path.dirname(folder)
+    return ""
+
+
+def _bound_in(file: str, seen: Tuple[str, ...]) -> Set[str]:
+    try:
+        with open(file, "rb") as f:
+            return _bound_names(ast.parse(f.read(), file), file, seen)
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return set()
+
+
+def _tracked(module: str) -> bool:
+    return module.split(".")[0] in ROOTS
+
+
+class _Scope:
+    """Names bound in one module, class or function, with their meanings; None stands for anything else."""
+
+    def __init__(self, is_class: bool = False) -> None:
+        self.names: Dict[str, _Meanings] = {}
+        self.is_class = is_class
+        self.of_module: Set[str] = set()  # declared global
+
+
+class _Reader(ast.NodeVisitor):
+    """Walks one script. Bodies of functions come after what surrounds them, when all of its names are bound."""
+
+    def __init__(self, path: str, bound: Set[str]) -> None:
+        self.path = path
+        self.bound = bound
+        self.found: List[Use] = []
+        self.scopes = [_Scope()]
+        self.later: List[Tuple[List[_Scope], ast.AST, bool]] = []
+        self.stars: List[str] = []
+        self.foreign_star = False
+        self.branch = False  # inside a branch that has an alternative
+        self.certain = True  # not inside a branch at all
+        self.function = ""
+        self.functions: Set[str] = set()
+        self.references: Set[Tuple[str, str]] = set()
+        self.imports: List[Tuple[str, bool, bool]] = []
+        self.starts = False
+
+    def finish(self) -> None:
+        while self.later:
+            self.scopes, node, self.branch = self.later.pop(0)
+            self.function, self.certain = getattr(node, "name"), True  # noqa: B009 - of a function
+            for statement in getattr(node, "body"):  # noqa: B009 - of a function
+                self.visit(statement)
+
+    def bind(self, name: str, *meanings: Optional[str]) -> None:
+        scope = self.scopes[0] if name in self.scopes[-1].of_module else self.scopes[-1]
+        before = scope.names.get(name, ()) if self.branch else ()
+        scope.names[name] = tuple(dict.fromkeys(before + meanings))
+
+    def use(self, meanings: _Meanings, line: int, need: str = NEEDED, bare: bool = False) -> None:
+        names = tuple(name for name in meanings if name is not None)
+        if need == NEEDED and (self.branch or None in meanings):
+            need = OPTIONAL
+        if names:
+            self.found.append(Use(names, self.path, line, need, self.function, self.certain, bare))
+
+    def refer(self, name: str) -> None:
+        if self.certain:
+            self.references.add((self.function, name))
+
+    def meanings(self, node: ast.AST) -> _Meanings:
+        """What an expression of names and dots can mean; () where it is nothing of ours."""
+        if isinstance(node, ast.Attribute):
+            inner = self.meanings(node.value)
+            return tuple(name and name + "." + node.attr for name in inner) if any(inner) else ()
+        if not isinstance(node, ast.Name):
+            return ()
+        for scope in reversed(self.scopes):
+            if node.id in scope.names:
+                return scope.names[node.id]
+        return ("tensorflow",) if node.id == "tf" and NPU_INIT in self.stars and "tf" not in self.bound else ()
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            if _tracked(alias.name):
+                self.use((alias.name,), node.lineno)
+            else:
+                self.imports.append((alias.name, False, self.certain and not self.function))
+            top = alias.name.split(".")[0]
+            name = alias.name if alias.asname else top
+            self.bind(alias.asname or top, name if _tracked(name) else None)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        module = "" if node.level else node.module or ""
+        if not _tracked(module):
+            certain = self.certain and not self.function
+            self.imports.append((node.module or "", bool(node.level), certain))
+            inner = [(node.module + "." if node.module else "") + alias.name for alias in node.names]
+            self.imports += [(name, bool(node.level), False) for name in inner]
+        for alias in node.names:
+            if alias.name == "*":
+                self.star(module, node)
+            elif _tracked(module):
+                self.use((module + "." + alias.name,), node.lineno)
+                self.bind(alias.asname or alias.name, module + "." + alias.name)
+            else:
+                self.bind(alias.asname or alias.name, None)
+
+    def star(self, module: str, node: ast.ImportFrom) -> None:
+        if _tracked(module):
+            self.use((module,), node.lineno)
+            self.stars.append(module)
+        elif not own_file(self.path, node.module or "", node.level):  # what it binds is not known
+            self.foreign_star = True
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        meanings = self.meanings(node)
+        if any(meanings) and not isinstance(node.ctx, ast.Load):
+            self.use(meanings, node.lineno, SET)
+            self.visit(node.value)
+        elif any(meanings):
+            self.use(meanings, node.lineno)
+        else:
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # FLAGS.evaluate is no function
+                self.refer(node.attr)
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.starts |= not self.function and not self.scopes[-1].is_class and self.certain
+        if isinstance(node.func, ast.Attribute) and not any(self.meanings(node.func)):
+            self.refer(node.func.attr)
+        name = node.args[1] if len(node.args) == 3 else None
+        if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
+            self.use(tuple(m and m + "." + str(constant(name)) for m in self.meanings(node.args[0])), node.lineno, SET)
+        self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            self.bind(node.id, None)
+            return
+        self.refer(node.id)
+        if self.stars and node.id not in self.bound and node.id not in BUILTINS and not node.id.startswith("__"):
+            need = PERHAPS if self.foreign_star else NEEDED
+            meant = self.meanings(node)
+            stars = tuple(star + "." + node.id for star in self.stars)
+            self.use(meant or stars, node.lineno, need, bare=not meant)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        meanings = self.meanings(node.value)
+        self.visit(node.value)
+        for target in node.targets:
+            if isinstance(target, ast.Name) and any(meanings):
+                self.bind(target.id, *meanings)
+            else:
+                self.visit(target)
+
+    def visit_FunctionDef(self, node: Union[ast.FunctionDef, ast.AsyncFunctionDef]) -> None:
+        for expression in (*node.decorator_list, *([node.returns] if node.returns else ())):
+            self.visit(expression)
+        self.visit(node.args)
+        self.bind(node.name, None)
+        self.functions.add(node.name)
+        inner = _Scope()
+        inner.names.update((arg, (None,)) for arg in _arguments(node.args))
+        self.later.append(([s for s in self.scopes if not s.is_class] + [inner], node, self.branch))
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.visit(node.args)
+        with self.inside(_Scope()) as scope:
+            scope.names.update((arg, (None,)) for arg in _arguments(node.args))
+            self.visit(node.body)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for expression in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(expression)
+        self.bind(node.name, None)
+        self.functions.add(node.name)
+        self.references |= {(node.name, name) for name in ("__init__", "__new__")}
+        with self.inside(_Scope(is_class=True)):
+            self.visit_all(node.body)
+
+    def visit_ListComp(self, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
+        with self.inside(_Scope()):
+            self.visit_all(node.generators)
+            self.visit_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+
+    visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
+
+    def visit_Global(self, node: ast.Global) -> None:
+        self.scopes[-1].of_module.update(node.names)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        swallowed = any(catches_all(handler) for handler in node.handlers)
+        self.in_branch(may_miss_a_name(node), node.body, not swallowed)
+        self.in_branch(may_miss_a_name(node), [*node.handlers, *node.orelse], False)
+        self.visit_all(node.finalbody)
+
+    def visit_If(self, node: ast.If) -> None:
+        known = of_python(node.test)
+        if known is not None:  # the branch of another Python is dead
+            self.visit_all(node.body if known else node.orelse)
+            return
+        self.visit(node.test)
+        main = is_main(node.test)
+        self.starts |= main
+        self.in_branch(self.asks_for_version(node.test), node.body, main)
+        self.in_branch(self.asks_for_version(node.test), node.orelse, False)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self.in_branch(False, [*node.body, *node.orelse], is_constant(node.test))
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.visit(node.test)
+        self.in_branch(self.asks_for_version(node.test), [node.body, node.orelse], False)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        self.visit(node.values[0])
+        self.in_branch(self.asks_for_version(node.values[0]), node.values[1:], False)
+
+    def asks_for_version(self, test: ast.AST) -> bool:
+        """Whether the condition of an `if` asks which TensorFlow there is."""
+        for node in ast.walk(test):
+            if isinstance(node, ast.Attribute) and node.attr in _VERSION and any(self.meanings(node)):
+                return True
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hasattr":
+                return any(self.meanings(node.args[0])) if node.args else False
+        return False
+
+    def in_branch(self, branch: bool, body: Iterable[ast.AST], certain: bool) -> None:
+        outer = self.branch, self.certain
+        self.branch, self.certain = self.branch or branch, self.certain and certain
+        self.visit_all(body)
+        self.branch, self.certain = outer
+
+    def visit_all(self, nodes: Iterable[ast.AST]) -> None:
+        for node in nodes:
+            self.visit(node)
+
+    @contextlib.contextmanager
+    def inside(self, scope: _Scope) -> Iterator[_Scope]:
+        self.scopes = [*self.scopes, scope]
+        yield scope
+        self.scopes = self.scopes[:-1]
+
+
+def _arguments(arguments: ast.arguments) -> List[str]:
+    every = [*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs]
+    return [a.arg for a in (*every, arguments.vararg, arguments.kwarg) if a is not None]

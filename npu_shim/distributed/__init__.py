@@ -1,0 +1,1 @@
+"""Several workers: the rank table, the cluster, collectives, shards."""

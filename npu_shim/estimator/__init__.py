@@ -1,0 +1,1 @@
+"""NPUEstimator, its hooks and loops, and Keras."""

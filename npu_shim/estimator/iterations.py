@@ -1,0 +1,197 @@
+"""iterations_per_loop: several training steps in one session run.
+
+On the NPU a device loop runs the training step `iterations_per_loop` times before control returns to Python. Here the
+session does it: a run that fetches a repeated operation first runs that operation alone, with the same feeds, until
+one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
+one run of n steps, and what is fetched beside the operation is computed once.
+
+Two entrances, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
+`set_iteration_per_loop` for sess.run. The parameter_map key alone repeats nothing, there as here. Only the session
+instance that is given repeats, however its runs are started; a partial run is not repeated.
+Source: Ascend adapter of 2023-12 (r1.15); hooks of TensorFlow 1.15.5 to 2.15.
+"""
+
+import collections.abc
+import logging
+import time
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options.argument_checks import check_positive_integer
+from npu_shim.rewriter import tf_internals
+from npu_shim.session import doors
+
+LOG = logging.getLogger("npu_shim")
+
+_LOOPS = "_npu_shim_loops"  # attribute of a session: operation name -> (operation, function () -> steps)
+
+
+def set_iteration_per_loop(sess, train_op, iterations_per_loop=1):
+    """Makes a session run a training operation several times in one `sess.run`.
+
+    Args:
+        sess: tf.Session or MonitoredSession of the graph of `train_op`.
+        train_op: tf.Operation of one training step.
+        iterations_per_loop: int >= 1, steps in one run.
+
+    Returns:
+        A tf.Operation. Running it, alone or among other fetches, as an object or by its name, runs `train_op`
+        `iterations_per_loop` times; running `train_op` itself still runs it once. For 1 it is `train_op` unchanged, and
+        in a finalized graph (MonitoredSession) it is `train_op`, repeated from now on.
+
+    Raises:
+        TypeError: `iterations_per_loop` is no int.
+        ValueError: it is not above 0, or `train_op` is no Operation.
+    """
+    if not isinstance(train_op, tf.Operation):
+        raise ValueError("npu_shim: set_iteration_per_loop: train_op must be a tf.Operation, got %s" % type(train_op))
+    check_positive_integer(iterations_per_loop, "set_iteration_per_loop: iterations_per_loop")
+    if iterations_per_loop == 1:
+        return train_op
+    looped = train_op
+    if not train_op.graph.finalized:
+        with train_op.graph.as_default():
+            looped = tf.group(train_op, name="IterationOp")
+    repeat(_plain_session(sess), looped, lambda _: iterations_per_loop)
+    return looped
+
+
+def _plain_session(sess):
+    # a MonitoredSession runs its fetches, with those of its hooks, on the tf.Session inside
+    return sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
+
+
+def repeat(session, operation, steps):
+    """Makes every run of a session that fetches `operation` run it several times.
+
+    Args:
+        session: a tf.Session, watched once, however many operations are repeated.
+        operation: tf.Operation of its graph.
+        steps: function of the session, called at each run that fetches `operation`: how often, >= 1.
+    """
+    if _LOOPS in vars(session):
+        vars(session)[_LOOPS][operation.name] = (operation, steps)
+        return
+    setattr(session, _LOOPS, {operation.name: (operation, steps)})
+    doors.watch(session, _repeated)
+
+
+def _repeated(session, once, fetches, feed_dict, options, run_metadata):
+    pending = [(op, steps(session)) for op, steps in _fetched_loops(session, fetches)]
+    left = _Deadline(options)
+    done = 1
+    while any(length > done for _, length in pending):
+        once([op for op, length in pending if length > done], feed_dict, left.of(None), None)
+        done += 1
+    return once(fetches, feed_dict, left.of(options), run_metadata)
+
+
+class _Deadline:
+    """The time that RunOptions leave to a run, of which each of its steps takes its part."""
+
+    def __init__(self, options):
+        milliseconds = options.timeout_in_ms if options is not None else 0
+        self._end = time.monotonic() + milliseconds / 1000 if milliseconds > 0 else None
+
+    def of(self, options):
+        """Returns a copy of RunOptions (None: new ones) with the time that is left; the same where time is endless.
+
+        Raises:
+            tf.errors.DeadlineExceededError: nothing is left.
+        """
+        if self._end is None:
+            return options
+        left = int(1000 * (self._end - time.monotonic()))
+        if left <= 0:
+            raise tf.errors.DeadlineExceededError(None, None, "npu_shim: timeout_in_ms passed between two iterations")
+        made = tf.RunOptions(timeout_in_ms=left)
+        if options is not None:
+            made.CopyFrom(options)
+            made.timeout_in_ms = left
+        return made
+
+
+def _fetched_loops(session, fetches):
+    """Returns the repeated operations among the fetches, each once, in the order of registration, with their steps."""
+    handler = tf_internals.fetch_handler(session.graph, fetches)
+    names = {operation.name for operation in handler.targets()} | {tensor.op.name for tensor in handler.fetches()}
+    # what an assignment to a resource variable returns is fetched as a read behind it
+    names |= {each.op.name for each in _leaves(fetches) if hasattr(each, "op")}
+    return [loop for name, loop in vars(session)[_LOOPS].items() if name in names]
+
+
+def _leaves(fetches):
+    if isinstance(fetches, collections.abc.Mapping):
+        fetches = list(fetches.values())
+    if not isinstance(fetches, (list, tuple)):
+        return [fetches]
+    return [leaf for part in fetches for leaf in _leaves(part)]
+
+
+def steps_of_run(step, per_loop, last=None, marks=()):
+    """Returns how many steps the next session run makes: at most `per_loop`, and never past a step to stop at.
+
+    step 395, 10 a loop: last 405 -> 10; last 400 -> 5; marks ((100, 0),) -> 5; step 400, marks ((100, 1),) -> 1
+
+    Args:
+        step: global step now, counted from the start of this training where marks are concerned.
+        per_loop: steps of a full run, >= 1.
+        last: global step to end at, or None.
+        marks: (every, offset) pairs: a run ends at each step `k * every + offset`.
+    """
+    length = per_loop if last is None else min(per_loop, last - step)
+    for every, offset in marks:
+        length = min(length, every - (step - offset) % every)
+    return max(1, length)
+
+
+class SetIterationsVarHook(tf.train.SessionRunHook):
+    """Makes each session run that fetches the training step run it `iterations_per_loop` times.
+
+    Runs are shortened so that training ends at exactly the step it is told to, and so that checkpoints and summaries
+    fall on the global steps on which they fall without the hook. Lengths count steps run: where a loss scale skips an
+    update the global step lags behind, and further runs make up for it. The end of the data in the middle of a run
+    ends training as usual. Hooks that count session runs, as LoggingTensorHook does, count n steps as one.
+
+    Args:
+        iterations_per_loop: int >= 1; None counts as 1.
+        train_op: the repeated Operation or Tensor; None for what optimizers put in collection TRAIN_OP.
+        hooks: hooks of the same session, among which a StopAtStepHook tells where training ends.
+        checkpoint_steps: a run ends at each multiple of it, counted from the first step; 0 or None for none.
+        summary_steps: likewise, and the step after it is a run of its own, as summaries are written then.
+    """
+
+    def __init__(self, iterations_per_loop=None, train_op=None, hooks=(), checkpoint_steps=None, summary_steps=None):
+        self._per_loop = iterations_per_loop or 1
+        self._train_op = train_op
+        self._stops = [hook for hook in hooks if isinstance(hook, tf.train.StopAtStepHook)]
+        every = [(checkpoint_steps, 0), (summary_steps, 0), (summary_steps, 1)]
+        self._marks = tuple((steps, offset % steps) for steps, offset in every if steps)
+
+    def begin(self):
+        """Finds the training step and the global step."""
+        given = self._train_op
+        found = tf.get_collection(tf.GraphKeys.TRAIN_OP) if given is None else [given]
+        self._operations = [getattr(step, "op", step) for step in found]
+        self._global_step = tf.train.get_global_step()
+        if not self._operations and self._per_loop > 1:
+            LOG.warning("npu_shim: SetIterationsVarHook: no training step to repeat, collection TRAIN_OP is empty")
+
+    def after_create_session(self, session, coord):
+        """Repeats the training step in this session."""
+        start = session.run(self._global_step) if self._global_step is not None else None
+
+        def steps(session):
+            if start is None:
+                return self._per_loop
+            now = int(session.run(self._global_step))
+            return steps_of_run(now - start, self._per_loop, self._last(start), self._marks)
+
+        if self._per_loop > 1:
+            for operation in self._operations:
+                repeat(session, operation, steps)
+
+    def _last(self, start):
+        # a StopAtStepHook(num_steps=...) knows its last step only after its own after_create_session
+        ends = [hook._last_step for hook in self._stops if hook._last_step is not None]
+        return min(ends) - start if ends else None

@@ -1,0 +1,225 @@
+"""Writes a training step as a folder that `npu_shim.pjrt` runs without TensorFlow.
+
+    step_function -> HLO -> StableHLO where a converter is at hand -> manifest.write
+
+TensorFlow makes HLO. What makes StableHLO of it is jaxlib's and cannot be installed beside TensorFlow 2.15: `jax` names
+an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.load` converts it.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import replace
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import __version__
+from npu_shim.pjrt import arrays, convert, manifest
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
+from npu_shim.rewriter.planner import report
+from npu_shim.xla import random_ops, step_checkpoint, step_function
+from npu_shim.xla.refusals import xla_errors
+from npu_shim.xla.sources import Source
+
+PRODUCTS = ("default", "highest")
+JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where `jax` is not given
+
+
+def export(
+    source, fetches, feeds, out, constants=None, values=None, float32_products="default", jax=None, device=None,
+    **options
+):  # fmt: skip
+    """Exports one training step.
+
+    Args:
+        source: tf.Session (its variables are the initial state), tf.Graph, tf.GraphDef, or a `sources.Source`.
+        fetches: tensors, operations or their names, as for sess.run.
+        feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
+        out: path of the folder, new or empty.
+        constants: dict of tensors or their names to values that become part of the program.
+        values: variable name -> array, initial values of all variables. None takes a Session's; of a graph none are
+            exported then.
+        float32_products: "highest" computes float32 matrix products and convolutions in float32, "default" in what the
+            device takes for them: TF32 on NVIDIA GPUs since Ampere.
+        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else this
+            one where it has JAX, else the HLO stays.
+        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
+        **options: as for `npu_shim.rewrite`.
+
+    Returns:
+        The `pjrt.manifest.Manifest`.
+
+    Raises:
+        ConfigError: an argument that cannot be taken, or a folder that cannot be written.
+        PlanError: the graph cannot be rewritten or compiled as asked.
+    """
+    require_xla()
+    if float32_products not in PRODUCTS:
+        raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
+    source = source if isinstance(source, Source) else Source.of(source)
+    step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
+    if values is not None:
+        _require_values(step, values)
+    module = hlo_module(step, float32_products)
+    program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX) or _own_jax())
+    valued = values is not None or source.session is not None
+    state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
+    described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
+    keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])
+    described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
+    with tf_internals.eager_mode():
+        return manifest.write(out, program, described, state)
+
+
+def _require_values(step, values):
+    names = [each.name for each in step.state if each.name not in values and each.name != random_ops.STATE]
+    if names:
+        raise ConfigError(*("no value is given for variable '%s'%s" % (name, nearest(name, values)) for name in names))
+
+
+def require_xla():
+    """Raises ConfigError where TensorFlow has no XLA that gives its programs away."""
+    if tf.__version__.startswith("1."):
+        raise ConfigError("export and cost need TensorFlow 2.15 or later, this is %s" % tf.__version__)
+
+
+def checkpoint(state, prefix):
+    """Writes what `npu_shim.pjrt.Program.save` wrote as a TensorFlow checkpoint, which tf.train.Saver restores.
+
+    Args:
+        state: path of the .npz file.
+        prefix: of the checkpoint.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    values = arrays.read(state)
+    slices = json.loads(str(values.pop(arrays.SLICES, "{}")))
+    with tf_internals.eager_mode():
+        step_checkpoint.save(prefix, values, {name: slices.get(name, (name, "")) for name in values})
+
+
+def hlo_of(step, float32_products, stage):
+    """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
+    try:
+        with xla_errors(step.graph_def):
+            return step.hlo(stage)
+    except ValueError as reason:  # some refusals come as text only
+        raise PlanError("the step cannot be compiled by XLA: %s" % str(reason).splitlines()[0]) from reason
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+
+
+def hlo_module(step, float32_products):
+    """Returns the step's HLO before optimization as an HloModuleProto."""
+    from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
+
+    return hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+
+
+def without_sources(module):
+    """Returns the bytes of an HloModuleProto without the file names and lines of the user's Python sources."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.metadata.ClearField("source_file")
+            instruction.metadata.ClearField("source_line")
+    return module.SerializeToString(deterministic=True)
+
+
+def _own_jax():
+    """This interpreter where it has JAX, which newer releases of TensorFlow allow."""
+    return sys.executable if importlib.util.find_spec("jaxlib") else None
+
+
+def stablehlo(hlo, interpreter):
+    """Returns (program's bytes, kind): StableHLO by that interpreter's jaxlib, or the HLO as it is without one.
+
+    Raises:
+        ConfigError: the interpreter cannot be run, has no JAX, or cannot convert the program.
+    """
+    if not interpreter:
+        return hlo, "hlo"
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
+        with open(source, "wb") as f:
+            f.write(hlo)
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        try:
+            subprocess.run(
+                [interpreter, convert.__file__, source, target],
+                check=True, capture_output=True, env=own,
+            )  # fmt: skip
+        except OSError as reason:
+            raise ConfigError("'%s' cannot be run: %s" % (interpreter, reason.strerror or reason)) from reason
+        except subprocess.CalledProcessError as reason:
+            last = (reason.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+            raise ConfigError("'%s' made no StableHLO: %s" % (interpreter, last)) from reason
+        with open(target, "rb") as f:
+            return f.read(), "stablehlo"
+
+
+def describe(step, module, kind, float32_products, options):
+    """Returns the Manifest of a StepFunction and its HloModuleProto, without the files' hashes."""
+    roles = state_roles({each.name: tuple(each.variable.shape) for each in step.state})
+    program = module.host_program_shape
+    names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
+    names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
+    fetched = [("fetch", each.name, each.dtype, "") for each in step.fetches if not isinstance(each, str)]
+    return Manifest(
+        arguments=_tensors(names, program.parameters),
+        results=_tensors(fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated],
+                         program.result.tuple_shapes),
+        kind=kind,
+        float32_products=float32_products,
+        options={name: value for name, value in sorted(options.items()) if value is not None},
+        plan=plan_counts(step.plan),
+        versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
+    )
+
+
+def _tensors(rows, shapes):
+    """Tensors of (kind, name, tf.DType, role) and of the shapes that the program has for them."""
+    assert len(rows) == len(shapes), "the program has %d values for %d names" % (len(shapes), len(rows))
+    return tuple(
+        Tensor(kind, name, tuple(shape.dimensions), dtype.name, role)
+        for (kind, name, dtype, role), shape in zip(rows, shapes)
+    )
+
+
+def plan_counts(plan):
+    """Returns the summary of a Plan with how many slots each reason decided; {} for None."""
+    if plan is None:
+        return {}
+    counts = {name: value for name, value in report.summary(plan).items() if value is not None}
+    reasons = Counter(decision.reason.value for decision in plan.decisions())
+    return dict(counts, reasons=dict(sorted(reasons.items())), policy=plan.policy.name)
+
+
+def state_roles(shapes):
+    """Returns a role for every variable, by its name and shape.
+
+    "optimizer" is what is named below another variable of its shape ("w/Adam" and "w"), "other" what has one value
+    only, "parameter" the rest.
+
+    Args:
+        shapes: variable name -> shape.
+    """
+    return {name: _role(name, shape, shapes) for name, shape in shapes.items()}
+
+
+def _role(name, shape, shapes):
+    owner = name.rpartition("/")[0]
+    while owner:
+        if shapes.get(owner) == shape:
+            return "optimizer"
+        owner = owner.partition("/")[2]  # a slot below a scope of the optimizer's: "training/w/Adam" of "w"
+    return "parameter" if shape not in ((), (1,)) else "other"

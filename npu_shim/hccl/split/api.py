@@ -1,5 +1,0 @@
-"""hccl.split.api, see npu_shim.ranks."""
-
-from npu_shim.ranks import set_split_strategy_by_idx, set_split_strategy_by_size
-
-__all__ = ["set_split_strategy_by_idx", "set_split_strategy_by_size"]

@@ -1,0 +1,182 @@
+"""customize_dtypes: a text file that gives the dtypes of single ops, by node name or by op type, one line each.
+
+    resnet/block1/Relu::InputDtype:float16,OutputDtype:float32
+    OpType::MatMulV2:InputDtype:float16,float16,float32,OutputDtype:float32
+
+An empty slot leaves a dtype unspecified. Source: the parser of Ascend's fusion engine and its documentation. Where that
+parser rejects the blank and # lines that the documentation shows, this one accepts them.
+"""
+
+from dataclasses import dataclass
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
+
+from npu_shim.options.op_names import Unmatched, unmatched
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.tables.dtypes import NUMBERS
+from npu_shim.rewriter.tables.op_table import OpTable
+
+OPTION = "customize_dtypes"
+LONGEST = 1024  # characters of a line
+BY_TYPE, INPUTS, OUTPUTS = "OpType::", "InputDtype:", "OutputDtype:"
+FORM = "'NODE::InputDtype:D,...,OutputDtype:D,...' or 'OpType::TYPE:InputDtype:D,...,OutputDtype:D,...'"
+
+# the engine's names of dtypes -> TensorFlow's
+_NO_ARITHMETIC = ("invalid", "resource", "variant")
+_ALIASES = {"float": "float32", "double": "float64", "bf16": "bfloat16"}
+DTYPES: Mapping[str, str] = {**{name: name for name in NUMBERS if name not in _NO_ARITHMETIC}, **_ALIASES}
+
+Dtypes = Tuple[Optional[str], ...]
+
+
+@dataclass(frozen=True)
+class Custom:
+    """What a line asks of an op: TensorFlow's dtype names by input and by output number, None where it leaves it open.
+
+    Fewer entries than an op has inputs or outputs leave the rest open. More are possible too: Ascend's MatMulV2 has a
+    third input that TensorFlow's MatMul has not.
+    """
+
+    inputs: Dtypes
+    outputs: Dtypes
+    line: int
+
+
+@dataclass(frozen=True)
+class Customized:
+    """A read file.
+
+    Attributes:
+        path: of the file.
+        by_name: node name -> what is asked of the node; it wins over `by_op`.
+        by_op: TensorFlow op type -> what is asked of its nodes.
+        warnings: lines that do not count, because an earlier one is about the same.
+        unmatched: op types that stand for no op.
+    """
+
+    path: str
+    by_name: Mapping[str, Custom]
+    by_op: Mapping[str, Custom]
+    warnings: Tuple[str, ...] = ()
+    unmatched: Tuple[Unmatched, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line; `op_type` tells whether `name` is an op type or a node name."""
+
+    name: str
+    op_type: bool
+    custom: Custom
+
+
+def read(path: str, table: OpTable) -> Customized:
+    """Reads a customize_dtypes file.
+
+    Args:
+        path: as the user gave it; a relative one counts from the working directory. UTF-8 text.
+        table: says which TensorFlow ops an op type stands for.
+
+    Raises:
+        ConfigError: (INTERNAL, as the bridge answers) the file is missing or unreadable, or lines that cannot be read;
+            the message has every one of them with its number.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as f:
+            text = f.read()
+    except OSError as reason:
+        what = reason.strerror or reason
+        raise ConfigError("%s: file '%s' cannot be read: %s" % (OPTION, path, what), code="INTERNAL") from reason
+    except ValueError as reason:
+        what = "cannot be read as UTF-8 text: %s" % reason
+        raise ConfigError("%s: file '%s' %s" % (OPTION, path, what), code="INTERNAL") from reason
+    return parse(text, path, table)
+
+
+def parse(text: str, path: str, table: OpTable) -> Customized:
+    """Reads the text of a file; `path` is its name in messages. Raises as `read` does."""
+    lines: List[_Line] = []
+    problems: List[str] = []
+    for number, content in enumerate(text.split("\n"), 1):
+        content = content.strip()
+        if not content or content.startswith("#"):
+            continue
+        try:
+            lines.append(_parse_line(content, number))
+        except ValueError as reason:
+            problems.append("%s: file '%s', line %d: %s" % (OPTION, path, number, reason))
+    if problems:
+        raise ConfigError(*problems, code="INTERNAL")
+    return _collected(lines, path, table)
+
+
+def _parse_line(content: str, number: int) -> _Line:
+    """Reads one line; raises ValueError with what is wrong."""
+    if len(content) > LONGEST:
+        raise ValueError("%d characters, at most %d are read" % (len(content), LONGEST))
+    name, separator, dtypes = content.partition("::")
+    op_type = content.startswith(BY_TYPE)
+    if op_type:
+        name, separator, dtypes = dtypes.partition(":")
+    name = name.strip()
+    if not name or not separator:
+        raise ValueError("%s, expected %s" % (_short(content), FORM))
+    inputs, outputs = _sections(dtypes.strip(), content)
+    return _Line(name, op_type, Custom(_dtypes(inputs), _dtypes(outputs), number))
+
+
+def _sections(text: str, content: str) -> Tuple[str, str]:
+    """The dtypes of the inputs and those of the outputs, either of which may be absent."""
+    if text.startswith(OUTPUTS):
+        return "", text[len(OUTPUTS) :]
+    if not text.startswith(INPUTS):
+        raise ValueError("%s, expected %s" % (_short(content), FORM))
+    inputs, separator, outputs = text[len(INPUTS) :].partition(OUTPUTS)
+    if separator:
+        inputs = inputs.rstrip()
+        if inputs and not inputs.endswith(","):
+            raise ValueError("a comma is missing before '%s'" % OUTPUTS)
+        inputs = inputs[:-1]
+    return inputs, outputs
+
+
+def _dtypes(text: str) -> Dtypes:
+    """"float16,,Float" -> ("float16", None, "float32"); nothing -> ()."""
+    if not text.strip():
+        return ()
+    return tuple(map(_dtype, text.split(",")))
+
+
+def _dtype(text: str) -> Optional[str]:
+    word = text.strip()
+    if not word:
+        return None
+    if word.lower() not in DTYPES:
+        raise ValueError("%s is no dtype%s" % (_short(word), nearest(word, DTYPES)))
+    return DTYPES[word.lower()]
+
+
+def _short(text: str) -> str:
+    return "'%s'" % (text if len(text) <= 60 else text[:57] + "...")
+
+
+def _collected(lines: List[_Line], path: str, table: OpTable) -> Customized:
+    by_name: Dict[str, Custom] = {}
+    by_op: Dict[str, Custom] = {}
+    warnings: List[str] = []
+    missing: List[Unmatched] = []
+    for line in lines:
+        into, names = (by_op, table.ops(line.name)) if line.op_type else (by_name, (line.name,))
+        if not names and line.name not in {other.name for other in missing}:
+            missing.append(unmatched(OPTION, line.name, table))
+        warnings += _repeated(line, names, into, path)
+        for name in names:
+            into.setdefault(name, line.custom)
+    return Customized(path, by_name, by_op, tuple(warnings), tuple(missing))
+
+
+def _repeated(line: _Line, names: Tuple[str, ...], into: Mapping[str, Custom], path: str) -> Iterator[str]:
+    """What to say of a line whose ops have one already: the first counts, as in the original."""
+    for first in sorted({into[name].line for name in names if name in into}):
+        ops = ", ".join(name for name in names if name in into and into[name].line == first)
+        where = "%s: file '%s', line %d: %s" % (OPTION, path, line.custom.line, ops)
+        yield "%s has its dtypes from line %d already; the first counts" % (where, first)

@@ -1,0 +1,82 @@
+"""What runs an op: the kernels of a device, or XLA's where a step is compiled as a whole.
+
+    CPU, GPU  the kernels that this TensorFlow has. A wheel without GPU kernels plans for a GPU with the table that is
+              shipped for its version (configs/gpu_kernels, written by scripts/gpu_kernels.py)
+    XLA       what XLA compiles: the same in every wheel, and for every device
+
+A session's clusters ask for their device's kernels: what TensorFlow leaves out of a cluster runs op by op, and what XLA
+has no kernel for it leaves out by itself.
+"""
+
+import functools
+import os
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import configs
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
+from npu_shim.rewriter.graphdef import reading as graph_def
+from npu_shim.rewriter.tables.slow_kernels import SLOW
+
+DEVICES = ("CPU", "GPU", "XLA")
+FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
+
+# ops that XLA never sees: a compiled step's loops and conditionals are made functional first, in any dtype
+CONTROL_FLOW = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
+
+
+@functools.lru_cache(maxsize=None)
+def of(device):
+    """Returns the KernelTable of "CPU" or "GPU", which hold for nodes that name no device, or of "XLA".
+
+    Raises:
+        ConfigError: another device; "XLA" where TensorFlow compiles no step as a whole.
+    """
+    if device not in DEVICES:
+        expected = ", ".join(DEVICES) + nearest(device, DEVICES)
+        raise ConfigError("device is '%s', expected one of %s" % (device, expected))
+    if device == "XLA":
+        _require_xla()
+        return KernelTable({**graph_def.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
+    return KernelTable(_of_devices(), device, SLOW)
+
+
+def _require_xla():
+    if tf.__version__.startswith("1."):
+        raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
+
+
+def has_gpu_kernels():
+    """Whether this TensorFlow has kernels for GPUs; one without registers a few, whose tensors stay on the host."""
+    return any(kernel.device == "GPU" for kernel in graph_def.registered_kernels().get("MatMul", ()))
+
+
+@functools.lru_cache(maxsize=None)
+def _of_devices():
+    own = graph_def.registered_kernels()
+    if has_gpu_kernels():
+        return own
+    shipped = of_gpu(tf.__version__)
+    return {
+        op: tuple(kernel for kernel in own.get(op, ()) if kernel.device != "GPU") + shipped.get(op, ())
+        for op in {**own, **shipped}
+    }
+
+
+def of_gpu(version):
+    """Returns the shipped kernels of GPUs: op type -> tuple of Kernel.
+
+    Args:
+        version: of TensorFlow, as "2.15.1". Of the shipped ones the newest is taken that is not newer, else the oldest.
+    """
+    shipped = sorted((_number(name), name) for name in os.listdir(configs.folder(FOLDER)) if name.endswith(".json"))
+    older = [name for number, name in shipped if number <= _number(version)]
+    rows = configs.load(FOLDER, older[-1] if older else shipped[0][1])["kernels"]
+    return {op: of_rows(each, "GPU") for op, each in rows.items()}
+
+
+def _number(version):
+    """(2, 15) of "2.15.1" or "2.15.json"."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,137 @@
+"""From the options of a session to the rewriter's inputs: a policy and an op table."""
+
+import functools
+import os
+from dataclasses import dataclass, replace
+from typing import Any, List, Mapping, Optional, Tuple
+
+from npu_shim import configs
+from npu_shim.options import amp, customize, mixlist, op_names, profiles
+from npu_shim.options.customize import Customized
+from npu_shim.options.op_names import Unmatched
+from npu_shim.options.profiles import PROFILES
+from npu_shim.rewriter.errors import ConfigError, nearest, shortened
+from npu_shim.rewriter.tables import op_table
+from npu_shim.rewriter.tables.op_table import OpTable
+from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What options mean: the policy of the mode, the op table with the user's lists in it, and what there is to say.
+
+    Attributes:
+        policy: of the mode.
+        table: of the profile, with the changes of an amp level and of a mixlist.
+        warnings: what reading the options brought up.
+        missing: op types of the user's files that stand for no op.
+        matched: one line for each op type of a mixlist: what it stands for and what became of it.
+        customized: what customize_dtypes asks for, or None.
+    """
+
+    policy: PrecisionPolicy
+    table: OpTable
+    warnings: Tuple[str, ...] = ()
+    missing: Tuple[Unmatched, ...] = ()
+    matched: Tuple[str, ...] = ()
+    customized: Optional[Customized] = None
+
+    @property
+    def unmatched(self) -> Tuple[str, ...]:
+        """One line for each of `missing`."""
+        return self.unmatched_in(None)
+
+    def unmatched_in(self, op_counts: Optional[Mapping[str, int]]) -> Tuple[str, ...]:
+        """One line for each of `missing`, with the number of nodes that its nearest name would have met.
+
+        Args:
+            op_counts: number of nodes of the graph by op type.
+        """
+        return tuple(op_names.describe(missing, op_counts) for missing in self.missing)
+
+
+def resolve(values: Mapping[str, Any]) -> Precision:
+    """Reads the precision options.
+
+    Args:
+        values: option name -> value, as `options.read_values` gives them; those that matter here are precision_mode,
+            precision_mode_v2, graph_run_mode, modify_mixlist, customize_dtypes, npu_shim_profile,
+            npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list and npu_shim_black_list. Their values have
+            been through `options.validate`.
+
+    Raises:
+        ConfigError: a profile that does not exist, or a file that cannot be read.
+    """
+    values = profiles.implied(amp.implied(values))
+    folder = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
+    table = profile_table(values.get("npu_shim_profile") or "ascend910", folder or None)
+    table = table.with_lists(amp.changes(values, table))
+    policy = policy_of(values)
+    warnings: List[str] = list(table.warnings)
+    missing: List[Unmatched] = []
+    matched: Tuple[str, ...] = ()
+    if values.get("modify_mixlist"):
+        merged = mixlist.merge(mixlist.read(values["modify_mixlist"]), table)
+        table = merged.table
+        warnings += merged.warnings
+        missing += merged.unmatched
+        matched = tuple(map(mixlist.describe_match, merged.matched))
+    customized = None
+    if values.get("customize_dtypes"):
+        customized = customize.read(values["customize_dtypes"], table)
+        warnings += customized.warnings
+        missing += customized.unmatched
+        if policy.unsupported is Action.KEEP:
+            warnings.append("customize_dtypes: has no effect with %s, as in the original" % policy.name)
+            customized = None
+    return Precision(policy, table, tuple(map(shortened, warnings)), tuple(missing), matched, customized)
+
+
+def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:
+    """The policy of precision_mode or precision_mode_v2; with neither, graph_run_mode's (0 inference, 1 training)."""
+    if values.get("precision_mode"):
+        return PRECISION_MODE[values["precision_mode"]]
+    if values.get("precision_mode_v2"):
+        return PRECISION_MODE_V2[values["precision_mode_v2"]]
+    run_mode = values.get("graph_run_mode")
+    return PRECISION_MODE[DEFAULT_MODE[1 if run_mode is None else run_mode]]
+
+
+def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
+    """The op table of a profile.
+
+    Args:
+        profile: one of PROFILES.
+        folder: of op information files to read instead of the shipped ones: all its *.json files in the order of their
+            names. Files that have changed since are read again.
+
+    Raises:
+        ConfigError: no such profile; (INTERNAL) no such folder, no file in it, or a file that cannot be read.
+    """
+    if profile not in PROFILES:
+        known = ", ".join(PROFILES) + nearest(profile, PROFILES)
+        raise ConfigError("profile '%s', expected one of %s" % (profile, known))
+    where = folder or configs.folder(PROFILES[profile].folder)
+    try:
+        names = sorted(name for name in os.listdir(where) if name.endswith(".json"))
+        paths = [os.path.join(where, name) for name in names]
+        stats = [os.stat(path) for path in paths]
+    except (OSError, ValueError) as reason:
+        what = getattr(reason, "strerror", None) or reason
+        raise ConfigError("ops_info_dir: '%s' cannot be read: %s" % (where, what), code="INTERNAL") from reason
+    if not paths:
+        hint = "npu-shim ops --copy-to makes a copy to edit"
+        raise ConfigError("ops_info_dir: '%s' has no op information file (*.json); %s" % (where, hint), code="INTERNAL")
+    stamps = tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in zip(paths, stats))
+    return _table(profile, stamps)
+
+
+@functools.lru_cache(maxsize=8)
+def _table(profile: str, stamps: Tuple[Tuple[str, int, int], ...]) -> OpTable:
+    variants = configs.load("ascend_names.json")["variants"]
+    chosen = PROFILES[profile]
+    try:
+        table = op_table.build(profile, [path for path, _, _ in stamps], variants, all_dtypes=chosen.all_dtypes)
+        return replace(table, rule=chosen.rule)
+    except ConfigError as reason:
+        raise ConfigError(*("ops_info_dir: %s" % p for p in reason.problems), code="INTERNAL") from reason

@@ -1,0 +1,165 @@
+"""The rewriter as one function: options in the user's words, a GraphDef in, a GraphDef and its plan out."""
+
+import contextlib
+import gc
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options import kernel_tables, precision
+from npu_shim.options import table as option_table
+from npu_shim.rewriter.errors import ConfigError, nearest, shortened
+from npu_shim.rewriter.graphdef import numerics
+from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.graphdef.apply import apply, sort_nodes
+from npu_shim.rewriter.graphdef.inlining import inline
+from npu_shim.rewriter.graphdef.outlining import outline
+from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.planner.decisions import Plan
+from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
+from npu_shim.rewriter.planner.plan import plan
+from npu_shim.rewriter.planner.verify import verify
+from npu_shim.rewriter.tables.dtypes import NUMBERS
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A rewritten GraphDef (the given one itself where nothing changes), its plan, and the seconds that it took."""
+
+    graph_def: Any
+    plan: Plan
+    seconds: float
+
+
+def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
+    """Rewrites a graph to mixed precision, exactly as a session does it.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        fetches: names of tensors or operations that are fetched or run; they keep their names and dtypes.
+        feeds: names of tensors that are fed.
+        device: what runs the result: "CPU" or "GPU", for nodes that name no device, or "XLA" for a step that is
+            compiled as a whole, as compile_step and export do.
+        **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
+            modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
+            "gpu" or "grappler"), `ops_info_dir` and `amp_level`.
+
+    Returns:
+        (GraphDef, Plan).
+
+    Raises:
+        ConfigError: a graph, an option, a file, a device, a fetch or a feed that cannot be taken.
+        PlanError: an op must run in a dtype that the profile or the op does not have.
+        VerifyError: the result breaks the contract (a fault of npu_shim).
+
+    Example:
+        >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
+    """
+    _check_given(graph_def, fetches=fetches, feeds=feeds)
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(option_table.of_keywords(options)), device)
+    return done.graph_def, done.plan
+
+
+def _check_given(graph_def, **names):
+    """Raises ConfigError for a tf.Graph or a MetaGraphDef instead of a GraphDef, for tensors instead of names."""
+    if not isinstance(graph_def, tf.GraphDef):
+        hint = {"Graph": ": give graph.as_graph_def()", "FuncGraph": ": give graph.as_graph_def()"}
+        hint["MetaGraphDef"] = ": give its field graph_def"
+        kind = type(graph_def).__name__
+        raise ConfigError("graph_def is a %s, expected a tf.compat.v1.GraphDef%s" % (kind, hint.get(kind, "")))
+    for what, given in names.items():
+        if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+            text = "%s is %s, expected a list of names of tensors or operations"
+            raise ConfigError(text % (what, shortened(repr(given))))
+
+
+def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):
+    """Reads, plans, applies and verifies.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        feeds: names of tensors that are fed.
+        preserved: names of nodes or tensors whose names and dtypes must stay.
+        chosen: the `precision.Precision` of the options.
+        device: one of `kernel_tables.DEVICES`: whose kernels run the result.
+        elsewhere: names of nodes that the user's options may name although this graph, part of a whole, lacks them.
+
+    Returns:
+        Rewritten.
+    """
+    start = time.perf_counter()
+    with _without_collector():
+        kernels = kernel_tables.of(device)
+        flat = inline(graph_def, feeds, preserved)
+        before = graphs.read(flat.graph_def, feeds, preserved)
+        unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes))
+        unmatched += _unknown_nodes(chosen, before, elsewhere)
+        warnings = chosen.warnings + flat.warnings
+        planned = plan(
+            before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), warnings, unmatched
+        )
+        planned = replace(planned, warnings=planned.warnings + report.nothing_lowered(planned, chosen.table))
+        result = graph_def
+        if planned.changed:
+            planned = replace(planned, warnings=planned.warnings + numerics.warnings(planned, flat.graph_def))
+            result, touched = apply(planned, flat.graph_def)
+            verify(before, graphs.reread(before, result, touched), kernels, planned.emulated())
+            result = outline(flat, result)
+            sort_nodes(result)
+    return Rewritten(result, planned, time.perf_counter() - start)
+
+
+def _overrides(customized):
+    """What customize_dtypes asks for, in the rewriter's terms."""
+    if customized is None:
+        return NO_OVERRIDES
+
+    def override(custom):
+        inputs, outputs = ([d and NUMBERS[d] for d in dtypes] for dtypes in (custom.inputs, custom.outputs))
+        return Override(tuple(inputs), tuple(outputs), "customize_dtypes %s line %d" % (customized.path, custom.line))
+
+    asked = ({name: override(custom) for name, custom in d.items()} for d in (customized.by_name, customized.by_op))
+    return Overrides(*asked)
+
+
+def _unknown_nodes(chosen, view, elsewhere):
+    """One line for each node that customize_dtypes names and neither the graph nor the whole that it is of has."""
+    if chosen.customized is None:
+        return ()
+    names = {node.name for node in view.nodes}.union(elsewhere)
+    missing = sorted(set(chosen.customized.by_name) - names)
+    texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
+    return tuple(map(shortened, texts))
+
+
+@contextlib.contextmanager
+def _without_collector():
+    """Python's cyclic collector stays off: we make no cycles, and each pass walks all of the user's objects.
+
+    With a graph of 26,000 nodes it took as long as the planning itself. The collector is the process's: of the threads
+    that rewrite at a time the first turns it off, and the last turns it on again if it was on.
+    """
+    with _collector.lock:
+        if not _collector.users:
+            _collector.was_on = gc.isenabled()
+            gc.disable()
+        _collector.users += 1
+    try:
+        yield
+    finally:
+        with _collector.lock:
+            _collector.users -= 1
+            if not _collector.users and _collector.was_on:
+                gc.enable()
+
+
+class _Collector:
+    def __init__(self):
+        self.lock, self.users, self.was_on = threading.Lock(), 0, True
+
+
+_collector = _Collector()

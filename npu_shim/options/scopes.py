@@ -1,0 +1,227 @@
+"""Scopes that mark ops: the attribute is set on every op made inside, and what it means is decided where it is read.
+
+`_keep_dtype` is read by the precision planner. The others have no meaning off the NPU and do nothing else.
+Source: Ascend adapter of 2023-12 (r1.15) and 2026-07 (CANN 9.0), npu_scope.
+"""
+
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options.run_config import NpuExecutePlacement
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.graphdef.reading import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
+from npu_shim.session.clusters import OPT_OUT
+
+TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
+
+
+@contextlib.contextmanager
+def attributes(**values):
+    """Scope in which every new op of the default graph gets these attributes (bool, int or str by name)."""
+    with tf.get_default_graph()._attr_scope({name: _attr_value(value) for name, value in values.items()}):
+        yield
+
+
+def _attr_value(value):
+    if isinstance(value, bool):
+        return tf.AttrValue(b=value)
+    if isinstance(value, int):
+        return tf.AttrValue(i=value)
+    return tf.AttrValue(s=tf.compat.as_bytes(value))
+
+
+def keep_dtype_scope(gradients=False):
+    """Scope whose ops keep their dtype in the modes that lower.
+
+    Args:
+        gradients: whether their gradient ops keep theirs too, wherever these are made; otherwise, as in the original,
+            gradient ops are kept only if they are made inside the scope.
+    """
+    return attributes(**{KEEP: KEEP_WITH_GRADIENTS if gradients else 1})
+
+
+@contextlib.contextmanager
+def to_float(dtype):
+    """Scope whose ops compute in `dtype`, whatever the precision mode and the lists say; the innermost scope wins.
+
+    Variables, constants and data sources keep their dtypes, and an op without a kernel for `dtype` keeps its own.
+    customize_dtypes wins over it, and modes that must keep every dtype ignore it. Source: MindSpore's Cell.to_float.
+
+    Args:
+        dtype: "float16", "bfloat16" or "float32", or a TensorFlow dtype of that name.
+
+    Raises:
+        ConfigError: another dtype.
+    """
+    name = getattr(dtype, "name", dtype)
+    if name not in TO_FLOAT_DTYPES:
+        expected = ", ".join(TO_FLOAT_DTYPES) + nearest(name, TO_FLOAT_DTYPES)
+        raise ConfigError("to_float: dtype is %r, expected one of %s" % (name, expected))
+    with tf.get_default_graph()._attr_scope({TO_FLOAT: tf.AttrValue(type=tf.as_dtype(name).as_datatype_enum)}):
+        yield
+
+
+def without_npu_compile_scope():
+    """Scope whose ops stay on the host on the NPU; here TensorFlow places them as ever."""
+    return attributes(**{OPT_OUT: True})
+
+
+def npu_variable_scope(placement=NpuExecutePlacement.ALL):
+    """Scope whose variables belong to an engine of the NPU.
+
+    Raises:
+        ConfigError: `placement` is no NpuExecutePlacement.
+    """
+    if not isinstance(placement, NpuExecutePlacement):
+        raise ConfigError("npu_variable_scope: placement must be a NpuExecutePlacement, got %r" % (placement,))
+    return attributes(_variable_placement=placement.value)
+
+
+def npu_stage_scope(stage):
+    """Scope whose ops form pipeline stage number `stage`."""
+    return attributes(_stage_level=int(stage))
+
+
+def npu_mem_type_scope():
+    """Scope whose outputs lie in the NPU's peer-to-peer memory."""
+    return attributes(_output_memory_type=1)
+
+
+def npu_weight_prefetch_scope(buffer_pool_id=0, buffer_pool_size=536870912):
+    """Scope whose weights are prefetched into a buffer pool of `buffer_pool_size` bytes."""
+    return attributes(_buffer_pool_id=buffer_pool_id, _buffer_pool_size=buffer_pool_size)
+
+
+def op_specified_engine_scope(engine_name, kernel_lib_name):
+    """Scope whose ops run on a named engine with a named kernel library."""
+    return attributes(_specified_engine_name=engine_name, _specified_kernel_lib_name=kernel_lib_name)
+
+
+def npu_qos_label_scope(label):
+    """Scope whose traffic bears a quality-of-service label, an int."""
+    return attributes(_qos_service_label=label)
+
+
+def subgraph_multi_dims_scope(index):
+    """Scope of the subgraph number `index` with several sets of input shapes."""
+    return attributes(_subgraph_multi_dims_index=index)
+
+
+def npu_optimizer_scope():
+    """Scope of the training optimizer's ops."""
+    return attributes(_optimizer=True)
+
+
+def disable_autofuse():
+    """Scope whose ops the NPU's compiler does not fuse."""
+    return attributes(_disable_autofuse_scope=True)
+
+
+def limit_core_num_scope(op_aicore_num="0", op_vectorore_num="0"):
+    """Scope whose ops use so many cores of the NPU at most; the second name is spelled as the vendor spells it.
+
+    Raises:
+        ConfigError: a number that is no str with a whole number above 0.
+    """
+    for name, value in (("op_aicore_num", op_aicore_num), ("op_vectorore_num", op_vectorore_num)):
+        if not isinstance(value, str) or not value.isdigit() or int(value) <= 0:
+            raise ConfigError("limit_core_num_scope: %s must be a str with a number above 0, got %r" % (name, value))
+    return attributes(_op_aicore_num=op_aicore_num, _op_vectorcore_num=op_vectorore_num)
+
+
+@contextlib.contextmanager
+def npu_recompute_scope():
+    """Name scope "NpuRecompute": its activations are computed again in the backward pass on the NPU, kept here."""
+    with tf.name_scope("NpuRecompute"):
+        yield
+
+
+@contextlib.contextmanager
+def npu_graph_slice_scope(slice_num=None):
+    """Name scope "SliceNum-N-NpuGraphSlicingN": cut into N parts along the batch on the NPU, whole here.
+
+    Raises:
+        ConfigError: slice_num is neither None nor an int above 0.
+    """
+    if slice_num is not None and (not isinstance(slice_num, int) or slice_num <= 0):
+        raise ConfigError("npu_graph_slice_scope: slice_num must be an int above 0, got %r" % (slice_num,))
+    with tf.name_scope("SliceNum-%s-NpuGraphSlicing%s" % (slice_num, slice_num)):
+        yield
+
+
+def keep_tensors_dtypes(graph, input_tensors):
+    """Marks the ops that make some tensors of a finished graph, so that they keep their dtype.
+
+    Args:
+        graph: tf.Graph.
+        input_tensors: list or tuple of tensor names, such as "dense/MatMul:0".
+
+    Raises:
+        ConfigError: another type of argument.
+        KeyError: the graph has no tensor of that name.
+    """
+    if not isinstance(graph, tf.Graph):
+        raise ConfigError("keep_tensors_dtypes: graph must be a tf.Graph, got %s" % type(graph))
+    if not isinstance(input_tensors, (list, tuple)):
+        raise ConfigError("keep_tensors_dtypes: expected a list or tuple of tensor names, got %s" % type(input_tensors))
+    for name in input_tensors:
+        graph.get_tensor_by_name(name).op._set_attr(KEEP, tf.AttrValue(i=1))
+
+
+def set_graph_exec_config(
+    fetch,
+    dynamic_input=False,
+    dynamic_graph_execute_mode="dynamic_execute",
+    dynamic_inputs_shape_range=None,
+    is_train_graph=False,
+):
+    """Returns `fetch`, whose ops are marked with how the NPU runs their graph; shapes may change freely here.
+
+    Args:
+        fetch: Operation, Tensor, tensor name, or a list or tuple of them.
+        dynamic_input: bool.
+        dynamic_graph_execute_mode: "lazy_recompile" or "dynamic_execute".
+        dynamic_inputs_shape_range: str or None.
+        is_train_graph: bool.
+
+    Raises:
+        ConfigError: another mode or type of fetch.
+    """
+    modes = ("lazy_recompile", "dynamic_execute")
+    if dynamic_graph_execute_mode not in modes:
+        words = (" or ".join(modes), dynamic_graph_execute_mode, nearest(dynamic_graph_execute_mode, modes))
+        raise ConfigError("set_graph_exec_config: dynamic_graph_execute_mode must be %s, got %r%s" % words)
+    marks = {
+        "_graph_dynamic_input": dynamic_input,
+        "_graph_dynamic_graph_execute_mode": dynamic_graph_execute_mode,
+        "_graph_dynamic_inputs_shape_range": dynamic_inputs_shape_range or "",
+        "_is_train_graph": is_train_graph,
+    }
+    if isinstance(fetch, (list, tuple)):
+        for each in fetch:
+            set_graph_exec_config(
+                each, dynamic_input, dynamic_graph_execute_mode, dynamic_inputs_shape_range, is_train_graph
+            )
+        return fetch
+    fetch = tf.get_default_graph().get_tensor_by_name(fetch) if isinstance(fetch, str) else fetch
+    _mark(fetch, marks)
+    return fetch
+
+
+def set_op_tensor_max_range(tensor, max_shape):
+    """Marks a tensor's op with its largest shape, a str."""
+    _mark(tensor, {"_op_max_shape": max_shape})
+
+
+def set_op_input_tensor_multi_dims(tensor, input_shape, input_dims):
+    """Marks a tensor's op with the sets of input shapes, two str."""
+    _mark(tensor, {"_subgraph_multi_dims_input_shape": input_shape, "_subgraph_multi_dims_input_dims": input_dims})
+
+
+def _mark(fetch, marks):
+    operation = getattr(fetch, "op", fetch)
+    if not isinstance(operation, tf.Operation):
+        raise ConfigError("expected an Operation, a Tensor, a tensor name or a list of them, got %r" % (fetch,))
+    for name, value in marks.items():
+        operation._set_attr(name, _attr_value(value))

@@ -1,0 +1,161 @@
+"""Counts floating-point operations of an HLO module by dtype, before any optimization, so independent of the device.
+
+A product is a dot or a convolution; a multiply and an add count as two operations. Other arithmetic counts one an
+element of the result, a reduction one an element that goes in. The definitions are those of XLA's HloCostAnalysis.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Set
+
+from npu_shim.pjrt.cost import trips
+
+ARITHMETIC = {
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "exponential", "exponential-minus-one",
+    "log", "log-plus-one", "tanh", "logistic", "sqrt", "rsqrt", "cbrt", "sine", "cosine", "negate", "abs", "erf",
+    "clamp",
+}  # fmt: skip
+REDUCTIONS = {"reduce", "reduce-window", "select-and-scatter", "scatter"}
+CALLS = {"call", "fusion"}
+FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+WINDOW = {"size": 1, "stride": 1, "pad": (0, 0), "lhs_dilate": 1, "rhs_dilate": 1}
+
+
+@dataclass
+class Counts:
+    """Operations of a computation.
+
+    Attributes:
+        products: dtype -> operations of its dots and convolutions.
+        other: dtype -> operations of all else.
+        notes: what could not be counted.
+    """
+
+    products: Counter = field(default_factory=Counter)
+    other: Counter = field(default_factory=Counter)
+    notes: Set[str] = field(default_factory=set)
+
+    def add(self, more, times=1):
+        """Adds the counts of a computation that runs so many times."""
+        for mine, theirs in ((self.products, more.products), (self.other, more.other)):
+            for dtype, count in theirs.items():
+                mine[dtype] += count * times
+        self.notes |= more.notes
+
+
+def count(module):
+    """Returns the Counts of an hlo.Module."""
+    return _computation(module, module.entry, {})
+
+
+def _computation(module, name, known):
+    if name not in known:
+        computation, total = module.computations[name], Counts()
+        for instruction in computation.instructions.values():
+            _instruction(module, computation, instruction, total, known)
+        known[name] = total
+    return known[name]
+
+
+def _instruction(module, computation, instruction, total, known):
+    if instruction.code in ("dot", "convolution"):
+        _count_product(computation, instruction, total)
+    elif instruction.code == "while":
+        _count_loop(module, computation, instruction, total, known)
+    elif instruction.code == "conditional":
+        branches = [_computation(module, name, known) for names in instruction.called.values() for name in names]
+        total.add(max(branches, key=lambda each: sum((each.products + each.other).values())))
+    elif instruction.code in CALLS:
+        for names in instruction.called.values():
+            total.add(_computation(module, names[0], known))
+    elif instruction.code == "custom-call":
+        target = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
+        total.notes.add("custom call %s is not counted" % (target.group(1) if target else ""))
+    elif instruction.code in ARITHMETIC:
+        _count_elements(instruction.shapes, total)
+    elif instruction.code in REDUCTIONS:
+        _count_elements(computation.instructions[instruction.operands[0]].shapes, total)
+
+
+def _count_elements(shapes, total):
+    if shapes and shapes[0].dtype in FLOATS:
+        total.other[FLOATS[shapes[0].dtype]] += shapes[0].elements
+
+
+def _count_product(computation, instruction, total):
+    left, right = (computation.instructions[name].shapes[0] for name in instruction.operands)
+    if left.dtype in FLOATS:  # what goes in says which units compute it
+        how = _dot if instruction.code == "dot" else _convolution
+        total.products[FLOATS[left.dtype]] += how(instruction, left, right)
+
+
+def _count_loop(module, computation, instruction, total, known):
+    frame = trips.Frame(module, computation.name)
+    steps = frame.loop(instruction)[1]
+    if steps is None:
+        total.notes.add("a loop whose number of steps is not in the program is counted as one step")
+    for kind in ("body", "condition"):
+        total.add(_computation(module, instruction.called[kind][0], known), 1 if steps is None else steps)
+
+
+def _dot(instruction, left, _):
+    """f32[M,K] x f32[K,N] -> 2*M*N*K."""
+    total = 2 * instruction.shapes[0].elements
+    for dimension in _numbers("lhs_contracting_dims", instruction.attributes):
+        total *= left.sizes[dimension]
+    return total
+
+
+def _convolution(instruction, left, right):
+    """Twice the products of a real input with a weight: what falls on padding or between dilated inputs is left out."""
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes).groups()
+    groups = [_number(key, instruction.attributes) for key in ("feature_group_count", "batch_group_count")]
+    result = instruction.shapes[0]
+    total = 2 * left.sizes[labels[0].index("f")] // groups[0] * result.sizes[labels[2].index("f")]
+    total *= left.sizes[labels[0].index("b")] // groups[1]
+    windows = _windows(instruction.attributes, len(result.sizes) - 2)
+    for at, window in enumerate(windows):
+        digit = str(at)
+        total *= _valid(
+            left.sizes[labels[0].index(digit)], right.sizes[labels[1].index(digit)],
+            result.sizes[labels[2].index(digit)], window,
+        )  # fmt: skip
+    return total
+
+
+def _valid(given, kernel, made, window):
+    """Pairs of an output and a weight position that meet a real input, along one dimension."""
+    spread = (given - 1) * window["lhs_dilate"] + 1
+    pairs = 0
+    for weight in range(kernel):
+        at = weight * window["rhs_dilate"] - window["pad"][0]
+        if window["lhs_dilate"] == 1:  # 0 <= at + output * stride < spread, in one step
+            first = max(0, -(at // window["stride"]))
+            last = min(made - 1, (spread - 1 - at) // window["stride"])
+            pairs += max(0, last - first + 1)
+        else:
+            places = (at + output * window["stride"] for output in range(made))
+            pairs += sum(0 <= place < spread and place % window["lhs_dilate"] == 0 for place in places)
+    return pairs
+
+
+def _windows(attributes, count):
+    """window={size=3x3 stride=2x2 pad=1_1x1_1} -> one dict a dimension."""
+    text = re.search(r"window=\{([^}]*)\}", attributes)
+    windows = [dict(WINDOW) for _ in range(count)]
+    for key, values in (part.split("=") for part in (text.group(1).split() if text else [])):
+        for window, value in zip(windows, values.split("x")):
+            if key in window:
+                window[key] = tuple(int(v) for v in value.split("_")) if key == "pad" else int(value)
+    return windows
+
+
+def _numbers(key, attributes):
+    found = re.search(r"%s=\{([0-9,]*)\}" % key, attributes)
+    return [int(number) for number in found.group(1).split(",") if number] if found else []
+
+
+def _number(key, attributes, default=1):
+    found = re.search(r"\b%s=(\d+)" % key, attributes)
+    return int(found.group(1)) if found else default

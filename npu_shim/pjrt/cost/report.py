@@ -1,0 +1,149 @@
+"""The cost of a step as a value, as text in columns, and as JSON."""
+
+import os
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Dict, Optional, Tuple
+
+from npu_shim.pjrt import jax_door, manifest
+from npu_shim.pjrt.cost import counts, hlo, live
+from npu_shim.pjrt.program import Program
+
+ROLES = ("parameter", "optimizer", "other")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+SCALES = ("", "K", "M", "G", "T", "P")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one step costs.
+
+    Attributes:
+        name: of the column.
+        products: dtype -> floating-point operations in matrix products and convolutions.
+        other: dtype -> all other floating-point operations.
+        state: role ("parameter", "optimizer", "other") -> bytes.
+        feeds: bytes.
+        activations: bytes of the values alive at once inside the step; an estimate, see `live`.
+        temporary: bytes that the compiled program takes besides its arguments and results; None where not compiled.
+        moved: bytes that the compiled program reads and writes; None where not compiled.
+        compiled_for: what `temporary` and `moved` hold for.
+        notes: what could not be counted.
+    """
+
+    name: str
+    products: Dict[str, int]
+    other: Dict[str, int]
+    state: Dict[str, int]
+    feeds: int
+    activations: int
+    temporary: Optional[int] = None
+    moved: Optional[int] = None
+    compiled_for: str = ""
+    notes: Tuple[str, ...] = field(default=())
+
+
+def of_text(name, text, described, temporary=None, moved=None, compiled_for=""):
+    """Returns the Cost of an HLO module's text before optimization and the Manifest of its arguments."""
+    module = hlo.parse(text)
+    counted = counts.count(module)
+    state = Counter(dict.fromkeys(ROLES, 0))
+    for tensor in described.state:
+        state[tensor.role] += size(tensor)
+    return Cost(
+        name, dict(counted.products), dict(counted.other), dict(state), sum(size(t) for t in described.feeds),
+        int(live.peak(module, len(described.feeds))), temporary, moved, compiled_for, tuple(sorted(counted.notes)),
+    )  # fmt: skip
+
+
+def of_folder(folder, device=None, compiled=True):
+    """Returns the Cost of an exported step; needs JAX.
+
+    Args:
+        folder: what `npu-shim export` wrote; its values are not needed.
+        device: "cpu", "cuda" or None for JAX's default: what it is compiled for.
+        compiled: False leaves XLA's own figures out, and takes no time to compile.
+
+    Raises:
+        ImportError: JAX is not installed.
+        ConfigError: the folder cannot be read.
+    """
+    jax = jax_door.require()
+    described = manifest.read(folder)
+    code = manifest.program(folder, described)
+    code = jax_door.stablehlo(code) if described.kind == "hlo" else code
+    text = jax_door.hlo_text(code)
+    name = os.path.basename(os.path.abspath(folder))
+    if not compiled:
+        return of_text(name, text, described)
+    where = jax_door.device(jax, device)
+    done = Program(jax, described, code, where).compile()
+    analysis = done.cost_analysis() or {}
+    return of_text(
+        name, text, described, done.memory_analysis().temp_size_in_bytes, int(analysis.get("bytes accessed", 0)),
+        "%s, JAX %s" % (where.device_kind, jax.__version__),
+    )  # fmt: skip
+
+
+def size(tensor):
+    """Bytes of a manifest's Tensor."""
+    count = 2 if tensor.dtype == "bfloat16" else {"bool": 1}.get(tensor.dtype) or int(_bits(tensor.dtype)) // 8
+    for length in tensor.shape:
+        count *= length
+    return count
+
+
+def _bits(dtype):
+    return dtype.lstrip("abcdefghijklmnopqrstuvwxyz")
+
+
+def as_json(costs):
+    """Returns the costs as JSON values."""
+    return [dict(asdict(cost), notes=list(cost.notes)) for cost in costs]
+
+
+def as_text(costs):
+    """Returns the costs side by side, one column each; the ratio to the first column stands in brackets."""
+    rows = [("", [cost.name for cost in costs])]
+    for title, part in (("products", "products"), ("other", "other")):
+        for dtype in DTYPES:
+            numbers = [getattr(cost, part).get(dtype, 0) for cost in costs]
+            if any(numbers):
+                rows.append(("%s in %s" % (title, dtype), [scaled(number, "FLOP") for number in numbers]))
+    rows.append(_compared("bytes moved", [cost.moved for cost in costs]))
+    for role, title in zip(ROLES, ("parameters", "optimizer state", "other state")):
+        rows.append(_compared(title, [cost.state[role] for cost in costs]))
+    rows.append(_compared("feeds", [cost.feeds for cost in costs]))
+    rows.append(_compared("activations (estimate)", [cost.activations for cost in costs]))
+    rows.append(_compared("temporary", [cost.temporary for cost in costs]))
+    lines = _aligned(rows)
+    compiled = sorted({cost.compiled_for for cost in costs if cost.compiled_for})
+    lines += ["bytes moved and temporary memory: compiled for %s" % ", ".join(compiled)] if compiled else []
+    lines += ["note: %s" % note for note in sorted({note for cost in costs for note in cost.notes})]
+    return "\n".join(lines) + "\n"
+
+
+def _compared(title, numbers):
+    first = numbers[0]
+    cells = []
+    for at, number in enumerate(numbers):
+        ratio = " (%.2fx)" % (number / first) if at and first and number is not None else ""
+        cells.append("-" if number is None else scaled(number, "B") + ratio)
+    return title, cells
+
+
+def _aligned(rows):
+    widths = [max(len(cells[at]) for _, cells in rows) for at in range(len(rows[0][1]))]
+    label = max(len(title) for title, _ in rows)
+    return [
+        ("%-*s  " % (label, title) + "  ".join("%*s" % pair for pair in zip(widths, cells))).rstrip()
+        for title, cells in rows
+    ]
+
+
+def scaled(number, unit):
+    """3.2e9, "FLOP" -> "3.20 GFLOP"; powers of 1000."""
+    power = 0
+    while abs(number) >= 1000 and power < len(SCALES) - 1:
+        number, power = number / 1000, power + 1
+    return "%.*f %s%s" % (2 if power else 0, number, SCALES[power], unit)

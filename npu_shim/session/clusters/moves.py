@@ -1,0 +1,270 @@
+"""Moves what stands between Switch and its targets into the branches of one functional If.
+
+    s = Switch(x, p)  a = Exp(s:1)  m = Merge(s:0, a)   ->   i = StatelessIf(p, x, then=Exp, else=x)  m = Identity(i)
+    s = Switch(w, p)  a = Assign(s:1, 0)  NoOp(^a)      ->   c = Call(p, w)  NoOp(^c, ^side)
+
+`side` runs on that side only, as `a` did. What other nodes of the branch need as well is in both places.
+"""
+
+import hashlib
+import math
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graphdef.functions import Outputs
+from npu_shim.session.clusters.branches import NONE
+from npu_shim.session.clusters.pruning import source_of
+
+MUST_COMPILE = "_XlaMustCompile"
+PLUMBING = ("Const", "Identity", "NoOp", "ReadVariableOp", "Snapshot")
+SIDES = (1, 0)  # then, else
+
+
+class Move:
+    """One group's move.
+
+    Args:
+        view: Branches of the graph.
+        group: conditionals.Group.
+    """
+
+    def __init__(self, view, group):
+        self._view, self._group = view, group
+        self._outputs = Outputs({})
+        self._arguments = {}  # tensor -> (name in the functions, dtype)
+        self._waits = {}  # control inputs, in their order
+        self._moved = self._ancestors()
+        self._switches = {
+            source_of(text)
+            for name in (*self._moved, *group.targets)
+            for text in view.nodes[name].input
+            if view.nodes[source_of(text)].op == "Switch"
+        }
+
+    def is_whole(self, writes):
+        """Whether no op of the types `writes` would move but the targets, and no variable of another device."""
+        nodes = [self._view.nodes[name] for name in self._moved]
+        written = {node.name for node in nodes if node.op in writes}
+        devices = {node.device for node in nodes if tf.resource.as_datatype_enum in input_dtypes(node)}
+        if not self._group.updates:
+            return not devices
+        return devices == {self._view.nodes[self._group.targets[0]].device} and written == set(self._group.targets)
+
+    def size(self):
+        """How many ops move, plumbing not counted, but each Switch, which costs as much as an op; values count as all.
+
+        A Merge of values is worth the move whatever moves with it: it stands between what become two clusters.
+        """
+        if not self._group.updates:
+            return math.inf
+        return len(self._switches) + sum(self._view.nodes[name].op not in PLUMBING for name in self._moved)
+
+    def result(self, graph_def, keep):
+        """Returns the GraphDef with the group moved; names in `keep` stay."""
+        made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+        name = self._unused(self._group.targets[0] + "/If")
+        functions = tf.GraphDef().library
+        branches = [self._branch(functions, side) for side in SIDES]
+        needed = self._needed()
+        for node in graph_def.node:
+            dropped = node.name in self._moved or node.name in self._switches
+            if not dropped or node.name in needed or node.name in keep:
+                made.node.add().CopyFrom(node)
+        if self._group.updates:
+            self._call(made, name, branches, functions.function.add())
+        else:
+            self._conditional(made, name, branches)
+        made.library.function.extend({each.signature.name: each for each in functions.function}.values())
+        return made
+
+    def _ancestors(self):
+        """Names of what moves, each behind its inputs."""
+        view, found = self._view, set()
+        pending = list(self._group.targets)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += [s for s in map(source_of, view.nodes[name].input) if view.of[s] != NONE]
+        return [name for name in view.nodes if name in found and view.of[name] != NONE]
+
+    def _needed(self):
+        """Names of what the nodes that stay need."""
+        view, found = self._view, set()
+        gone = {*self._moved, *self._switches}
+        pending = [name for name in view.nodes if name not in gone]
+        while pending:
+            name = pending.pop()
+            if name in self._group.targets and not self._group.updates:
+                continue  # the Merge takes the results of the If
+            for source in map(source_of, view.nodes[name].input):
+                if source in gone and source not in found and source not in self._group.targets:
+                    found.add(source)
+                    pending.append(source)
+        return found
+
+    def _branch(self, library, side):
+        """Adds the function of a side to a library and returns it; its arguments are known after both sides."""
+        function = library.function.add()
+        for name in self._moved:
+            node = self._view.nodes[name]
+            if next(iter(self._view.of[name]))[1] == side:
+                self._add_node(function, node)
+        if not self._group.updates:
+            merge = self._view.nodes[self._group.targets[0]]
+            dtype = merge.attr["T"].type
+            text = next(t for t in merge.input if t[0] != "^" and self._side(t) == side)
+            function.signature.output_arg.add(name="value", type=dtype)
+            function.ret["value"] = self._local(function, text, dtype)
+        return function
+
+    def _side(self, text):
+        return next(iter(self._view.along(text)))[1]
+
+    def _add_node(self, function, node):
+        added = function.node_def.add()
+        added.CopyFrom(node)
+        added.device = ""
+        added.attr.pop("_class", None)
+        del added.input[:]
+        dtypes = input_dtypes(node)
+        added.input.extend(self._local(function, text, dtype) for text, dtype in zip(node.input, dtypes))
+        for text in node.input[len(dtypes) :]:
+            source = source_of(text)
+            if source in self._moved:
+                added.input.append("^" + source)
+            else:
+                self._wait(source)
+        if node.name in self._group.targets:
+            function.signature.is_stateful = True
+            function.signature.control_output.append(node.name)
+            function.control_ret[node.name] = node.name
+
+    def _wait(self, source):
+        node = self._view.nodes[source]
+        if node.op != "Switch":
+            self._waits["^" + source] = None
+            return
+        self._waits["^" + source_of(node.input[0])] = None
+        self._waits.update((text, None) for text in node.input if text[0] == "^")
+
+    def _local(self, function, text, dtype):
+        """What a tensor of the graph is called in a branch; what comes from outside is an argument."""
+        source, _, port = text.partition(":")
+        node = self._view.nodes[source]
+        if source in self._moved:
+            return "%s:%s" % (source, self._outputs.text(node, int(port or 0)))
+        constant = constant_behind(self._view, text)
+        if constant is not None:
+            if not any(each.name == constant.name for each in function.node_def):
+                added = function.node_def.add(name=constant.name, op="Const")
+                for attr in ("dtype", "value"):
+                    added.attr[attr].CopyFrom(constant.attr[attr])
+            return constant.name + ":output:0"
+        if node.op == "Switch":
+            self._waits.update((each, None) for each in node.input if each[0] == "^")
+            text = node.input[0]
+        return self._arguments.setdefault(text, ("arg%d" % len(self._arguments), dtype))[0]
+
+    def _conditional(self, made, name, branches):
+        """The If of a Merge, which becomes an Identity and keeps its name."""
+        merge = next(node for node in made.node if node.name == self._group.targets[0])
+        node = made.node.add(name=name, op="StatelessIf", device=merge.device)
+        self._fill(node, branches, [merge.attr["T"].type])
+        node.input.extend([self._group.predicate, *self._arguments, *self._waits])
+        waits = [text for text in merge.input if text[0] == "^"]
+        dtype = merge.attr["T"].type
+        merge.Clear()
+        merge.MergeFrom(tf.NodeDef(name=self._group.targets[0], op="Identity", input=[name, *waits]))
+        merge.device = node.device
+        merge.attr["T"].type = dtype
+
+    def _call(self, made, name, branches, function):
+        """The call of a function that holds the If of updates."""
+        dtypes = [dtype for _, dtype in self._arguments.values()]
+        body = function.node_def.add(name="if", op="If")
+        self._fill(body, branches, [])
+        function.signature.input_arg.add(name="predicate", type=tf.bool.as_datatype_enum)
+        for local, dtype in self._arguments.values():
+            function.signature.input_arg.add(name=local, type=dtype)
+        body.input.extend(arg.name for arg in function.signature.input_arg)
+        function.signature.is_stateful = True
+        function.signature.control_output.append("if")
+        function.control_ret["if"] = "if"
+        call = made.node.add(name=name, op="StatefulPartitionedCall")
+        call.device = self._view.nodes[self._group.targets[0]].device
+        call.input.extend([self._group.predicate, *self._arguments, *self._waits])
+        call.attr["Tin"].list.type.extend([tf.bool.as_datatype_enum, *dtypes])
+        call.attr["Tout"].list.SetInParent()
+        call.attr["f"].func.name = _named(function)
+        call.attr[MUST_COMPILE].b = True
+        self._wait_for_call(made, name)
+
+    def _wait_for_call(self, made, name):
+        """Nodes that waited for an update wait for the call, on the update's side."""
+        targets = {"^" + target: self._side_of(target) for target in self._group.targets}
+        sides = set()
+        for node in made.node:
+            waited = [text for text in node.input if text in targets]
+            if waited:
+                sides.update(map(targets.get, waited))
+                ahead = ["^" + name, *("^%s/side%d" % (name, side) for side in set(map(targets.get, waited)))]
+                rest = [text for text in node.input if text not in targets]
+                del node.input[:]
+                node.input.extend([*rest, *ahead])
+        if sides:
+            predicate = self._group.predicate
+            device = self._view.nodes[source_of(predicate)].device
+            made.node.add(name=name + "/switch", op="Switch", input=[predicate] * 2, device=device)
+            made.node[-1].attr["T"].type = tf.bool.as_datatype_enum
+        for side in sorted(sides):
+            text = "%s/switch:%d" % (name, side)
+            made.node.add(name="%s/side%d" % (name, side), op="Identity", input=[text], device=device)
+            made.node[-1].attr["T"].type = tf.bool.as_datatype_enum
+
+    def _side_of(self, target):
+        return next(iter(self._view.of[target]))[1]
+
+    def _fill(self, node, branches, gives):
+        """Sets the attributes of an If, and completes the functions of its branches."""
+        for function in branches:
+            for local, dtype in self._arguments.values():
+                function.signature.input_arg.add(name=local, type=dtype)
+        node.attr["Tcond"].type = tf.bool.as_datatype_enum
+        node.attr["Tin"].list.type.extend(dtype for _, dtype in self._arguments.values())
+        node.attr["Tout"].list.type.extend(gives)
+        node.attr["then_branch"].func.name, node.attr["else_branch"].func.name = map(_named, branches)
+
+    def _unused(self, name):
+        while name in self._view.nodes:
+            name += "_"
+        return name
+
+
+def constant_behind(view, text):
+    """The Const that a tensor is, behind Identity and Switch, or None."""
+    node = view.nodes[source_of(text)]
+    while node.op in ("Identity", "Switch"):
+        node = view.nodes[source_of(node.input[0])]
+    return node if node.op == "Const" else None
+
+
+def input_dtypes(node):
+    """The dtypes of a node's inputs, control inputs left out."""
+    found = []
+    for argument in tf_internals.op_defs()[node.op].input_arg:
+        if argument.type_list_attr:
+            found += node.attr[argument.type_list_attr].list.type
+            continue
+        dtype = node.attr[argument.type_attr].type if argument.type_attr else argument.type
+        found += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
+    return found
+
+
+def _named(function):
+    """Names a function by what it is; returns the name."""
+    function.signature.name = ""
+    digest = hashlib.sha256(function.SerializeToString(deterministic=True)).hexdigest()[:16]
+    function.signature.name = "npu_shim_if_" + digest
+    return function.signature.name

@@ -1,0 +1,220 @@
+"""The doors of a session's runs, and what stands at all of them.
+
+TensorFlow starts a run in four ways: `run`, `make_callable`, `_make_callable_from_options` (Keras' own) and the pair
+`partial_run_setup` and `partial_run`. What watches or mends runs (dumps, the overflow search, iterations, shapes) is
+one function a session, put there by `watch`, and works whichever way a run is started. A partial run computes piece by
+piece what was asked for beforehand: nothing can be added to it, so it is not watched, and says so once.
+
+The doors are methods of TensorFlow's BaseSession, replaced while they are open; sessions themselves are not changed.
+"""
+
+import functools
+import logging
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.session.native import loader
+
+LOG = logging.getLogger("npu_shim")
+_WATCHES = "_npu_shim_watches"  # attribute of a session that is known: list of what watches it, the innermost first
+_CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
+_originals = {}  # (class, name of a method) -> its own method, while replaced
+_greeters = []  # functions of a session that is met for the first time
+
+
+def watch(session, function):
+    """Puts a function around every run of a session from now on, outside of those that are there.
+
+    Args:
+        session: tf.Session; it is held by nothing here.
+        function: takes (session, once, fetches, feed_dict, options, run_metadata) and returns the results of the
+            fetches; it runs `once(fetches, feed_dict, options, run_metadata)` as often, and with what, as it likes.
+            Fetches are as for Session.run.
+    """
+    open_doors()
+    known(session).append(function)
+
+
+def at_close(session, function):
+    """Calls a function without arguments once when a session is closed."""
+    open_doors()
+    vars(session).setdefault(_CLOSINGS, []).append(function)
+
+
+def replace(cls, method, make):
+    """Replaces a method of a class by `make(method)` until `restore`; a second call for it does nothing."""
+    if (cls, method) not in _originals:
+        original = _originals[cls, method] = getattr(cls, method)
+        setattr(cls, method, functools.wraps(original)(make(original)))
+
+
+def is_replaced(cls, method):
+    """Whether a method of a class is replaced now."""
+    return (cls, method) in _originals
+
+
+def restore():
+    """Gives every class its own methods back, which closes the doors: nothing watches a session then."""
+    while _originals:
+        (cls, method), original = _originals.popitem()
+        setattr(cls, method, original)
+    del _greeters[:]
+
+
+def base_session():
+    """Returns the class that both of TensorFlow's session classes are made of."""
+    return tf.Session.__mro__[1]
+
+
+def open_doors(greet=None):
+    """Opens the doors; a second call does nothing.
+
+    Args:
+        greet: function of a session, called at the first run of each that was made before `known` could be told of it.
+    """
+    if greet is not None:
+        _greeters.append(greet)
+    for method, make in _DOORS.items():
+        replace(base_session(), method, make)
+
+
+def known(session):
+    """Returns the list of what watches a session; from now on the session is known here."""
+    return vars(session).setdefault(_WATCHES, [])
+
+
+def _watches(session):
+    if _WATCHES not in vars(session):
+        known(session)
+        for greet in _greeters:
+            greet(session)
+    return vars(session)[_WATCHES]
+
+
+def _through(session, once, *arguments):
+    """Runs `once(fetches, feed_dict, options, run_metadata)` inside of what watches the session."""
+    for function in _watches(session):
+        once = functools.partial(function, session, once)
+    return once(*arguments)
+
+
+def _run(original):
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        with loader.interrupts():
+            return _through(self, functools.partial(original, self), fetches, feed_dict, options, run_metadata)
+
+    return run
+
+
+def _make_callable(original):
+    def make_callable(self, fetches, feed_list=None, accept_options=False):
+        plain = original(self, fetches, feed_list, accept_options)
+
+        def call(*feeds, **options):
+            if _watches(self):  # as TensorFlow's own do where there is a feed_list
+                return self.run(fetches, dict(zip(feed_list or (), feeds)), **options)
+            with loader.interrupts():
+                return plain(*feeds, **options)
+
+        return call
+
+    return make_callable
+
+
+def _make_callable_from_options(original):
+    def make_callable_from_options(self, callable_options):
+        made = _Callables(self, original, callable_options)
+        if not _watches(self):
+            made.native(callable_options.fetch, callable_options.target)
+        return made
+
+    return make_callable_from_options
+
+
+class _Callables:
+    """What `_make_callable_from_options` returns: a callable that can fetch more than its options say.
+
+    Feeds and connections between tensors are those of the options; for each set of fetches TensorFlow's own callable
+    is made once.
+    """
+
+    def __init__(self, session, original, options):
+        self._session, self._original, self._options = session, original, options
+        self._made = {}  # (names of tensors, names of operations) -> TensorFlow's own callable
+
+    def native(self, fetches, targets):
+        """Returns TensorFlow's own callable for these names of tensors and operations."""
+        key = tuple(fetches), tuple(targets)
+        if key not in self._made:
+            options = type(self._options)()
+            options.CopyFrom(self._options)
+            del options.fetch[:], options.target[:]
+            options.fetch.extend(fetches)
+            options.target.extend(targets)
+            with loader.interrupts():
+                self._made[key] = self._original(self._session, options)
+        return self._made[key]
+
+    def __call__(self, *feeds, **keywords):
+        fetches, targets = self._options.fetch, self._options.target
+        if not _watches(self._session):
+            return self.native(fetches, targets)(*feeds, **keywords)
+        operations = [self._session.graph.get_operation_by_name(name) for name in targets]
+        fed = dict(zip(self._options.feed, feeds))
+        both = [list(fetches), operations]
+        metadata = keywords.get("run_metadata")
+        return _through(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
+
+    def _once(self, fetches, feed_dict, options=None, run_metadata=None):
+        handler = tf_internals.fetch_handler(self._session.graph, fetches)
+        # what is fed cannot be fetched as well: it is known, or is another tensor's value
+        connected = {each.to_tensor: each.from_tensor for each in self._options.tensor_connection}
+        names = [connected.get(tensor.name, tensor.name) for tensor in handler.fetches()]
+        asked = [name for name in dict.fromkeys(names) if name not in feed_dict]
+        run = self.native(asked, [operation.name for operation in handler.targets()])
+        found = run(*(feed_dict[name] for name in self._options.feed), run_metadata=run_metadata)
+        known = {**feed_dict, **dict(zip(asked, found))}
+        return handler.build_results(self._session, [known[name] for name in names])
+
+
+def _partial_run_setup(original):
+    def partial_run_setup(self, fetches, feeds=None):
+        if _watches(self):
+            _say_once("a partial run is not watched: nothing of it is dumped, searched or repeated")
+        with loader.interrupts():
+            return original(self, fetches, feeds)
+
+    return partial_run_setup
+
+
+def _partial_run(original):
+    def partial_run(self, handle, fetches, feed_dict=None):
+        with loader.interrupts():
+            return original(self, handle, fetches, feed_dict)
+
+    return partial_run
+
+
+def _close(original):
+    def close(self):
+        for function in vars(self).pop(_CLOSINGS, ()):
+            function()
+        original(self)
+
+    return close
+
+
+@functools.lru_cache(maxsize=None)
+def _say_once(text):
+    LOG.warning("npu_shim: %s", text)
+
+
+_DOORS = {
+    "run": _run,
+    "make_callable": _make_callable,
+    "_make_callable_from_options": _make_callable_from_options,
+    "partial_run_setup": _partial_run_setup,
+    "partial_run": _partial_run,
+    "close": _close,
+}

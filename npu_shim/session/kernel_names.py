@@ -1,0 +1,63 @@
+"""Stateful ops in two dtypes within one session.
+
+A session makes the kernel of a stateful op once and finds it again by the op's name, in every graph that it runs. A
+node's dtype can depend on what is run: the TensorArray of an RNN's input is float16 when the network only runs forward,
+and float32 when an embedding trains through it. So a stateful op in another dtype than the user's gets a name of its
+own, as it would have in a graph that was written so.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+
+_LOCATION = b"loc:@"
+
+
+def distinct(before, after):
+    """Renames the stateful nodes of a rewritten graph whose dtypes have changed, in place.
+
+    Args:
+        before: tf.compat.v1.GraphDef, a session's graph.
+        after: the GraphDef that the rewriter made of it; it is changed.
+
+    Returns:
+        Dict of old name -> new name.
+    """
+    ops, was = tf_internals.op_defs(), {node.name: node for node in before.node}
+    taken = {node.name for node in after.node}
+    moved = {}
+    for node in after.node:
+        old = was.get(node.name)
+        if old is not None and old.op == node.op and node.op in ops and ops[node.op].is_stateful:
+            changed = [v for v in _dtypes(node) if v not in _dtypes(old)]
+            if changed:
+                moved[node.name] = _unused("%s-in-%s" % (node.name, tf.as_dtype(changed[0]).name), taken)
+    if moved:
+        for node in after.node:
+            _rewire(node, moved)
+    return moved
+
+
+def _dtypes(node):
+    """The dtypes among a node's attributes, in the order of their names."""
+    values = [value for _, value in sorted(node.attr.items())]
+    return [dtype for value in values for dtype in ([value.type] if value.type else value.list.type)]
+
+
+def _unused(name, taken):
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _rewire(node, moved):
+    node.name = moved.get(node.name, node.name)
+    for number, text in enumerate(node.input):
+        name = text.lstrip("^").partition(":")[0]
+        if name in moved:
+            node.input[number] = text.replace(name, moved[name], 1)
+    for number, place in enumerate(node.attr["_class"].list.s if "_class" in node.attr else ()):
+        name = place[len(_LOCATION) :].decode()
+        if place.startswith(_LOCATION) and name in moved:
+            node.attr["_class"].list.s[number] = _LOCATION + moved[name].encode()

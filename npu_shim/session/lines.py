@@ -1,0 +1,40 @@
+"""What a session says about a graph that it is about to run: one line, or none."""
+
+from typing import Optional
+
+from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.planner.decisions import Plan
+from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
+from npu_shim.rewriter.tables.op_table import OpTable
+
+
+def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optional[str]:
+    """Returns a line about a planned graph, or None.
+
+    A graph that was changed has its line. So has one whose white-listed ops are in low precision already; where they
+    stay float32 a warning of the plan says so. Graphs without such ops, those that initialize or save variables, have
+    none.
+
+    Args:
+        plan: the graph's.
+        table: the op table that it was planned with.
+        seconds: that the rewrite took.
+    """
+    counts = report.summary(plan, seconds)
+    if counts["lowered"]:
+        return report.one_line(plan, counts)
+    if plan.changed and not _only_runs(plan):
+        raised = sum(d.was in LOW and d.becomes == FLOAT32 for d in plan.decisions())
+        up = ", %d slots raised to float32" % raised if raised else ""
+        return report.one_line(plan, counts) + up
+    listed = [d for d in plan.decisions() if d.op in table.entries and table.entries[d.op].listed == "white"]
+    low = sum(d.was in LOW for d in listed)
+    if not low:
+        return None
+    text = "%s: nothing to lower, %d of %d slots of white-listed ops are written in low precision"
+    return text % (plan.policy.name, low, len(listed))
+
+
+def _only_runs(plan: Plan) -> bool:
+    """Whether all dtypes stay as they are written, and what is low runs in another way than by its own kernel."""
+    return bool(plan.running.ways) and all(d.was == d.becomes for d in plan.decisions())

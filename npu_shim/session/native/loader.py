@@ -1,0 +1,121 @@
+"""Loads the hook into TensorFlow and connects Python functions to it, once a process."""
+
+import contextlib
+import ctypes
+import functools
+import threading
+
+from npu_shim.session.native import build
+
+CANCELLED, INTERNAL = 1, 13  # codes of tf.errors
+
+_REWRITE = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,  # answer, for reply and fail
+    ctypes.c_void_p, ctypes.c_size_t,  # graph
+    ctypes.c_void_p, ctypes.c_size_t,  # optimizer config
+    ctypes.c_char_p,  # item
+    ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p,  # feeds, fetches, preserved
+)  # fmt: skip
+_MISSED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_CLUSTERS = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+_lock = threading.Lock()
+_connected = []  # the library and the callbacks, which must outlive every session
+_stopped = threading.local()  # .by: what ended a callback of this thread and is to end its caller
+
+
+def connect(rewrite, missed, clusters, minimum=0):
+    """Builds (if need be), loads and connects the hook; a second call does nothing.
+
+    Whatever else a function raises, KeyboardInterrupt and SystemExit too, is the session's error as well: a graph that
+    nobody answered for does not run.
+
+    Args:
+        rewrite: function of (graph: bytes, config: bytes, item: str, feeds, fetches, preserved: lists of str) that
+            returns the bytes of a GraphDef, or None to leave the graph as it is; or raises HookError.
+        missed: function of a session's ConfigProto (bytes) that names NpuOptimizer, called for a graph that never
+            reached `rewrite`; raises HookError, or returns to let it run as it is.
+        clusters: function of the number of XLA clusters in a graph that a session is about to run.
+        minimum: number of ops below which an XLA cluster is taken apart.
+
+    Raises:
+        build.BuildError: the hook cannot be built.
+    """
+    with _lock:
+        if _connected:
+            return
+        library = build.load()
+        library.npu_shim_return.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+        library.npu_shim_unchanged.argtypes = [ctypes.c_void_p]
+        library.npu_shim_fail.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+
+        def on_rewrite(answer, graph, graph_size, config, config_size, item, *names):
+            with _answered(library, answer):
+                feeds, fetches, preserved = (text.decode().split("\n")[:-1] for text in names)
+                rewritten = rewrite(
+                    ctypes.string_at(graph, graph_size),
+                    ctypes.string_at(config, config_size),
+                    item.decode(), feeds, fetches, preserved,
+                )  # fmt: skip
+                if rewritten is None:
+                    library.npu_shim_unchanged(answer)
+                else:
+                    library.npu_shim_return(answer, rewritten, len(rewritten))
+
+        def on_missed(answer, config, config_size):
+            with _answered(library, answer):
+                missed(ctypes.string_at(config, config_size))
+                library.npu_shim_unchanged(answer)
+
+        callbacks = _REWRITE(on_rewrite), _MISSED(on_missed), _CLUSTERS(functools.partial(_told, clusters))
+        library.npu_shim_set_callbacks(*callbacks, minimum)
+        _connected.extend((library, callbacks))
+
+
+class HookError(Exception):
+    """What a session is to fail with: a numeric code of tf.errors and a message."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@contextlib.contextmanager
+def _answered(library, answer):
+    """Scope of a callback: whatever ends it is the session's error."""
+    try:
+        yield
+    except HookError as error:
+        library.npu_shim_fail(answer, error.code, error.message.encode("utf-8", "replace"))
+    except BaseException as error:
+        code = INTERNAL if isinstance(error, Exception) else CANCELLED
+        text = "npu_shim: the graph was not rewritten: %s: %s" % (type(error).__name__, error)
+        library.npu_shim_fail(answer, code, text.encode("utf-8", "replace"))
+        _note(error)
+
+
+def _told(clusters, count):
+    try:
+        clusters(count)
+    except BaseException as error:
+        _note(error)
+
+
+def _note(error):
+    # an Exception has become the session's error; an interrupt or an exit is the program's
+    if not isinstance(error, Exception):
+        _stopped.by = error
+
+
+@contextlib.contextmanager
+def interrupts():
+    """Scope of a session's run: an interrupt that came while a callback ran is raised here, in place of its error."""
+    _stopped.by = None
+    try:
+        yield
+    finally:
+        stopped, _stopped.by = _stopped.by, None
+        if stopped is not None:
+            raise stopped

@@ -1,0 +1,225 @@
+"""Sessions: the patches that the bridge's imports make, and what happens when a session hands a graph to NpuOptimizer.
+
+The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
+`_optimize` here -> options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the
+hook into the session. A graph that does not come this way although its config names NpuOptimizer is an error, or, where
+TensorFlow or the script leave no choice, a warning: see `_missed`, `_meet` and `_watch_target`.
+"""
+
+import functools
+import itertools
+import logging
+import os
+import sys
+import traceback
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.distributed import cluster
+from npu_shim.options import config_proto, plugin, precision
+from npu_shim.options import table as option_table
+from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
+from npu_shim.rewriter.planner import report
+from npu_shim.session import call_scopes, doors, kernel_names, observers, rounding, trace
+from npu_shim.session import clusters as xla
+from npu_shim.session import lines as session_lines
+from npu_shim.session.native import loader
+
+LOG = logging.getLogger("npu_shim")
+MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
+SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
+_CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
+_numbers = itertools.count(1)  # of sessions
+_reached = set()  # numbers of the sessions of which a graph has come to the rewriter
+
+
+def activate():
+    """Brings NpuOptimizer to life for every session whose config names it, as any import of npu_bridge or hccl does.
+
+    On an NPU each of these imports loads the plugin. A second call does nothing.
+    """
+    base = doors.base_session()
+    if doors.is_replaced(base, "__init__"):
+        return
+    show_log()
+    doors.open_doors(_meet)
+    doors.replace(base, "__init__", functools.partial(_init, _base_init))  # both session classes go through it
+    doors.replace(base, "_extend_graph", _extend)
+
+
+def patch():
+    """Makes every session from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
+
+    A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook
+    needs on top goes into a copy.
+    """
+    activate()
+    for cls in (tf.Session, tf.InteractiveSession):
+        doors.replace(cls, "__init__", functools.partial(_init, _user_init))
+
+
+def unpatch():
+    """Takes `patch` and `activate` back; sessions that exist are rewritten as before, and no longer watched."""
+    doors.restore()
+
+
+def is_patched():
+    """Whether new sessions run through NpuOptimizer even if their config does not name it."""
+    return doors.is_replaced(tf.Session, "__init__")
+
+
+def show_log():
+    """Lets our log lines reach standard error, unless the program has set up logging or NPU_SHIM_LOG is "off"."""
+    if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+def _init(init, original):
+    """A session class's `__init__`, given how to call its own."""
+
+    def patched(self, target="", graph=None, config=None):
+        init(self, original, target, graph, config)
+
+    return patched
+
+
+def _extend(original):
+    def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
+        call_scopes.watch(self.graph)
+        return original(self)
+
+    return extend
+
+
+def _user_init(self, original, target, graph, config):
+    config = tf.ConfigProto() if config is None else config
+    if isinstance(config, tf.ConfigProto):  # TensorFlow has an error of its own for what is none
+        config_proto.prepare(config)
+    original(self, target, graph, config=config)
+
+
+def _base_init(self, original, target, graph, config):
+    entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
+    doors.known(self)
+    if entry is not None:
+        loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+        values = plugin.with_defaults(config_proto.read(config))
+        number = next(_numbers)
+        config = config_proto.for_session(config, values, number, not target)
+    target, config = cluster.joined(target, config)
+    original(self, target, graph, config=config)
+    if entry is not None:
+        call_scopes.know(number, self.graph)
+        observers.attach(self, values)
+        if target:
+            doors.watch(self, functools.partial(_watch_target, number))
+
+
+def _meet(session):
+    """A session runs that was made before npu_bridge was imported: its next graphs are rewritten, and it is told so."""
+    config = session._config
+    if config is None or config_proto.find_npu_optimizer(config) is None:
+        return
+    loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+    observers.attach(session, config_proto.read(config))
+    _log_once(
+        "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
+        "stay as they were written; import npu_bridge first"
+    )
+
+
+def _watch_target(number, session, once, *arguments):
+    """A session on another process's server hands its graphs to NpuOptimizer there, if there is one."""
+    result = once(*arguments)
+    if number not in _reached:
+        _log_once(
+            "the session's target %s did not hand its graph to NpuOptimizer: it runs as it was written; the process of "
+            "the target must make a session with NpuOptimizer too" % tf.compat.as_str_any(session.sess_str)
+        )
+    return result
+
+
+def _missed(config):
+    """The hook's callback for a graph that never came to `_optimize`; returns where it has to run as it is written."""
+    proto = tf.ConfigProto.FromString(config)
+    if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
+        _log_once(
+            "a session that was made before npu_bridge was imported does not hand its graph to NpuOptimizer: it runs "
+            "as it was written"
+        )
+    elif tf.__version__.startswith("1."):
+        # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
+        _log_once(
+            "TensorFlow %s hands no graph to NpuOptimizer of which something else than placeholders is fed: it runs as "
+            "it was written; feed a tf.placeholder_with_default instead" % tf.__version__
+        )
+    else:
+        text = "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph"
+        raise loader.HookError(tf.errors.FAILED_PRECONDITION, text)
+
+
+def _optimize(graph, config, item, feeds, fetches, preserved):
+    """The hook's callback: a graph in bytes -> the rewritten graph in bytes, or None where it stays as it is."""
+    if item != MAIN_GRAPH:
+        return None
+    try:
+        return _rewrite_bytes(graph, config, feeds, fetches, preserved)
+    except (ConfigError, PlanError, VerifyError) as error:
+        raise loader.HookError(_CODES[error.code], str(error)) from error
+    except Exception as error:  # a fault of ours must reach the user as the session's error, not as a float32 run
+        LOG.error("%s", traceback.format_exc())
+        text = "npu_shim: internal error: %s: %s" % (type(error).__name__, error)
+        raise loader.HookError(tf.errors.INTERNAL, text) from error
+
+
+def _rewrite_bytes(graph, config, feeds, fetches, preserved):
+    entry = config_proto.parsed_entry(config)
+    number = config_proto.session_number(entry)
+    _reached.add(number)
+    values = config_proto.read_values(entry)
+    option_table.validate(values)
+    chosen = precision.resolve(values)
+    if values.get("use_off_line") is False:  # the graph is not for the device
+        return None
+    marks = xla.wanted(values)
+    graph_def = tf.GraphDef.FromString(graph)
+    if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
+        return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
+    call_scopes.mark(graph_def, number)
+    elsewhere = () if chosen.customized is None else call_scopes.names(number)  # graph_def is what one run needs
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=elsewhere)
+    _log(done, chosen)
+    trace.graph(done.plan, done.seconds)
+    if done.graph_def is not graph_def:
+        kernel_names.distinct(graph_def, done.graph_def)
+    keep, result = [*feeds, *fetches, *preserved], done.graph_def
+    if marks:
+        result = xla.mark(result, keep)
+    if config_proto.is_local(entry):
+        result = rounding.fused(result, keep, xla.accelerator())
+    return None if result is graph_def else result.SerializeToString(deterministic=True)
+
+
+def _log(done, chosen):
+    for text in done.plan.warnings:
+        _log_once(text)
+    said = session_lines.line(done.plan, chosen.table, done.seconds)
+    if said is None:  # no graph that trains, but one that initializes or saves variables
+        return
+    for text in done.plan.unmatched:
+        _log_once(text)
+    LOG.info("npu_shim: %s", said)
+    if os.environ.get("NPU_SHIM_LOG") == "plan":
+        for line in (*chosen.matched, *report.lowered_lines(done.plan)):
+            LOG.info("npu_shim: %s", line)
+
+
+@functools.lru_cache(maxsize=None)
+def _log_once(text):
+    LOG.warning("npu_shim: %s", text)

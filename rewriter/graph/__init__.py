@@ -1,0 +1,1 @@
+"""Graphs as immutable values, and what can be read from them without TensorFlow."""

@@ -1,0 +1,115 @@
+"""TensorLists: which ops work on one list. A list is a variant that every op hands on as a new value.
+
+    TensorListReserve -> While(... TensorListSetItem ...) -> TensorListStack
+
+Variants that meet in an op, a loop or a branch belong together, and with lists of lists the inner with the outer. One
+that an op reads or gives which is not known here (a data set, a function that is left as written, a fetch) is out of
+our sight: its lists stay as they are.
+"""
+
+from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
+
+from ..tables.dtypes import NUMBERS
+from .graph_view import GraphView, Node, Port
+
+VARIANT = NUMBERS["variant"]
+# TensorList op -> number of the input that it writes (None: it reads, or only knows the dtype); slot 0 is element_dtype
+LISTS: Mapping[str, Optional[int]] = {
+    "EmptyTensorList": None,
+    "TensorListReserve": None,
+    "TensorListFromTensor": 0,
+    "TensorListScatter": 0,
+    "TensorListScatterV2": 0,
+    "TensorListSplit": 0,
+    "TensorListSetItem": 2,
+    "TensorListPushBack": 1,
+    "TensorListPushBackBatch": 1,
+    "TensorListScatterIntoExistingList": 1,
+    "TensorListConcatLists": None,
+    "TensorListGetItem": None,
+    "TensorListPopBack": None,
+    "TensorListStack": None,
+    "TensorListConcat": None,
+    "TensorListConcatV2": None,
+    "TensorListGather": None,
+}
+# ops that hand lists on, add them up or measure them, whatever is in them
+CARRIERS = frozenset({
+    "Identity", "Enter", "Exit", "Switch", "_SwitchN", "Merge", "NextIteration", "AddN", "ZerosLike",
+    "TensorListResize", "TensorListLength", "TensorListElementShape",
+})  # fmt: skip
+EACH = "IdentityN"  # hands on every input by itself
+
+
+def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
+    """For each list, or lists that belong together: (position, number of the input that is written) of its ops."""
+    if not any(node.op in LISTS for node in view.nodes):
+        return
+    together = _Together()
+    out_of_sight: List[Port] = []
+    members: List[Tuple[int, Port]] = []
+    fed = {port.node for port in view.fed}
+    for position, node in enumerate(view.nodes):
+        ports = _variants(position, node)
+        if not ports:
+            continue
+        if not _join(together, node, ports):
+            out_of_sight += ports
+        if position in fed or (position in view.preserved and _gives_lists_only(node)):
+            out_of_sight += [port for port in ports if port.node == position]
+        if node.op in LISTS and node.dtypes[0] != VARIANT:
+            members.append((position, ports[0]))
+    hidden = {together.root(port) for port in out_of_sight}
+    found: Dict[Port, List[Tuple[int, Optional[int]]]] = {}
+    for position, port in members:
+        root = together.root(port)
+        if root not in hidden:
+            found.setdefault(root, []).append((position, LISTS[view.nodes[position].op]))
+    yield from found.values()
+
+
+def _join(together: "_Together", node: Node, ports: List[Port]) -> bool:
+    """Notes what belongs together by one op; False for an op that is not known here."""
+    if node.op == EACH:
+        for port in ports[: len(ports) // 2]:
+            together.join([port, node.inputs[port.port]])
+    elif node.op in LISTS or node.op in CARRIERS:
+        together.join(ports)
+    else:
+        return False
+    return True
+
+
+def _variants(position: int, node: Node) -> List[Port]:
+    """The variants that a node reads and gives."""
+    layout, dtypes = node.layout, node.dtypes
+    given = [Port(position, k) for k, s in enumerate(layout.outputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
+    read = [node.inputs[k] for k, s in enumerate(layout.inputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
+    return given + read
+
+
+def _gives_lists_only(node: Node) -> bool:
+    """Whether who fetches a node means its lists: of TensorListPopBack it is the tensor that is fetched."""
+    return all(node.output_dtype(number) == VARIANT for number in range(len(node.layout.outputs)))
+
+
+class _Together:
+    """Union-find over output ports."""
+
+    def __init__(self) -> None:
+        self._parent: Dict[Port, Port] = {}
+
+    def root(self, port: Port) -> Port:
+        """The port that stands for all that belong together with this one."""
+        parent = self._parent
+        while parent.setdefault(port, port) != port:
+            parent[port] = parent[parent[port]]
+            port = parent[port]
+        return port
+
+    def join(self, ports: List[Port]) -> None:
+        """Makes ports belong together; always under the smallest, so that the outcome depends on the graph alone."""
+        roots: Set[Port] = {self.root(port) for port in ports}
+        first = min(roots)
+        for root in roots:
+            self._parent[root] = first

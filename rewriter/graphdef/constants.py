@@ -1,0 +1,38 @@
+"""The values of constants, written in low precision."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ..graph import folding
+
+
+def lowered(view, protos, cast):
+    """The value of a folded cast, rounded to nearest as a Cast does it.
+
+    Args:
+        view: GraphView of the graph.
+        protos: its tf.NodeDef messages, in the order of the view.
+        cast: CastEdit that is folded.
+
+    Returns:
+        TensorProto of the cast's dtype.
+    """
+    dtype = tf.as_dtype(cast.dtype)
+    with np.errstate(all="ignore"):  # infinities come out as the graph and its Cast would make them
+        values = np.asarray(folding.value(view, cast.source, _reader(protos)), np.float32)
+        rounded = values.astype(dtype.as_numpy_dtype)
+    made = tf.make_tensor_proto(0, dtype=dtype)
+    for size in values.shape:
+        made.tensor_shape.dim.add(size=size)
+    bits = rounded.view(np.uint16)
+    if bits.size and (bits == bits.flat[0]).all():
+        made.half_val[:] = [int(bits.flat[0])]
+    else:
+        del made.half_val[:]
+        made.tensor_content = rounded.tobytes()
+    return made
+
+
+def _reader(protos):
+    """What gives the value of the Const at a position."""
+    return lambda position: tf.make_ndarray(protos[position].attr["value"].tensor)

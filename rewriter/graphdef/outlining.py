@@ -1,0 +1,282 @@
+"""Writes the flat graph of inlining.py back as a graph with functions, after it was rewritten. It decides nothing.
+
+What reads an argument is in the body, what reads a result is in the caller, so every tensor of the flat graph belongs
+to one scope, and an added node stands in the scope of what it reads.
+"""
+
+import hashlib
+import re
+from typing import Dict, List, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from ..errors import VerifyError
+from .apply import forget_full_type
+from .functions import BRANCH, CALL, LOOP, Outputs
+from .inlining import split, tensor
+
+# attributes by which TensorFlow exchanges a function for another of the same signature, or finds its gradient
+OF_SIGNATURE = ("api_implements", "api_preferred_device", "forward_function_name", "backward_function_name")
+# call attributes with the dtypes of what goes in and out, by kind
+TAKES = {CALL: "Tin", BRANCH: "Tin", LOOP: "T"}
+GIVES = {CALL: "Tout", BRANCH: "Tout", LOOP: "T"}
+ADDED = re.compile(r"(?P<marker>.*\])-(?P<port>\d+)(?P<rest>-.*)$")  # a cast of what stands for a value of a call
+
+BORDER = (-1, "")  # the scope of what stands for a value of a call: it is in none
+
+
+def outline(inlined, rewritten):
+    """Writes a rewritten flat graph back as a graph with functions.
+
+    A body that has changed becomes a new function, named after its contents, so that equal bodies share one; the
+    functions of the graph as given stay in its library, and with them the gradients that are registered for them.
+
+    Args:
+        inlined: the Inlined that was rewritten.
+        rewritten: tf.compat.v1.GraphDef: its flat graph with the nodes in their order, and added nodes behind them.
+
+    Returns:
+        tf.compat.v1.GraphDef.
+
+    Raises:
+        VerifyError: a node reads what is not in its scope, or the two ends of a call disagree.
+    """
+    return _Writer(inlined, rewritten).graph() if inlined.calls else rewritten
+
+
+class _Writer:
+    """Knows for every tensor of the flat graph the scope that it belongs to, and what it is called there."""
+
+    def __init__(self, inlined, rewritten):
+        self._inlined, self._scopes = inlined, inlined.scopes
+        self._before, self._after = inlined.graph_def.node, rewritten.node
+        self._outputs = Outputs({function.signature.name: function for function in inlined.source.library.function})
+        self._position = {node.name: position for position, node in enumerate(self._before)}
+        self._now = {node.name: position for position, node in enumerate(self._after)}
+        self._prefixes = {scope.prefix: number for number, scope in enumerate(self._scopes)}
+        self._caller = {number: call for call in inlined.calls for number in call.scopes}
+        self._ports: Dict[Tuple[int, int], Tuple[int, str]] = {}  # a call's value -> (scope, its name there)
+        self._home: List[Tuple[int, str]] = []  # scope of each node of the flat graph, and its name there
+        for number, (scope, start) in enumerate(zip(self._scopes, inlined.starts)):
+            kept = [self._after[start + k].name for k in range(len(scope.protos))] if number == 0 else scope.protos
+            self._home += [(number, name) for name in kept]
+        self._home += [BORDER] * (len(self._before) - len(self._home))
+        for call in inlined.calls:
+            self._name_values(call)
+        self._added: Dict[int, List[int]] = {}  # scope -> positions of the nodes that were added to it
+        self._place_added()
+        self._names: Dict[int, str] = {}  # scope -> name of its function
+        self._functions: Dict[str, tf.GraphDef] = {}
+
+    def graph(self):
+        """The graph as a whole."""
+        for number in range(len(self._scopes) - 1, 0, -1):  # callees come behind their callers
+            self._write_function(number)
+        source = self._inlined.source
+        made = tf.GraphDef(versions=source.versions, library=source.library)
+        made.node.extend(self._nodes(0))
+        made.library.function.extend(self._functions[name] for name in sorted(self._functions))
+        return made
+
+    def _name_values(self, call):
+        """Notes what the values of a call are called outside and inside."""
+        stand_in = self._home[self._position[call.name]][1]
+        outside = self._scopes[call.scope].function is not None
+        for j in range(len(call.gives)):
+            text = "%s:%s" % (stand_in, self._outputs.text(call.proto, j)) if outside else tensor(stand_in, j)
+            self._ports[self._position[call.exit(j)], 0] = call.scope, text
+        for role, number in enumerate(call.scopes):
+            for i, arg in enumerate(self._scopes[number].function.signature.input_arg):
+                name, port = call.argument(role, i)
+                self._ports[self._position[name], port] = number, arg.name
+
+    def _place_added(self):
+        """Finds for each added node its scope, by what it reads or else by its name, and a name for it there."""
+        added = range(len(self._before), len(self._after))
+        taken = [set(scope.args) for scope in self._scopes]
+        for number, name in self._home:
+            if number >= 0:
+                taken[number].add(name)
+        for position in added:
+            origin = position
+            while self._source(origin) in added:
+                origin = self._source(origin)
+            number = self._scope_of_origin(origin)
+            name = _unused(self._local_name(number, self._after[position].name), taken[number])
+            self._added.setdefault(number, []).append(position)
+            self._home.append((number, name))
+
+    def _source(self, position):
+        """Position of the first node that a node reads, or None."""
+        for text in self._after[position].input:
+            return self._now[split(text.lstrip("^"))[0]]
+        return None
+
+    def _scope_of_origin(self, position):
+        """The scope of an added node that reads no other added node."""
+        node = self._after[position]
+        for text in node.input:
+            name, port = split(text.lstrip("^"))
+            found = self._ports.get((self._now[name], port))
+            return found[0] if found else self._home[self._now[name]][0]
+        found = ADDED.match(node.name)
+        if found:
+            return self._ports[self._position[found["marker"]], int(found["port"])][0]
+        return self._prefixes[node.name[: node.name.rfind("]/") + 2] if "]/" in node.name else ""]
+
+    def _local_name(self, number, name):
+        """The name of an added node in its scope; it does not depend on where the scope is."""
+        found = ADDED.match(name)
+        marker = self._position.get(found["marker"]) if found else None
+        if marker is not None:
+            return self._ports[marker, int(found["port"])][1].replace(":", "-") + found["rest"]
+        prefix = self._scopes[number].prefix
+        return name[len(prefix) :] if name.startswith(prefix) else name
+
+    def _local(self, number, text):
+        """What an input of the flat graph is called in a scope."""
+        name, port = split(text.lstrip("^"))
+        position = self._now[name]
+        control = text[0] == "^"
+        found = None if control else self._ports.get((position, port))
+        if found is None:
+            found = self._plain(position, port, control)
+        if found[0] != number:
+            raise VerifyError(["'%s' is read in another function than it is in" % text])
+        return found[1]
+
+    def _plain(self, position, port, control):
+        number, name = self._home[position]
+        if control:
+            return number, "^" + name
+        if number <= 0:
+            return number, tensor(name, port)
+        return number, "%s:%s" % (name, self._outputs.text(self._after[position], port))
+
+    def _nodes(self, number):
+        """The nodes of a scope as they are written there."""
+        scope, start = self._scopes[number], self._inlined.starts[number]
+        for position, proto in enumerate(scope.protos.values(), start):
+            call = scope.calls.get(proto.name)
+            yield self._call(number, call) if call else self._node(number, proto, position)
+        for position in self._added.get(number, ()):
+            node = tf.NodeDef()
+            node.CopyFrom(self._after[position])
+            node.name = self._home[position][1]
+            node.device = "" if node.device == scope.device and number else node.device
+            node.input[:] = [self._local(number, text) for text in node.input]
+            yield node
+
+    def _node(self, number, proto, position):
+        """A node of the graph as given; a rewrite does not touch its control inputs."""
+        node = tf.NodeDef()
+        node.CopyFrom(self._after[position])
+        node.name, node.device = self._home[position][1], proto.device
+        node.input[:] = [self._local(number, text) for text in node.input if text[0] != "^"]
+        node.input.extend(text for text in proto.input if text[0] == "^")
+        return node
+
+    def _call(self, number, call):
+        """The call itself: its operands are what the nodes read that take its values in."""
+        node = tf.NodeDef()
+        node.CopyFrom(call.proto)
+        position = self._position[call.name]
+        node.name = self._home[position][1]
+        selector = [self._now_called(call.selector)] if call.selector else []
+        values = [self._read(call.entry(i))[0] for i in range(len(call.takes))]
+        node.input[:] = [self._local(number, text) for text in [*selector, *values]]
+        node.input.extend(text for text in call.proto.input if text[0] == "^")
+        self._check(call)
+        takes, gives = ([self._dtype(name) for name in names] for names in self._borders(call))
+        for attr, dtypes in ((TAKES[call.kind], takes), (GIVES[call.kind], gives)):
+            if attr in node.attr and dtypes:
+                node.attr[attr].list.type[:] = dtypes
+        self._name_functions(node, call)
+        return node
+
+    def _name_functions(self, node, call):
+        names = dict(zip(call.scopes, (self._names[number] for number in call.scopes)))
+        renamed = {self._scopes[number].function.signature.name: name for number, name in names.items()}
+        if node.op in renamed:
+            node.op = renamed[node.op]
+            return
+        if "branches" in node.attr:
+            for function, number in zip(node.attr["branches"].list.func, call.scopes):
+                function.name = names[number]
+            return
+        attrs = {CALL: ("f",), BRANCH: ("else_branch", "then_branch"), LOOP: ("cond", "body")}[call.kind]
+        for attr, number in zip(attrs, call.scopes):
+            node.attr[attr].func.name = names[number]
+
+    def _check(self, call):
+        """Holds a call's ends together: each loop variable has one dtype, and what is fetched is what was given."""
+        if call.kind == LOOP:
+            for i in range(len(call.takes)):
+                around = (call.entry(i), call.merge(i), call.following(i), call.exit(i))
+                if len({self._dtype(name) for name in around}) > 1:
+                    raise VerifyError(["loop variable %d of '%s' has several dtypes" % (i, call.name)])
+        stand_in = self._position[call.name]
+        for before, after in zip(self._before[stand_in].input, self._after[stand_in].input):
+            if before[0] != "^" and before != after:
+                raise VerifyError(["the results of '%s' are fetched and have changed" % call.name])
+
+    def _write_function(self, number):
+        """Writes the function of a scope, and notes its name: its own where nothing in it has changed."""
+        original = self._scopes[number].function
+        call = self._caller[number]
+        made = type(original)()
+        made.CopyFrom(original)
+        del made.node_def[:]
+        made.node_def.extend(self._nodes(number))
+        role = call.scopes.index(number)
+        condition = call.kind == LOOP and role == 0
+        takes, gives = self._borders(call)
+        if call.kind == LOOP:
+            takes = gives
+        for arg, name in zip(made.signature.input_arg, takes):
+            arg.type = self._dtype(name)
+        for j, arg in enumerate(() if condition else made.signature.output_arg):
+            arg.type = self._dtype(gives[j])
+            read = self._read(call.following(j) if call.kind == LOOP else call.exit(j))
+            made.ret[arg.name] = self._local(number, read[role if call.kind == BRANCH else 0])
+        self._names[number] = original.signature.name if made == original else self._new(made)
+
+    def _new(self, made):
+        """Takes a function into the library under a name of its own; returns the name."""
+        for attr in OF_SIGNATURE:
+            if attr in made.attr:
+                del made.attr[attr]
+        for arg in [*made.signature.input_arg, *made.signature.output_arg]:
+            forget_full_type(arg, "experimental_full_type")
+        nodes = sorted(made.node_def, key=lambda node: node.name)
+        del made.node_def[:]
+        made.node_def.extend(nodes)
+        digest = hashlib.sha256(made.SerializeToString(deterministic=True)).hexdigest()[:8]
+        made.signature.name = "%s_low_%s" % (made.signature.name, digest)
+        self._functions[made.signature.name] = made
+        return made.signature.name
+
+    def _borders(self, call):
+        """Names of the nodes that take and give a call's values."""
+        takes = [call.entry(i) for i in range(len(call.takes))]
+        return takes, [call.exit(j) for j in range(len(call.gives))]
+
+    def _read(self, name):
+        return self._after[self._position[name]].input
+
+    def _dtype(self, name):
+        return self._after[self._position[name]].attr["T"].type
+
+    def _now_called(self, text):
+        """The name of a tensor whose node may have been renamed."""
+        name, port = split(text)
+        return tensor(self._after[self._position[name]].name, port)
+
+
+def _unused(name, taken):
+    """`name`, or with the first free number behind it; taken from now on."""
+    free, number = name, 1
+    while free in taken:
+        free, number = "%s-%d" % (name, number), number + 1
+    taken.add(free)
+    return free

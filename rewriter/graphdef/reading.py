@@ -1,0 +1,293 @@
+"""Reads a GraphDef into a GraphView, and TensorFlow's kernel registries into Kernels."""
+
+import functools
+import itertools
+import operator
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from .. import tf_internals
+from ..errors import ConfigError, nearest
+from ..graph.emulation import ROUNDED
+from ..graph.graph_view import GraphView, Layout, Node, Port, Slot
+from ..graph.kernel_table import ANY_DEVICE, Kernel
+from ..inference.ranges import Ranges
+
+# attributes that scopes put on nodes
+KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
+GRADIENT = "_grad/"
+
+# Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
+# its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
+NEWER_FORM = {"FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}), "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U":
+"T"})}
+
+
+def read(graph_def, feeds=(), preserved=()):
+    """Reads a graph.
+
+    Args:
+        graph_def: a tf.compat.v1.GraphDef; it is not changed.
+        feeds: names of tensors that callers supply ("x" or "x:0").
+        preserved: names of nodes or tensors that must keep their names and dtypes: fetches, targets, saver ops.
+
+    Returns:
+        A GraphView with the nodes in the order of the GraphDef.
+
+    Raises:
+        ConfigError: an op that this TensorFlow does not have, an input, feed or preserved name that is not in the
+            graph.
+    """
+    library = {function.signature.name: function.signature for function in graph_def.library.function}
+    position = {node.name: number for number, node in enumerate(graph_def.node)}
+    ports = _Ports(position)
+    ports.fill()
+    nodes = _read_nodes(graph_def.node, _Layouts(library), ports)
+    nodes = _keep_gradients(graph_def.node, nodes)
+    fed = frozenset(_port(name, position, nodes, "feed") for name in feeds)
+    kept = frozenset(_port(name, position, nodes, "fetch").node for name in preserved)
+
+    def elements(constant):
+        dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
+        return functools.reduce(operator.mul, [dim.size for dim in dims], 1)
+
+    told = Ranges(nodes, graph_def.node, fed)
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements, told.sums_nothing, told.range)
+
+
+def reread(before, graph_def, touched):
+    """Reads a graph made from that of `before` by changing the nodes at `touched` and adding nodes at the end.
+
+    Returns:
+        A GraphView without interface. What was not touched is taken over, so that checking every rewrite is cheap.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    count = len(before.nodes)
+    position = {node.name: number for number, node in enumerate(before.nodes)}
+    protos = graph_def.node
+    changed = [*touched, *range(count, len(protos))]
+    position.update((protos[number].name, number) for number in changed)
+    library = {function.signature.name: function.signature for function in graph_def.library.function}
+    nodes = list(before.nodes) + [None] * (len(protos) - count)
+    for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), _Ports(position))):
+        nodes[number] = node
+    return GraphView(tuple(nodes), functions=before.functions)
+
+
+@functools.lru_cache(maxsize=None)
+def registered_kernels():
+    """The kernels of this TensorFlow: op type -> tuple of Kernel."""
+    return {op: tuple(map(_kernel, registered)) for op, registered in tf_internals.kernels().items()}
+
+
+@functools.lru_cache(maxsize=None)
+def xla_kernels():
+    """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
+    found = {}
+    for op, registered in tf_internals.xla_kernels().items():
+        found[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
+    return found
+
+
+def _kernel(proto):
+    """A registration's device and its attributes of dtypes; constraints of other attributes say nothing of a slot."""
+    typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
+    return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))
+
+
+def _read_nodes(protos, layouts, ports):
+    nodes = []
+    for proto in protos:
+        try:
+            nodes.append(_read_node(proto, layouts, ports))
+        except KeyError as missing:
+            raise ConfigError(_unknown(proto, missing.args[0], ports.position, layouts)) from None
+    return nodes
+
+
+class _Ports(dict):
+    """Input as text -> Port, each made once; of a control input the Port's number is -1."""
+
+    def __init__(self, position):
+        super().__init__()
+        self.position = position
+
+    def fill(self):
+        """Makes the first port of every node at once."""
+        self.update(zip(self.position, map(Port, self.position.values(), itertools.repeat(0))))
+
+    def __missing__(self, text):
+        name, colon, number = text.rpartition(":")
+        if text[0] == "^":
+            port = Port(self.position[text[1:]], -1)
+        else:
+            port = Port(self.position[name], int(number)) if colon else Port(self.position[text], 0)
+        self[text] = port
+        return port
+
+
+def _read_node(proto, layouts, ports):
+    inputs = list(map(ports.__getitem__, proto.input))
+    controls = ()
+    if inputs and inputs[-1].port < 0:  # control inputs come last
+        controls = tuple([port.node for port in inputs if port.port < 0])
+        del inputs[-len(controls) :]
+    op, attr = proto.op, proto.attr
+    layout, dtypes = layouts.of(op, attr)
+    if len(inputs) != len(layout.inputs):
+        raise ConfigError(
+            "node '%s': op %s has %d inputs, this one %d" % (proto.name, op, len(layout.inputs), len(inputs))
+        )
+    kept = KEEP in attr and attr[KEEP].i != 0
+    asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
+    rounded = attr[ROUNDED].type if ROUNDED in attr else 0
+    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded)
+
+
+def _keep_gradients(protos, nodes):
+    """Keeps the gradient ops of nodes whose scope asks for it: TensorFlow names them SCOPE/NODE_grad/..."""
+    with_gradients = {
+        node.name for node, proto in zip(nodes, protos) if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
+    }
+    if not with_gradients:
+        return nodes
+    return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]
+
+
+def is_gradient_of(name, forward):
+    """Whether a node's name is one that TensorFlow gives the gradient ops of a node in `forward`."""
+    end = name.find(GRADIENT)
+    while end >= 0:
+        parts = name[:end].split("/")
+        if any("/".join(parts[start:]) in forward for start in range(1, len(parts))):
+            return True
+        end = name.find(GRADIENT, end + 1)
+    return False
+
+
+def _unknown(proto, missing, position, layouts):
+    """Says what of a node is not known: its op, or one of its inputs."""
+    if missing == proto.op and missing not in position:
+        return "node '%s': op %s is not in this TensorFlow%s" % (proto.name, missing, nearest(missing, layouts.names()))
+    return "node '%s' reads '%s', which is not in the graph%s" % (proto.name, missing, nearest(missing, position))
+
+
+def _port(name, position, nodes, role):
+    """The port of a tensor name, a node name, or a control name."""
+    node, colon, port = name.lstrip("^").rpartition(":")
+    if not colon or not port.isdigit():
+        node, colon, port = name.lstrip("^"), "", "0"
+    if node not in position:
+        raise ConfigError("%s '%s' is not in the graph%s" % (role, name, nearest(node, position)))
+    found = nodes[position[node]]
+    count = len(found.layout.outputs)
+    if colon and int(port) >= count:
+        outputs = "no output" if not count else "1 output" if count == 1 else "%d outputs" % count
+        raise ConfigError("%s '%s': node '%s' (op %s) has %s" % (role, name, node, found.op, outputs))
+    return Port(position[node], int(port))
+
+
+class _Layouts:
+    """The layouts of one graph's ops. What this TensorFlow registers is read once; functions are the graph's own."""
+
+    def __init__(self, library):
+        self._library = library
+        self._forms = {}
+        self._dtypes = {}
+
+    def names(self):
+        return [*tf_internals.op_defs(), *self._library]
+
+    def of(self, op, attr):
+        """The layout of a node and the dtypes of its slots, in the order of the layout."""
+        form = self._forms.get(op)
+        if form is None:
+            form = self._forms[op] = _form(self._library[op]) if op in self._library else _registered_form(op)
+        if form.layout is None:
+            return _of_lists(form, attr)
+        if not form.types:
+            return form.layout, ()
+        values = tuple([attr[name].type if name in attr else default for name, default in form.types])
+        return form.layout, self._dtypes.setdefault(values, values)
+
+
+class _Form(NamedTuple):
+    """How nodes of one op type are read: `types` are (name, default) of their type attributes.
+
+    `layout` is None for ops with lists, whose layouts (`made`, by length) differ from node to node.
+    """
+
+    definition: Any
+    layout: Optional[Layout]
+    types: Tuple[Tuple[str, int], ...]
+    made: Dict[Tuple[int, ...], Layout]
+
+
+@functools.lru_cache(maxsize=None)
+def _registered_form(op):
+    newer, copied = NEWER_FORM.get(op, (op, {}))
+    definition = tf_internals.op_defs().get(newer)
+    if definition is None:
+        raise KeyError(op)
+    return _form(definition, copied)
+
+
+def _form(definition, copied=None):
+    types = [((copied or {}).get(a.name, a.name), a.default_value.type) for a in definition.attr if a.type == "type"]
+    lists = any(a.number_attr or a.type_list_attr for a in [*definition.input_arg, *definition.output_arg])
+    if lists or any(a.type == "list(type)" for a in definition.attr):
+        return _Form(definition, None, (), {})
+    return _Form(definition, _layout(definition, {}), tuple(types), {})
+
+
+def _of_lists(form, attr):
+    lengths, values = {}, []
+    for a in form.definition.attr:
+        value = attr.get(a.name, a.default_value)
+        if a.type == "type":
+            values.append(value.type)
+        elif a.type == "list(type)":
+            types = tuple(value.list.type)
+            lengths[a.name] = len(types)
+            values.extend(types)
+        elif a.type == "int":
+            lengths[a.name] = value.i
+    key = tuple(lengths.values())
+    if key not in form.made:
+        form.made[key] = _layout(form.definition, lengths)
+    return form.made[key], tuple(values)
+
+
+def _layout(definition, lengths):
+    """The layout of an op; `lengths` has its int attributes' values and its list(type) attributes' lengths."""
+    slots: List[Slot] = []
+    admits = []
+    start: Dict[str, int] = {}
+    for a in definition.attr:
+        if a.type not in ("type", "list(type)"):
+            continue
+        start[a.name] = len(slots)
+        indices = [None] if a.type == "type" else range(lengths[a.name])
+        slots += [Slot(a.name, index) for index in indices]
+        allowed = frozenset(a.allowed_values.list.type) or None
+        admits += [allowed for _ in indices]
+    inputs, ref_inputs = _ports(definition.input_arg, start, lengths)
+    outputs, ref_outputs = _ports(definition.output_arg, start, lengths)
+    return Layout(definition.name, tuple(slots), inputs, outputs, tuple(admits), ref_inputs, ref_outputs)
+
+
+def _ports(args, start, lengths):
+    ports: List[int] = []
+    refs = set()
+    for arg in args:
+        begin = len(ports)
+        if arg.type_list_attr:
+            ports += range(start[arg.type_list_attr], start[arg.type_list_attr] + lengths[arg.type_list_attr])
+        else:
+            one = start[arg.type_attr] if arg.type_attr else ~arg.type
+            ports += [one] * (lengths[arg.number_attr] if arg.number_attr else 1)
+        if arg.is_ref:
+            refs.update(range(begin, len(ports)))
+    return tuple(ports), frozenset(refs)

@@ -1,0 +1,1 @@
+"""What is known of the tensors of a graph before it runs: shapes, contents, ranges."""

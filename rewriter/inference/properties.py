@@ -1,0 +1,224 @@
+"""Works out what can be told of tensors without running, by rules for op types, each answer when first asked for.
+
+Of a loop variable what is known of its first value is taken to hold in every iteration. Then what comes round is worked
+out from that; where it differs, nothing is known of the variable, and all that followed is worked out again.
+
+    Merge(Enter: (batch, 4), NextIteration(Tanh(...)): (batch, 4))           holds
+    Merge(Enter: (batch, 4), NextIteration(ConcatV2(..., ...)): (batch, 8))  does not
+"""
+
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+
+from .. import tf_internals
+from ..graph.graph_view import GraphView, Node, Port
+from ..graph.links import Links, linked, repeated
+
+Symbol = Tuple[Any, ...]
+Number = Union[int, float, Symbol]
+Answer = Optional[Tuple[Any, ...]]  # a shape, the value of a vector, a range; None for what is not known
+Question = Tuple[str, Port]  # one of a graph's tables, and an output
+Rule = Callable[["Asker"], Answer]
+Tables = Mapping[str, Mapping[str, Rule]]  # what is asked -> op type -> rule
+DIM, ELEMENT = "dim", "element"  # kinds of symbols: (kind, node, output, ...)
+NOTHING: Tuple[Any, ...] = ("nothing",)  # what is in a container before anything is: agrees with every answer
+
+
+class Inference:
+    """Answers questions about the outputs of a graph, by one table of rules (op type -> rule) for each question."""
+
+    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Tables) -> None:
+        """Keeps the nodes and their tf.NodeDef messages, in the same order; of what is fed nothing is known."""
+        self.nodes, self._protos, self._tables, self._fed = nodes, protos, tables, fed
+        placeholders = ("Placeholder", "PlaceholderWithDefault")
+        given = [port for port in fed if nodes[port.node].op not in placeholders]
+        self.known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
+        self._assumed: Dict[Question, Answer] = {}  # of loop variables of which the first value says too much
+        self._made: Optional[Links] = None
+        self._repeated: Optional[Set[int]] = None
+
+    @property
+    def _links(self) -> Links:
+        if self._made is None:  # when first needed: most graphs are read without a question
+            self._made = linked(GraphView(tuple(self.nodes), self._fed))
+        return self._made
+
+    def ask(self, what: str, port: Port) -> Answer:
+        """Answers a question, taking loop variables to be what they were at first until that is refuted."""
+        while (what, port) not in self.known:
+            answered = self._work_out((what, port))
+            refuted = self._refuted(answered)
+            self._assumed.update(refuted)
+            for question in answered if refuted else ():
+                del self.known[question]
+        return self.known[what, port]
+
+    def _work_out(self, question: Question) -> List[Question]:
+        """Answers a question, those that it depends on, and what comes round of each loop variable among them."""
+        answered: List[Question] = []
+        asked = [question]
+        for question in asked:  # grows while it is read
+            for done in self._answer_all(question):
+                answered.append(done)
+                asked += self._next(done)
+        return answered
+
+    def _answer_all(self, question: Question) -> Iterator[Question]:
+        """Answers a question and those that it depends on, these first: a stack, since graphs are deep."""
+        stack, on_stack = [question], {question}
+        while stack:
+            question = stack[-1]
+            if question in self.known:
+                on_stack.discard(stack.pop())
+                continue
+            missing: List[Question] = []
+            answer = self._answer(question, missing)
+            if not missing:
+                self.known[question] = answer
+                yield question
+            elif on_stack.isdisjoint(missing):
+                stack += missing
+                on_stack.update(missing)
+            else:  # it depends on itself, which is no graph that runs
+                self.known.update(dict.fromkeys(missing))
+
+    def _next(self, question: Question) -> List[Question]:
+        """For a loop's Merge, what is to be asked of its next values."""
+        what, port = question
+        return [(what, back) for back in self._links.rounds.get(port.node, ()) if port.port == 0]
+
+    def _refuted(self, answered: Sequence[Question]) -> Dict[Question, Answer]:
+        """Loop variables of which the next value has another answer than the first, with what to take of them then.
+
+        Containers that are empty at first come first: what was worked out from that says little of the others.
+        """
+        filled: Dict[Question, Answer] = {}
+        refuted: Dict[Question, Answer] = {}
+        for question in answered:
+            answer = self.known[question]
+            for following in self._next(question) if answer is not None else ():
+                if self.known[following] != answer:
+                    (filled if answer == NOTHING else refuted)[question] = self.known[following]
+        return filled or dict.fromkeys(refuted)
+
+    def lasts(self, number: Number) -> bool:
+        """Whether a number or symbol has one value in a run, so that it may leave an iteration in a container."""
+        if isinstance(number, (int, float)):
+            return True
+        if self._repeated is None:
+            self._repeated = repeated(self.nodes)
+        kind, position = number[:2]
+        return kind in (DIM, ELEMENT) and position not in self._repeated
+
+    def _answer(self, question: Question, missing: List[Question]) -> Answer:
+        what, port = question
+        if question in self._assumed:
+            return self._assumed[question]
+        node = self._links.nodes[port.node]
+        rule = self._tables[what].get(node.op)
+        if rule is None:
+            return None
+        try:
+            return rule(Asker(self, missing, node, self._protos[port.node], port))
+        except (Unknown, ArithmeticError):
+            return None
+
+
+class Unknown(Exception):
+    """A rule needs what is not known, or what no graph that runs has."""
+
+
+def at(found: Sequence[Any], index: int) -> Any:
+    """One entry of an answer, counted as Python does; Unknown where it has none, in a graph that TensorFlow refuses."""
+    if not -len(found) <= index < len(found):
+        raise Unknown
+    return found[index]
+
+
+class Attributes:
+    """The attributes of a NodeDef, the op's default where it names none; a protobuf map would be changed by reading."""
+
+    def __init__(self, proto: Any) -> None:
+        self._proto = proto
+
+    def __getitem__(self, name: str) -> Any:
+        given = self._proto.attr
+        return given[name] if name in given else tf_internals.default_attr(self._proto.op, name)
+
+
+class Asker:
+    """What a rule sees: a node, and what is known of its inputs; asking for what is not worked out yet notes it."""
+
+    def __init__(self, inference: Inference, missing: List[Question], node: Node, proto: Any, port: Port) -> None:
+        self._inference, self._missing, self._node = inference, missing, node
+        self.attr, self.port, self.inputs = Attributes(proto), port, len(node.inputs)
+
+    def shape(self, number: int) -> Tuple[Any, ...]:
+        """The shape of an input: numbers and symbols."""
+        return self.get("shape", number)
+
+    def value(self, number: int) -> Tuple[Any, ...]:
+        """The value of an input that is an integer vector or scalar: numbers and symbols."""
+        return self.get("value", number)
+
+    def integers(self, number: int) -> List[int]:
+        """The value of an input, all of it numbers."""
+        found = self.value(number)
+        if not all(isinstance(dim, int) for dim in found):
+            raise Unknown
+        return list(found)
+
+    def scalar(self, number: int) -> int:
+        """The value of an input that is one integer."""
+        found = self.integers(number)
+        if len(found) != 1:
+            raise Unknown
+        return found[0]
+
+    def element(self, number: int) -> Number:
+        """A scalar input; one that is not known is a symbol by its name."""
+        found = self.find("value", number)
+        return found[0] if found is not None and len(found) == 1 else (ELEMENT, *self._node.inputs[number])
+
+    def symbol(self, axis: int) -> Symbol:
+        """A dimension of this output that is only known by its name."""
+        return (DIM, self.port.node, self.port.port, axis)
+
+    def same(self, one: int, other: int) -> bool:
+        """Whether two inputs are the same tensor."""
+        return self._node.inputs[one] == self._node.inputs[other]
+
+    @property
+    def further(self) -> Sequence[int]:
+        """Numbers of the inputs that are no inputs of the op: the writers of the container that it reads."""
+        return range(len(self._node.layout.inputs), self.inputs)
+
+    def common(self, what: str, numbers: Sequence[int]) -> Tuple[Any, ...]:
+        """The answer about each of several inputs, which must be one."""
+        found = {self.get(what, number) for number in numbers}
+        if len(found) > 1:
+            found.discard(NOTHING)
+        if len(found) != 1:
+            raise Unknown
+        return found.pop()
+
+    def lasting(self, found: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        """An answer that leaves its iteration, whose symbols must have one value in the whole run."""
+        if found != NOTHING and not all(map(self._inference.lasts, found)):
+            raise Unknown
+        return found
+
+    def get(self, what: str, number: int) -> Tuple[Any, ...]:
+        """An answer about an input, which must be known."""
+        found = self.find(what, number)
+        if found is None:
+            raise Unknown
+        return found
+
+    def find(self, what: str, number: int) -> Answer:
+        """An answer about an input, or None."""
+        question = (what, self._node.inputs[number])
+        known = self._inference.known
+        if question not in known:
+            self._missing.append(question)
+            raise Unknown
+        return known[question]

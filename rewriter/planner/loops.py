@@ -1,0 +1,171 @@
+"""Loop variables and containers: what a tie is depends on what flows in, which depends on what the tie is.
+
+Two questions, each answered by deciding the whole graph until nothing changes:
+
+    could it be low?    every tie is taken to be low; one that a computed float32 value flows into becomes float32
+    need it be low?     those left are taken to be neutral; one that a low value flows into becomes low
+
+A tie that could be low but that nothing low flows into (a loop of gray ops on a constant, say) stays as it is written,
+and both questions are asked again with that known. Each answer is final, so this ends.
+
+A container that stays float32 for want of a low producer may get low values into its gradient array. Who reads that
+sees low values all the same; `State.gradients_low` has these containers.
+"""
+
+from typing import Dict, List, Optional, Tuple
+
+from ..graph.graph_view import Node
+from ..graph.ties import CONTAINERS, MEMBERS, POP, WRITE, Feeder, Tie
+from ..tables.dtypes import FLOAT32, LOW
+from ..tables.policy import Action
+from .decisions import Reason
+from .rounds import Rounds
+from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, producer, set_meaning, strongest
+
+
+def settle_ties(state: State, rounds: Rounds) -> None:
+    """Decides the graph as often as its ties need it: once where there are none.
+
+    Args:
+        state: the planner's lists; `outcome` is what each tie turns out to be.
+        rounds: decides slots, taking the ties to be what `state.outcome` says.
+    """
+    rounds.all()
+    open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
+    while open_ties:
+        open_ties = _could_be_low(state, rounds, open_ties)
+        if state.policy.gray is not Action.FOLLOW:
+            return
+        grounded = _need_be_low(state, rounds, open_ties)
+        if len(grounded) == len(open_ties):
+            return
+        for number in grounded:
+            state.outcome[number] = Outcome(LOWERED, Reason.LOOP_LOW)
+        open_ties = grounded
+        rounds.all()
+
+
+def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
+    """Makes ties float32 that cannot be low, until there is none; returns those that are left."""
+    left, asked = set(open_ties), {*open_ties, *state.gradients_low}
+    fed_by = _fed_by(state)
+    while asked:
+        obstacles = {number: _obstacle(state, state.ties[number]) for number in sorted(asked & left)}
+        raised = {number: found for number, found in obstacles.items() if found is not None}
+        for number, obstacle in raised.items():
+            state.outcome[number] = obstacle
+        left.difference_update(raised)
+        lost = [number for number in sorted(asked & set(state.gradients_low)) if _low_gradient(state, number) is None]
+        for number in lost:
+            del state.gradients_low[number]
+        state.round += 1
+        asked = {n for p in rounds.after([*raised, *lost]) for n in fed_by.get(p, ())} if raised or lost else set()
+    return sorted(left)
+
+
+def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
+    """What keeps a tie from being low, or None."""
+    for position, _ in tie.members:
+        reason = _tied_pin(state, position)
+        if reason is not None:
+            return Outcome(COMPUTED, reason)
+    meaning, cause = strongest(state, _feeding(state, tie))
+    if meaning == COMPUTED and state.policy.gray is Action.FOLLOW:
+        return Outcome(COMPUTED, Reason.LOOP_FLOAT32 if _is_loop(state, tie) else Reason.CONTAINER_FLOAT32, cause)
+    return None
+
+
+def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
+    """Takes ties to be neutral until a low value flows into them; returns those into which one does."""
+    for number in open_ties:
+        state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
+    state.gradients_low.clear()
+    rounds.forget(LOWERED)
+    rounds.all()
+    left, asked = set(open_ties), set(range(len(state.ties)))
+    fed_by = _fed_by(state)
+    while asked:
+        found = {}
+        for number in sorted(asked & left):
+            low = [slot for slot, meaning in _feeding(state, state.ties[number]) if meaning == LOWERED]
+            if low:
+                reason = Reason.LOOP_LOW if _is_loop(state, state.ties[number]) else Reason.CONTAINER_LOW
+                found[number] = Outcome(LOWERED, reason, state.earliest(LOWERED, low))
+        gradients = {number: _low_gradient(state, number) for number in asked.difference(state.gradients_low)}
+        state.round += 1
+        for number, outcome in found.items():
+            state.outcome[number] = outcome
+        left.difference_update(found)
+        filled = {number: slot for number, slot in gradients.items() if slot is not None}
+        state.gradients_low.update(filled)
+        asked = {n for p in rounds.after([*found, *filled]) for n in fed_by.get(p, ())} if found or filled else set()
+    return sorted(set(open_ties) - left)
+
+
+def _low_gradient(state: State, number: int) -> Optional[int]:
+    """The slot of a low value that is written into the gradient array of a neutral container, if all are low.
+
+    What is written at an index that does not change in a loop is added up, and in float32 that is computed.
+    """
+    if not state.ties[number].gradients or state.outcome[number].meaning != NEUTRAL:
+        return None
+    slots = []
+    for position, value in _gradient_feeders(state, state.ties[number]):
+        node = state.view.nodes[position]
+        slot, meaning = producer(state, node, value)
+        added_up = node.op == WRITE and state.view.nodes[node.inputs[1].node].op != POP
+        if meaning != LOWERED or added_up:
+            return None
+        slots.append(slot)
+    return state.earliest(LOWERED, slots) if slots else None
+
+
+def _fed_by(state: State) -> Dict[int, List[int]]:
+    """Numbers of the ties that a node's outputs flow into, or into gradients of which, by the position of the node."""
+    found: Dict[int, List[int]] = {}
+    for tie_number, tie in enumerate(state.ties):
+        for position, number in (*tie.feeders, *_gradient_feeders(state, tie)):
+            found.setdefault(state.view.nodes[position].inputs[number].node, []).append(tie_number)
+    return found
+
+
+def _gradient_feeders(state: State, tie: Tie) -> List[Feeder]:
+    """The data inputs that are written into a container's gradient array."""
+    gradients = sorted(tie.gradients, key=lambda position: state.view.nodes[position].name)
+    writes = [(position, MEMBERS[state.view.nodes[position].op]) for position in gradients]
+    return [(position, number) for position, number in writes if number is not None]
+
+
+def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:
+    """(slot, meaning) of what flows into a tie."""
+    return [producer(state, state.view.nodes[position], number) for position, number in tie.feeders]
+
+
+def _is_loop(state: State, tie: Tie) -> bool:
+    return state.view.nodes[tie.members[0][0]].op not in CONTAINERS
+
+
+def _tied_pin(state: State, position: int) -> Optional[Reason]:
+    """Why a member of a tie cannot be low, or None."""
+    node = state.view.nodes[position]
+    if state.kernels.runs(node.layout, node.device, tuple(lowered(state, d) for d in node.dtypes)):
+        return state.pins.get(position)
+    return Reason.NO_KERNEL
+
+
+def decide_tied(state: State, position: int, node: Node) -> None:
+    """Gives a member of a tie the dtype that the tie is taken to have."""
+    slot = state.first[position]
+    number = state.tie_of[position]
+    outcome = state.outcome[number]
+    was = node.dtypes[0]
+    if outcome.meaning == LOWERED:
+        state.becomes[slot] = lowered(state, was)
+    else:
+        state.becomes[slot] = FLOAT32 if outcome.reason is Reason.RAISED else was
+    as_written_low = was in LOW and state.becomes[slot] == was
+    state.reasons[slot] = Reason.ALREADY_LOW if as_written_low else outcome.reason
+    cause = state.gradients_low.get(number) if position in state.ties[number].gradients else None
+    state.because[slot] = outcome.because if cause is None else cause
+    is_low = state.becomes[slot] in LOW or cause is not None or outcome.reason is Reason.ALREADY_ROUNDED
+    set_meaning(state, slot, LOWERED if is_low else outcome.meaning)

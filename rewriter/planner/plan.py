@@ -1,0 +1,346 @@
+"""Decides, for every type slot of a graph, the dtype it gets and why; and where casts stand. It changes nothing.
+
+The rule of the mixed modes, in topological order, so that a decision depends only on what is upstream:
+
+    white -> low.   black -> as written.
+    gray and data-moving -> low when an input comes from a low slot and no *computed* input is float32.
+    Sources (constants and what is computed from constants only, variable reads, feeds) are neutral: they decide
+    nothing, and are cast to what their consumers have. A black-listed Sum that sums nothing counts as data-moving.
+
+    e.g.  read -> MatMul -> BiasAdd(read) -> Exp -> Mul(const) -> MatMul
+    gets  f32     f16       f16              f32    f32           f16
+    with casts behind both reads, before Exp and before the last MatMul
+"""
+
+from itertools import count
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+
+from ..errors import PlanError
+from ..graph.emulation import Fixed, Running, emulate, gives_rounded
+from ..graph.graph_view import GraphView, Node, topological_order
+from ..graph.kernel_table import KernelTable
+from ..tables.dtypes import FLOAT32, FLOATS, LOW
+from ..tables.dtypes import name as dtype_name
+from ..tables.op_table import Entry, OpTable
+from ..tables.policy import Action, PrecisionPolicy
+from .casts import INTEGERS, Decided, find_edits
+from .decisions import Plan, Reason
+from .grappler import plan as grappler
+from .loops import decide_tied, settle_ties
+from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
+from .placement import move_casts
+from .rounds import Rounds
+from .state import COMPUTED, LIKE, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
+
+
+def plan(
+    view: GraphView,
+    table: OpTable,
+    policy: PrecisionPolicy,
+    kernels: KernelTable,
+    overrides: Overrides = NO_OVERRIDES,
+    warnings: Tuple[str, ...] = (),
+    unmatched: Tuple[str, ...] = (),
+) -> Plan:
+    """Plans the rewrite of a graph; a pure function of its arguments, and independent of the order of the nodes.
+
+    Args:
+        view: the graph.
+        table: which list each op is on.
+        policy: the precision mode.
+        kernels: what runs where.
+        overrides: what the user asks of single ops; without effect in a mode that must keep every dtype.
+        warnings: what reading the user's options brought up, for the report.
+        unmatched: the user's op names that stand for no op, for the report.
+
+    Raises:
+        PlanError: an op must stay in a dtype that the profile's hardware does not run it in, or an override asks for
+            what an op cannot do.
+    """
+    if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
+        overrides = NO_OVERRIDES
+    if table.rule == "neighbours":
+        return grappler.plan(view, table, policy, kernels, overrides, warnings, unmatched)
+    state = State(view, table, policy, kernels)
+    rules = _rules(state)
+    order = topological_order(view.nodes, state.consumers)
+
+    _mark_constants(state, order)
+
+    def decide(position: int) -> None:
+        _decide(state, rules[position], overrides, position)
+
+    settle_ties(state, Rounds(state, order, decide))
+    move_casts(state, order)
+    running = Running(state.becomes, {})
+    if policy.changes:
+        running = emulate(view, state.first, state.becomes, kernels, _fixed(state), state.consumers)
+    decided = Decided(view, state.first, state.becomes, running, state.narrowed)
+    edits = find_edits(decided, state.consumers, state.readings.before)
+    return Plan(
+        view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, warnings, unmatched
+    )
+
+
+def _fixed(state: State) -> Fixed:
+    """What may not run in another dtype than is decided, or only together."""
+    unchanged = [[position for position, _ in tie.members] for tie in state.ties if tie.unchanged]
+    return Fixed(
+        state.pins.keys() | state.tie_of.keys(),
+        [positions for positions in unchanged if state.pins.keys().isdisjoint(positions)],
+    )
+
+
+Wanted = Tuple[int, Reason, int]  # a dtype, why, and the slot that caused it or -1
+
+
+class _Rule(NamedTuple):
+    """What holds for all nodes of one op type and layout: a reason to leave it alone, or an action."""
+
+    entry: Optional[Entry]
+    moves: bool
+    pinned: Optional[Reason]
+    action: Action
+    reason: Reason
+    governed: Tuple[Tuple[int, ...], ...]  # input numbers by slot
+
+
+def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> None:
+    """Decides the slots of one node, all of whose producers are decided."""
+    node = state.view.nodes[position]
+    if node.op == "Sum" and _only_moves(state, rule, position, node):
+        rule = _Rule(_MOVES, True, None, state.policy.gray, Reason.MODE, rule.governed)
+    override = None if overrides is NO_OVERRIDES else overrides.of(node)
+    if rule.entry is not None and rule.entry.role == "cast":
+        _refuse(override, node, Reason.CAST)
+        return _decide_cast(state, position, node, rule.entry)
+    if position in state.tie_of:
+        _refuse(override, node, state.outcome[state.tie_of[position]].reason)
+        return decide_tied(state, position, node)
+    pinned = rule.pinned or state.pins.get(position)
+    if override is not None and pinned in (None, Reason.SCOPE):
+        wanted = _overridden(state, node, rule, override)
+        pinned = None
+    elif pinned is None:
+        wanted = [_wanted(state, node, rule, k) for k in range(len(node.dtypes))]
+        wanted = _with_kernel(state, node, wanted)
+    else:
+        _refuse(override, node, pinned)
+        wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
+    neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
+    _note(state, rule, position, wanted, neutral)
+
+
+def _note(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:
+    """Writes down what the slots of a node get, and what its values mean to those who read them."""
+    node = state.view.nodes[position]
+    for k, (slot, (dtype, reason, because)) in enumerate(zip(count(state.first[position]), wanted)):
+        if node.dtypes[k] not in FLOATS:
+            continue
+        state.becomes[slot] = dtype
+        state.reasons[slot] = reason
+        state.because[slot] = because
+        if dtype in LOW or (reason is Reason.ALREADY_ROUNDED and gives_rounded(node, k)):
+            set_meaning(state, slot, LOWERED)
+        elif neutral or (rule.moves and _all_neutral(state, node, rule.governed[k])):
+            set_meaning(state, slot, NEUTRAL)
+        else:
+            set_meaning(state, slot, COMPUTED)
+        if reason is Reason.NARROWED:
+            state.narrowed[position] = k, state.policy.low
+
+
+_MOVES = Entry("Sum", role="moves")
+
+
+def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
+    """Whether a black-listed Sum of low values sums nothing: the gradient of a broadcast that broadcast nothing."""
+    follows = state.policy.gray is Action.FOLLOW and rule.reason is Reason.BLACK
+    if not follows or rule.entry is None or rule.entry.asked or producer(state, node, 0)[1] != LOWERED:
+        return False
+    return state.view.sums_nothing(position)
+
+
+def _mark_constants(state: State, order: List[int]) -> None:
+    """Finds what is known before the graph runs; Grappler folds such expressions where it gets to them."""
+    constant, nodes = state.constant, state.view.nodes
+    for position in order:
+        node = nodes[position]
+        if node.op == "Const":
+            constant[position] = True
+        elif node.inputs and constant[node.inputs[0].node] and not node.controls:
+            entry = state.table.entries.get(node.op)
+            if entry is not None and entry.role in ("computes", "moves", "cast"):
+                constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
+
+
+def _rules(state: State) -> List[_Rule]:
+    """The rule of every node."""
+    made: Dict[Tuple[str, int], _Rule] = {}
+    rules = []
+    for node in state.view.nodes:
+        key = (node.op, id(node.layout))  # nodes of one shape share their layout, whose hash costs more than all else
+        rule = made.get(key)
+        if rule is None:
+            rule = made[key] = _rule(state, node)
+        rules.append(rule)
+    return rules
+
+
+def _rule(state: State, node: Node) -> _Rule:
+    entry = state.table.entries.get(node.op)
+    action, reason = _action(state.policy, entry)
+    governed: List[List[int]] = [[] for _ in node.layout.slots]
+    for number, slot in enumerate(node.layout.inputs):
+        if slot >= 0 and node.op not in LIKE:
+            governed[slot].append(number)
+    pinned = _pin_by_table(state.view.functions, node.op, entry)
+    moves = entry is not None and entry.role == "moves"
+    return _Rule(entry, moves, pinned, action, reason, tuple(map(tuple, governed)))
+
+
+def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) -> Optional[Reason]:
+    if entry is None:
+        return Reason.FUNCTION if op in functions else Reason.UNLISTED
+    return {"pinned": Reason.PINNED, "container": Reason.CONTAINER, "source": Reason.SOURCE}.get(entry.role)
+
+
+def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Reason]:
+    """What the mode does to an op of this entry, and the reason that goes with it."""
+    if entry is None:
+        return Action.KEEP, Reason.UNLISTED
+    if entry.cube and policy.cube is not None:
+        action, listed = policy.cube, Reason.CUBE
+    elif entry.role == "moves":
+        action, listed = policy.gray, Reason.MODE
+    else:
+        action = {"white": policy.white, "gray": policy.gray, "black": policy.black}[entry.listed]
+        mixed = policy.gray is Action.FOLLOW
+        listed = {"white": Reason.WHITE, "black": Reason.BLACK}.get(entry.listed, Reason.MODE) if mixed else Reason.MODE
+    if action is Action.LOWER and listed is Reason.MODE:
+        listed = Reason.ALL
+    return action, listed
+
+
+def _wanted(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
+    """The dtype that slot k of a node should have by the mode, before asking whether a kernel runs it."""
+    was = node.dtypes[k]
+    policy, entry = state.policy, rule.entry
+    assert entry is not None
+    if was not in FLOATS:
+        return (was, Reason.NOT_FLOAT, -1)
+    if node.asked in FLOATS and entry.role in ("computes", "moves") and policy.changes:
+        return (node.asked, Reason.ASKED, -1)
+    if node.layout.slots[k].attr in entry.keep:
+        return (was, Reason.KEPT_ATTR, -1)
+    if was in LOW:
+        if rule.action in (Action.RAISE, Action.NARROW):
+            return (FLOAT32, Reason.NARROWED if rule.action is Action.NARROW else Reason.RAISED, -1)
+        return (was, Reason.ALREADY_LOW, -1)
+    if rule.action is Action.NARROW:
+        return (was, Reason.NARROWED, -1)
+    if rule.action is Action.FOLLOW:
+        wanted = _follow(state, node, rule.governed[k])
+    elif rule.action is Action.LOWER:
+        wanted = (policy.low, rule.reason, -1)
+    else:
+        wanted = _keep(state, node, rule, was)
+    admits = node.layout.admits[k]
+    if admits is not None and wanted[0] in LOW and wanted[0] not in admits:
+        return (was, Reason.NO_LOW_TYPE, -1)
+    return wanted
+
+
+def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> List[Wanted]:
+    """What an override makes of a node; slots that it leaves open go by the mode."""
+    wanted = []
+    for k, was in enumerate(node.dtypes):
+        asked = asked_of_slot(override, node, k)
+        if asked is None:
+            wanted.append(_wanted(state, node, rule, k))
+        elif asked[1]:
+            wanted.append((FLOAT32, Reason.NARROWED, -1))
+        else:
+            wanted.append((asked[0], Reason.CUSTOM if was in FLOATS else Reason.NOT_FLOAT, -1))
+    if not state.kernels.runs(node.layout, node.device, tuple([dtype for dtype, _, _ in wanted])):
+        dtypes = ", ".join(dtype_name(dtype) for dtype, _, _ in wanted)
+        raise PlanError("%s: no kernel runs '%s' (op %s) in %s" % (override.source, node.name, node.op, dtypes))
+    return wanted
+
+
+def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
+    """Fails where an override would change a node that no mode changes."""
+    if override is None:
+        return
+    for k, was in enumerate(node.dtypes):
+        asked = asked_of_slot(override, node, k)
+        if asked is not None and asked != (was, False) and (asked[0] != node.rounded or not gives_rounded(node, k)):
+            raise PlanError(
+                "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
+                % (override.source, node.name, node.op, reason.value)
+            )
+
+
+def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
+    """Gray: low when an input is low and no computed input is float32."""
+    meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
+    if meaning == COMPUTED:
+        return (FLOAT32, Reason.FOLLOWS_FLOAT32, cause)
+    if meaning == NEUTRAL:
+        return (FLOAT32, Reason.NO_LOW_PRODUCER, -1)
+    return (state.policy.low, Reason.FOLLOWS_LOW, cause)
+
+
+def _keep(state: State, node: Node, rule: _Rule, was: int) -> Wanted:
+    """The mode leaves the op as written; what when the profile's hardware cannot run it so."""
+    policy, entry = state.policy, rule.entry
+    assert entry is not None
+    if entry.dtypes is None or dtype_name(was) in entry.dtypes or policy.gray is not Action.KEEP:
+        return (was, rule.reason, -1)
+    if policy.unsupported is Action.LOWER:
+        return (policy.low, Reason.HARDWARE, -1)
+    raise PlanError(
+        "op %s (node '%s') is %s, which profile '%s' runs in %s only, and precision mode '%s' forbids to change it; "
+        "choose another mode, for example allow_mix_precision, or the profile 'gpu', where every op runs in both"
+        % (node.op, node.name, dtype_name(was), state.table.profile, ", ".join(sorted(entry.dtypes)), policy.name)
+    )
+
+
+def _all_neutral(state: State, node: Node, inputs: Tuple[int, ...]) -> bool:
+    return all(producer(state, node, number)[1] == NEUTRAL for number in inputs)
+
+
+def _with_kernel(state: State, node: Node, wanted: List[Wanted]) -> List[Wanted]:
+    """Takes back what no kernel on the node's device runs."""
+    dtypes = tuple([dtype for dtype, _, _ in wanted])
+    if dtypes == node.dtypes or state.kernels.runs(node.layout, node.device, dtypes):
+        return wanted
+    return [w if w[0] == was else (was, Reason.NO_KERNEL, w[2]) for w, was in zip(wanted, node.dtypes)]
+
+
+def _decide_cast(state: State, position: int, node: Node, entry: Entry) -> None:
+    """An existing Cast: its input follows, its output stays; gray consumers look through it unless it is black."""
+    first = state.first[position]
+    source, target = 0, 1
+    if node.layout.slots[0].attr != "SrcT":
+        source, target = 1, 0
+    slot, meaning = producer(state, node, 0)
+    if slot >= 0 and not _is_reference(state, node):
+        state.becomes[first + source] = state.becomes[slot]
+    state.reasons[first + source] = state.reasons[first + target] = Reason.CAST
+    if node.dtypes[target] in LOW:
+        meaning = LOWERED
+    elif node.dtypes[source] in FLOATS:
+        meaning = COMPUTED if entry.listed == "black" else meaning
+    elif dtype_name(node.dtypes[source]) in INTEGERS:
+        meaning = NEUTRAL  # integers and booleans are data, not results to protect
+    else:
+        meaning = COMPUTED
+    set_meaning(state, first + target, meaning)
+
+
+def _is_reference(state: State, node: Node) -> bool:
+    port = node.inputs[0]
+    return port.port in state.view.nodes[port.node].layout.ref_outputs
+
+

@@ -1,0 +1,126 @@
+"""What planning fills in: one entry a slot, and the questions that every rule asks of it."""
+
+from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
+
+from ..graph.emulation import already_rounded
+from ..graph.graph_view import GraphView, Node, consumers_of
+from ..graph.kernel_table import KernelTable
+from ..graph.references import readings
+from ..graph.ties import Tie, find_ties
+from ..tables.dtypes import FLOAT32, FLOATS
+from ..tables.op_table import OpTable
+from ..tables.policy import Action, PrecisionPolicy
+from .casts import Narrowed
+from .decisions import Reason
+
+# what a float32 tensor means to a gray consumer
+NEUTRAL, COMPUTED, LOWERED = 0, 1, 2
+UNKNOWN = 1 << 30  # no round yet
+LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: what they give is as neutral as a constant
+
+
+class Outcome(NamedTuple):
+    """What a tie is taken to be in this round: its meaning, and the reason and the slot that caused it."""
+
+    meaning: int
+    reason: Reason
+    because: int = -1
+
+
+class State:
+    """The lists that planning fills, one entry a slot."""
+
+    def __init__(self, view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable) -> None:
+        self.view, self.table, self.policy, self.kernels = view, table, policy, kernels
+        self.first: List[int] = []
+        self.becomes: List[int] = []
+        for node in view.nodes:
+            self.first.append(len(self.becomes))
+            self.becomes += node.dtypes
+        count = len(self.becomes)
+        self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
+        self.because: List[int] = [-1] * count
+        self.meaning: List[int] = [COMPUTED] * count
+        self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
+        self.consumers = consumers_of(view.nodes)
+        self.readings = readings(view, self.consumers)
+        self.pins = dict.fromkeys(already_rounded(view.nodes, kernels), Reason.ALREADY_ROUNDED)
+        self.pins.update(find_pins(view, self.consumers, self.readings.late))
+        self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
+        self.round = 0
+        self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
+        ties = find_ties(view) if policy.gray is not Action.KEEP else ()
+        self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
+        self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
+        self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
+        self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
+
+    def forget(self, position: int, meaning: int) -> None:
+        """Forgets in which round the slots of a node had a meaning."""
+        for slot in range(self.first[position], self.first[position] + len(self.view.nodes[position].dtypes)):
+            self.since[meaning][slot] = UNKNOWN
+
+    def earliest(self, meaning: int, slots: List[int]) -> int:
+        """Of slots with this meaning the one that had it first, so that chains of causes lead out of loops."""
+        return min(slots, key=lambda slot: self.since[meaning][slot] if slot >= 0 else -1)
+
+
+def set_meaning(state: State, slot: int, meaning: int) -> None:
+    """Notes what a slot's tensors mean to gray consumers, and the round in which they first did."""
+    state.meaning[slot] = meaning
+    if state.since[meaning][slot] == UNKNOWN:
+        state.since[meaning][slot] = state.round
+
+
+def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
+    """The slot that governs what data input `number` gets (-1 for a fixed dtype), and its meaning to a gray op."""
+    port = node.inputs[number]
+    slot = state.view.nodes[port.node].layout.outputs[port.port]
+    if slot < 0:
+        return -1, COMPUTED
+    slot += state.first[port.node]
+    return slot, state.meaning[slot]
+
+
+def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]:
+    """Of (slot, meaning) pairs: computed float32 if there is any, else low if any, else neutral; and its slot."""
+    strength = NEUTRAL
+    for _, meaning in producers:
+        if meaning == COMPUTED:
+            strength = COMPUTED
+            break
+        if meaning == LOWERED:
+            strength = LOWERED
+    if strength == NEUTRAL:
+        return NEUTRAL, -1
+    slots = [slot for slot, meaning in producers if meaning == strength]
+    return strength, slots[0] if len(slots) == 1 else state.earliest(strength, slots)
+
+
+def find_pins(view: GraphView, consumers: Sequence[Sequence[int]], late: FrozenSet[int]) -> Dict[int, Reason]:
+    """Positions of the nodes that keep their dtypes whatever the mode says, and why; a later reason is the stronger."""
+    nodes = view.nodes
+    pins = dict.fromkeys(late, Reason.LATE)
+    references = [p for p, node in enumerate(nodes) if node.layout.ref_inputs or node.layout.ref_outputs]
+    for giver in references:
+        for reader in consumers[giver] if nodes[giver].layout.ref_outputs else ():
+            if any(p == giver and number in nodes[giver].layout.ref_outputs for p, number in nodes[reader].inputs):
+                # a cast of a reference would read the variable at a time of its own choosing
+                pins[reader] = Reason.REFERENCE if nodes[reader].layout.op != "Identity" else Reason.SOURCE
+    pins.update(dict.fromkeys(references, Reason.REFERENCE))
+    pins.update(dict.fromkeys((port.node for port in view.fed), Reason.FED))
+    pins.update(dict.fromkeys([p for p, node in enumerate(nodes) if node.kept], Reason.SCOPE))
+    return pins
+
+
+def lowered(state: State, dtype: int) -> int:
+    """The dtype that the mode lowers a dtype number to: only float32 is lowered."""
+    return state.policy.low if dtype == FLOAT32 else dtype
+
+
+def _first_outcome(tie: Tie, policy: PrecisionPolicy) -> Outcome:
+    if policy.gray is Action.RAISE:
+        return Outcome(COMPUTED, Reason.RAISED)
+    if policy.gray is Action.LOWER:
+        return Outcome(LOWERED, Reason.ALL)
+    return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(LOWERED, Reason.LOOP_LOW)

@@ -1,0 +1,157 @@
+"""Checks a rewritten graph against the one it came from, after every rewrite: a wrong cast would be silent."""
+
+from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Set, Tuple
+
+from ..errors import VerifyError
+from ..graph.graph_view import GraphView, Node, Port
+from ..graph.kernel_table import KernelTable
+from ..graph.ties import CONTAINERS, GRADIENT, RESOURCE, find_ties
+from ..tables.dtypes import FLOATS, LOW, REF
+from ..tables.dtypes import name as dtype_name
+from ..tables.slow_kernels import EXACT
+
+Slots = FrozenSet[int]
+NOTHING: Mapping[int, Slots] = {}
+
+
+def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: Mapping[int, Slots] = NOTHING) -> None:
+    """Holds the rewritten graph `after` against the contract.
+
+    Args:
+        before: the graph as it was.
+        after: the rewritten graph: the nodes of `before` in their order, then the added ones.
+        kernels: what runs where.
+        emulated: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
+
+    Raises:
+        VerifyError: with every violation that was found.
+    """
+    nodes = after.nodes
+    changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
+    changed.update(range(len(before.nodes), len(nodes)))
+    rewrite = Rewrite(before, after, kernels, after.positions(), changed, emulated)
+    violations = [violation for check in CHECKS for violation in check(rewrite)]
+    if violations:
+        raise VerifyError(violations)
+
+
+class Rewrite(NamedTuple):
+    """What is checked: a graph before and after, the positions of names after it, and of the nodes that differ.
+
+    `emulated`: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
+    """
+
+    before: GraphView
+    after: GraphView
+    kernels: KernelTable
+    position: Dict[str, int]
+    changed: Set[int]
+    emulated: Mapping[int, Slots] = NOTHING
+
+
+def names_are_unique(rewrite: Rewrite) -> Iterator[str]:
+    """No two nodes have one name."""
+    if len(rewrite.position) != len(rewrite.after.nodes):
+        yield "two nodes have one name"
+
+
+def inputs_agree(rewrite: Rewrite) -> Iterator[str]:
+    """Each input gets the dtype it wants; an edge between two nodes that have not changed is TensorFlow's own."""
+    nodes, changed = rewrite.after.nodes, rewrite.changed
+    for position, node in enumerate(nodes):
+        same = position not in changed
+        for number, port in enumerate(node.inputs):
+            if same and port.node not in changed:
+                continue
+            want, have = node.input_dtype(number), nodes[port.node].output_dtype(port.port)
+            if want != have and want % REF != have % REF:
+                yield "input %d of '%s' wants %s and gets %s" % (number, node.name, dtype_name(want), dtype_name(have))
+
+
+def interface_stays(rewrite: Rewrite) -> Iterator[str]:
+    """What is fed or fetched has the name and dtypes it had."""
+    before, after, position = rewrite.before, rewrite.after, rewrite.position
+    fixed = set(before.preserved) | {port.node for port in before.fed}
+    for node in (before.nodes[p] for p in fixed):
+        now = after.nodes[position[node.name]] if node.name in position else None
+        if now is None or _outputs(now) != _outputs(node):
+            yield "'%s' is fed or fetched and has changed" % node.name
+
+
+def variables_stay(rewrite: Rewrite) -> Iterator[str]:
+    """No node that gives or takes a reference or a resource changes its dtypes."""
+    before, after, position = rewrite.before, rewrite.after, rewrite.position
+    for node in (before.nodes[p] for p in rewrite.changed if p < len(before.nodes)):
+        if node.layout.ref_outputs or node.layout.ref_inputs or _takes_a_variable(node):
+            now = position.get(node.name)
+            if now is None or after.nodes[now].dtypes != node.dtypes:
+                yield "'%s' holds or changes a variable and has changed" % node.name
+
+
+def only_floats_change(rewrite: Rewrite) -> Iterator[str]:
+    """A changed slot goes from one floating dtype to another that the op admits and a kernel runs."""
+    before, kernels = rewrite.before.nodes, rewrite.kernels
+    old = {before[p].name: before[p] for p in rewrite.changed if p < len(before)}
+    for node in (rewrite.after.nodes[p] for p in rewrite.changed):
+        was = old.get(node.name)
+        if was is None or was.op == "Cast" or was.dtypes == node.dtypes or was.layout.slots != node.layout.slots:
+            continue
+        for slot, a, b, admits in zip(node.layout.slots, was.dtypes, node.dtypes, node.layout.admits):
+            if a != b and (a not in FLOATS or b not in FLOATS or (admits and b not in admits)):
+                yield "%s of '%s' went from %s to %s" % (slot.attr, node.name, dtype_name(a), dtype_name(b))
+        if not kernels.runs(node.layout, node.device, node.dtypes) and kernels.runs(was.layout, was.device, was.dtypes):
+            yield "no kernel runs '%s' (%s) in its new dtypes" % (node.name, node.op)
+
+
+def ties_agree(rewrite: Rewrite) -> Iterator[str]:
+    """All members of a loop variable or container have one dtype."""
+    nodes = rewrite.after.nodes
+    for tie in find_ties(rewrite.after):
+        members = [nodes[position] for position, _ in tie.members]
+        if len({node.dtypes[0] for node in members}) > 1:
+            yield "'%s' and what it is tied to have several dtypes" % members[0].name
+
+
+def _takes_a_variable(node: Node) -> bool:
+    """Whether an op gives or takes a resource by its definition, and one that is no container of tensors."""
+    return ~RESOURCE in (*node.layout.inputs, *node.layout.outputs) and node.op not in CONTAINERS | {GRADIENT}
+
+
+def rounded_stays_rounded(rewrite: Rewrite) -> Iterator[str]:
+    """What computes in float32 for a low dtype reads values of that dtype, and all that its readers see is rounded."""
+    nodes, emulated = rewrite.after.nodes, rewrite.emulated
+    for position, slots in emulated.items():
+        node = nodes[position]
+        for number, port in enumerate(node.inputs):
+            if node.layout.inputs[number] in slots and not _holds_low(rewrite, port):
+                yield "input %d of '%s' is not rounded" % (number, node.name)
+    for position, node in enumerate(nodes) if emulated else ():
+        for number, port in enumerate(node.inputs):
+            slots = emulated.get(port.node, frozenset())
+            if nodes[port.node].layout.outputs[port.port] in slots and not _rounds(rewrite, position, port):
+                yield "input %d of '%s' is the unrounded result of '%s'" % (number, node.name, nodes[port.node].name)
+
+
+def _holds_low(rewrite: Rewrite, port: Port) -> bool:
+    """Whether a float32 tensor holds values of a low dtype."""
+    node = rewrite.after.nodes[port.node]
+    if port.node in rewrite.emulated:
+        return node.op in EXACT
+    return node.op == "Cast" and node.input_dtype(0) in LOW
+
+
+def _rounds(rewrite: Rewrite, position: int, port: Port) -> bool:
+    """Whether a reader rounds a result, or what it reads is only carried."""
+    node = rewrite.after.nodes[position]
+    return rewrite.after.nodes[port.node].op in EXACT or (node.op == "Cast" and node.output_dtype(0) in LOW)
+
+
+def _outputs(node: Node) -> List[int]:
+    return [node.output_dtype(number) for number in range(len(node.layout.outputs))]
+
+
+Check = Callable[[Rewrite], Iterator[str]]
+CHECKS: Tuple[Check, ...] = (
+    names_are_unique, inputs_agree, interface_stays, variables_stay, only_floats_change, ties_agree,
+    rounded_stays_rounded,
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Data of the rewriter: dtypes, precision policies, op lists, kernels that are slow."""
