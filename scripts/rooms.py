@@ -2,8 +2,8 @@
 
     python scripts/rooms.py [CHECKOUT]
 
-A room is an entry of npu_shim/ (a folder, or a file that stands there by itself), `configs`, or a folder of rewriter/
-(`rewriter` is what stands in it by itself). An arrow goes from a room to each that one of its files imports, wherever
+A room is an entry of npu_shim/ (a folder, or a file that stands there by itself), `configs` or `rewriter`; within
+rewriter/ likewise an entry of it. An arrow goes from a room to each that one of its files imports, wherever
 in the file. A room's floor is one above the highest that it imports; rooms in a circle have none.
 """
 
@@ -40,29 +40,25 @@ def imported(name: str, path: pathlib.Path) -> Iterator[str]:
             yield from (base + "." + alias.name for alias in node.names)
 
 
-def room(name: str, among: Dict[str, pathlib.Path]) -> str:
-    """The room of a name that is imported, or "" if it is not of the house."""
+def room(name: str, house: str, known: Dict[str, pathlib.Path]) -> str:
+    """The room of a house that an imported name is in, or "" if it is in none."""
     parts = name.split(".")
     if parts[0] in FACES:
-        return "bridge"
-    if parts[0] != PACKAGE or len(parts) == 1:
-        return ""
-    if parts[1] == "rewriter":
-        inner = ".".join(parts[:3])
-        return "rewriter." + parts[2] if inner in among and among[inner].name == "__init__.py" else "rewriter"
-    own = ".".join(parts[:2])
-    return parts[1] if own in among or parts[1] in INNER else ""
+        parts = [PACKAGE, "bridge"]
+    inner = len(house.split("."))
+    is_inside = ".".join(parts[:inner]) == house and len(parts) > inner
+    return parts[inner] if is_inside and ".".join(parts[: inner + 1]) in known else ""
 
 
-def arrows(root: pathlib.Path) -> Dict[str, Set[str]]:
-    """Each room, and the rooms that it imports."""
+def arrows(root: pathlib.Path, house: str = PACKAGE) -> Dict[str, Set[str]]:
+    """Each room of a house, which is a package, and the rooms that it imports."""
     known = modules(root)
     drawn: Dict[str, Set[str]] = {}
     for name, path in known.items():
-        if name != PACKAGE:
-            here = room(name, known)
+        here = room(name, house, known)
+        if here:
             targets = drawn.setdefault(here, set())
-            targets.update({room(target, known) for target in imported(name, path)} - {"", here})
+            targets.update({room(target, house, known) for target in imported(name, path)} - {"", here})
     return drawn
 
 
@@ -94,19 +90,20 @@ def circles(drawn: Dict[str, Set[str]]) -> List[Set[str]]:
 
 
 def main(arguments: List[str]) -> int:
-    """Prints the house."""
+    """Prints npu_shim/, with rewriter/ and configs/ as rooms of it, and the rooms of rewriter/."""
     root = pathlib.Path(arguments[0]).resolve() if arguments else HERE
-    drawn = arrows(root)
-    stands = floors(drawn)
-    for each in sorted(drawn, key=lambda name: (stands.get(name, 99), name)):
-        print("%2s  %-22s -> %s" % (stands.get(each, "-"), each, " ".join(sorted(drawn[each]))))
-    count = sum(map(len, drawn.values()))
+    for house in (PACKAGE, PACKAGE + ".rewriter"):
+        drawn = arrows(root, house)
+        stands = floors(drawn)
+        for each in sorted(drawn, key=lambda name: (stands.get(name, 99), name)):
+            print("%2s  %-16s -> %s" % (stands.get(each, "-"), each, " ".join(sorted(drawn[each]))))
+        count = (len(drawn), max(stands.values(), default=-1) + 1, sum(map(len, drawn.values())), len(circles(drawn)))
+        print("%s: %d rooms, %d floors, %d arrows, %d circles" % (house, *count))
+        for circle in circles(drawn):
+            print("circle: %s" % " ".join(sorted(circle)))
+        print()
     entries = [path for path in (root / PACKAGE).iterdir() if path.name != "__pycache__"]
-    print("\n%d rooms, %d floors, %d arrows, %d circles, %d entries in %s/" % (
-        len(drawn), max(stands.values(), default=-1) + 1, count, len(circles(drawn)), len(entries), PACKAGE
-    ))  # fmt: skip
-    for circle in circles(drawn):
-        print("circle: %s" % " ".join(sorted(circle)))
+    print("%d entries in %s/" % (len(entries), PACKAGE))
     return 0
 
 
