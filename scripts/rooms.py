@@ -85,8 +85,8 @@ def circles(drawn: Dict[str, Set[str]]) -> List[Set[str]]:
         return seen
 
     reach = {each: reached(each) for each in drawn}
-    groups = [frozenset(other for other in reach[each] if each in reach[other]) for each in drawn if each in reach[each]]
-    return [set(group) for group in sorted(set(groups), key=sorted)]
+    groups = {frozenset(other for other in reach[each] if each in reach[other]) for each in drawn}
+    return [set(group) for group in sorted(filter(None, groups), key=sorted)]
 
 
 def main(arguments: List[str]) -> int:

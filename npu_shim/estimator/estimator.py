@@ -18,9 +18,7 @@ from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
 from npu_shim.loss_scale.graph_ops import LOSS_SCALE
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
-from npu_shim.options import config_proto
-from npu_shim.options import table as options
-from npu_shim.options.run_config import NPURunConfig, attribute
+from npu_shim.options.run_config import NPURunConfig, session_config_of
 
 LOG = logging.getLogger("npu_shim")
 
@@ -197,56 +195,3 @@ def _new_model_dir():
     os.makedirs(path)
     LOG.warning("npu_shim: NPUEstimator: no model_dir given, using %s", path)
     return path
-
-
-def session_config_of(config):
-    """Returns a new ConfigProto: an NPURunConfig's session_config with the config's options in one NpuOptimizer entry.
-
-    Raises:
-        TypeError: an option whose value its parameter_map field cannot hold.
-    """
-    made = tf.ConfigProto(allow_soft_placement=True)
-    if config.session_config is not None:
-        made.CopyFrom(config.session_config)
-    entry = config_proto.join(made)
-    if entry is None:
-        entry = made.graph_options.rewrite_options.custom_optimizers.add()
-        entry.name = config_proto.OPTIMIZER
-    already = set(entry.parameter_map)
-    values = values_of(config)
-    config_proto.write(entry, {name: values[name] for name in values if name not in already or _is_given(config, name)})
-    return made
-
-
-def values_of(config):
-    """Returns the options that the original writes for an NPURunConfig: dict of parameter_map key to Python value.
-
-    Some keys are written always, the others if their value is not None (so precision_mode="" is written, and refused at
-    the first run).
-    """
-    values = {}
-    for name, option in options.parameter_keys().items():
-        value = _value_of(config, option)
-        if value is None and option.write == "always":
-            value = option.default
-        if value is not None:
-            values[name] = value
-    return values
-
-
-def _value_of(config, option):
-    if option.source is None:
-        return getattr(config, attribute(option.name)) if option.run_config is not None else None
-    first, *inner = option.source.split(".")
-    value = getattr(config, attribute(first))
-    for name in inner:
-        value = getattr(value, name, None)
-    return value
-
-
-def _is_given(config, name):
-    """Tells whether the user gave an option to NPURunConfig: it is not what it would be without."""
-    option = options.options()[name]
-    if option.source is not None:
-        return _value_of(config, option) is not None
-    return option.run_config is not None and _value_of(config, option) != option.run_config["default"]

@@ -7,7 +7,6 @@ imports and its names say so when they are used.
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.bridge.ops.unsupported import without_equivalent
 from npu_shim.distributed import ranks
 from npu_shim.distributed.collectives import average, broadcast
 from npu_shim.estimator.estimator import NPUEstimator
@@ -17,12 +16,8 @@ from npu_shim.rewriter.errors import ConfigError
 try:
     _OPTIMIZER = tf.keras.optimizers.Optimizer
     _CALLBACK = tf.keras.callbacks.Callback
-    PReLU = tf.keras.layers.PReLU
-    backend = tf.keras.backend
 except (ImportError, AttributeError):
     _OPTIMIZER = _CALLBACK = object
-    PReLU = without_equivalent("PReLU")
-    backend = without_equivalent("backend")
 
 
 class KerasDistributeOptimizer(_OPTIMIZER):

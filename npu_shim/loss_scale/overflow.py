@@ -5,8 +5,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
-from npu_shim.options.scopes import attributes
-from npu_shim.session.clusters import EQUAL_SHAPES
+from npu_shim.options.scopes import EQUAL_SHAPES, attributes
 
 
 def magnitudes(gradients):

@@ -27,16 +27,15 @@ def check_config(config):
         return _check(given, _problems_of_types(given))
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.estimator import estimator
     from npu_shim.options import config_proto, run_config
 
     if isinstance(config, run_config.NPURunConfig):
-        unwritten = list(_unwritten(estimator.values_of(config)))
+        unwritten = list(_unwritten(run_config.values_of(config)))
         if unwritten:
             wrong = {problem.option for problem in unwritten}
-            values = {name: value for name, value in estimator.values_of(config).items() if name not in wrong}
+            values = {name: value for name, value in run_config.values_of(config).items() if name not in wrong}
             return _check(values, unwritten)
-        config = estimator.session_config_of(config)
+        config = run_config.session_config_of(config)
     if not isinstance(config, tf.ConfigProto):
         expected = "a ConfigProto, an NPURunConfig or a dict of options"
         raise ConfigError("check_config needs %s, got %s" % (expected, type(config).__name__))

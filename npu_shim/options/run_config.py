@@ -5,7 +5,6 @@ Arguments, defaults and order come from the option table (`configs/options.json`
 """
 
 import dataclasses
-import enum
 import functools
 import inspect
 import json
@@ -15,6 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
+from npu_shim.options import config_proto
 from npu_shim.options import table as options
 from npu_shim.rewriter.errors import nearest
 
@@ -101,17 +101,6 @@ class ExperimentalConfig:
     graph_compiler_cache_dir: Any = None
     resource_config_path: Any = None
     accelerate_train_mode: Any = None
-
-
-class NpuExecutePlacement(enum.Enum):
-    """Engines of the device."""
-
-    ALL = "all"
-    CUBE = "cube"
-    VECTOR = "vector"
-    TAISHAN = "taishan"
-    DVPP = "dvpp"
-    HOST = "host"
 
 
 @dataclasses.dataclass
@@ -242,3 +231,56 @@ def _check_parameter_servers(distribute, mix_compile_mode):
         "the cluster only" if cluster else "the strategy only",
     )
     _require(not cluster or mix_compile_mode, ValueError, "a cluster in TF_CONFIG needs mix_compile_mode=True")
+
+
+def session_config_of(config):
+    """Returns a new ConfigProto: an NPURunConfig's session_config with the config's options in one NpuOptimizer entry.
+
+    Raises:
+        TypeError: an option whose value its parameter_map field cannot hold.
+    """
+    made = tf.ConfigProto(allow_soft_placement=True)
+    if config.session_config is not None:
+        made.CopyFrom(config.session_config)
+    entry = config_proto.join(made)
+    if entry is None:
+        entry = made.graph_options.rewrite_options.custom_optimizers.add()
+        entry.name = config_proto.OPTIMIZER
+    already = set(entry.parameter_map)
+    values = values_of(config)
+    config_proto.write(entry, {name: values[name] for name in values if name not in already or _is_given(config, name)})
+    return made
+
+
+def values_of(config):
+    """Returns the options that the original writes for an NPURunConfig: dict of parameter_map key to Python value.
+
+    Some keys are written always, the others if their value is not None (so precision_mode="" is written, and refused at
+    the first run).
+    """
+    values = {}
+    for name, option in options.parameter_keys().items():
+        value = _value_of(config, option)
+        if value is None and option.write == "always":
+            value = option.default
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def _value_of(config, option):
+    if option.source is None:
+        return getattr(config, attribute(option.name)) if option.run_config is not None else None
+    first, *inner = option.source.split(".")
+    value = getattr(config, attribute(first))
+    for name in inner:
+        value = getattr(value, name, None)
+    return value
+
+
+def _is_given(config, name):
+    """Tells whether the user gave an option to NPURunConfig: it is not what it would be without."""
+    option = options.options()[name]
+    if option.source is not None:
+        return _value_of(config, option) is not None
+    return option.run_config is not None and _value_of(config, option) != option.run_config["default"]

@@ -5,15 +5,28 @@ Source: Ascend adapter of 2023-12 (r1.15) and 2026-07 (CANN 9.0), npu_scope.
 """
 
 import contextlib
+import enum
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.run_config import NpuExecutePlacement
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graphdef.reading import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
-from npu_shim.session.clusters import OPT_OUT
 
+# attributes of our own that XLA clusters read
+OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope: the op stays outside
+EQUAL_SHAPES = "_npu_shim_equal_shapes"  # of a Merge: both sides have the same shapes
 TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
+
+
+class NpuExecutePlacement(enum.Enum):
+    """Engines of the device."""
+
+    ALL = "all"
+    CUBE = "cube"
+    VECTOR = "vector"
+    TAISHAN = "taishan"
+    DVPP = "dvpp"
+    HOST = "host"
 
 
 @contextlib.contextmanager

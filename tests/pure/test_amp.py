@@ -6,7 +6,7 @@ import pytest
 
 import graphs
 import npu_shim
-from npu_shim.options import amp, precision
+from npu_shim.options import amp, amp_config, precision
 from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.planner.plan import plan
@@ -24,7 +24,7 @@ def test_levels_are_rows_whose_names_exist():
     assert tuple(amp.levels()) == LEVELS == options.options()["npu_shim_amp_level"].accepted
     for level, row in amp.levels().items():
         assert set(row) <= {"meaning", "precision_mode", "profile", "others", *amp.LISTED}, level
-        assert set(row["precision_mode"]) == set(amp.DTYPES), level
+        assert set(row["precision_mode"]) == set(amp_config.DTYPES), level
         names = [name for key in amp.LISTED for name in row.get(key, ())]
         assert len(names) == len(set(names)), level
         assert [name for name in names if not table.ops(name)] == [], level

@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.estimator import estimator
+from npu_shim.options import run_config
 from npu_shim.options.run_config import NPURunConfig
 from npu_shim.session import dump, observers, profiling
 
@@ -190,9 +190,9 @@ def test_options_without_effect_are_logged_once(caplog):
 
 
 def test_what_npu_run_config_has_by_itself_is_not_set_by_anybody():
-    assert observers.without_effect(estimator.values_of(NPURunConfig())) == []
+    assert observers.without_effect(run_config.values_of(NPURunConfig())) == []
     given = NPURunConfig(hcom_multi_mode=True, buffer_optimize="off_optimize")
-    assert set(observers.without_effect(estimator.values_of(given))) == {"hcom_multi_mode", "buffer_optimize"}
+    assert set(observers.without_effect(run_config.values_of(given))) == {"hcom_multi_mode", "buffer_optimize"}
 
 
 def test_profiling_mode_writes_a_profile(tmp_path):

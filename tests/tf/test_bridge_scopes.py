@@ -4,7 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import scopes
-from npu_shim.options.run_config import NpuExecutePlacement
+from npu_shim.options.scopes import NpuExecutePlacement
 
 # scope -> the attributes of an op made inside
 MARKS = [

@@ -7,10 +7,17 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from npu_shim.estimator.estimator import NPUEstimator, NPUEstimatorSpec, session_config_of, values_of  # noqa: E402
+from npu_shim.estimator.estimator import NPUEstimator, NPUEstimatorSpec  # noqa: E402
 from npu_shim.options import config_proto  # noqa: E402
 from npu_shim.options import table as options  # noqa: E402
-from npu_shim.options.run_config import DumpConfig, ExperimentalConfig, NPURunConfig, ProfilingConfig  # noqa: E402
+from npu_shim.options.run_config import (  # noqa: E402
+    DumpConfig,
+    ExperimentalConfig,
+    NPURunConfig,
+    ProfilingConfig,
+    session_config_of,
+    values_of,
+)
 
 ModeKeys = tf.estimator.ModeKeys
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)

@@ -7,7 +7,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from npu_shim.options import run_config  # noqa: E402
+from npu_shim.options import run_config, scopes  # noqa: E402
 from npu_shim.options import table as options  # noqa: E402
 from npu_shim.options.run_config import DumpConfig, NPURunConfig  # noqa: E402
 
@@ -218,7 +218,7 @@ def test_the_parts_have_the_vendors_signatures():
     for kind, text in expected.items():
         parameters = inspect.signature(kind).parameters.values()
         assert ", ".join("%s=%r" % (p.name, p.default) for p in parameters) == text
-    assert [place.value for place in run_config.NpuExecutePlacement] == "all cube vector taishan dvpp host".split()  # noqa: SIM905
+    assert [place.value for place in scopes.NpuExecutePlacement] == "all cube vector taishan dvpp host".split()  # noqa: SIM905
 
 
 def test_every_source_of_the_table_exists():

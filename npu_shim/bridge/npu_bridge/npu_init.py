@@ -63,6 +63,7 @@ from npu_bridge.estimator.npu_unary_ops import npu_unary_ops
 from npu_bridge.hccl import hccl_ops
 from npu_bridge.npu_cpu import npu_cpu_ops
 from npu_bridge.profiler import profiler
+from npu_shim.bridge.ops.keras_names import backend
 from npu_shim.bridge.ops.resources import (
     close_session,
     decorator_tf_session,
@@ -80,7 +81,7 @@ from npu_shim.bridge.ops.resources import tensorflow1 as _tensorflow1
 from npu_shim.bridge.ops.resources import use_tensorflow1 as _use_tensorflow1
 from npu_shim.distributed.collectives import npu_tf_optimizer
 from npu_shim.estimator.hooks import NpuEmptyHook, npu_hooks_append
-from npu_shim.estimator.keras import backend, npu_callbacks_append, npu_keras_optimizer
+from npu_shim.estimator.keras import npu_callbacks_append, npu_keras_optimizer
 from npu_shim.options.config_proto import (
     npu_config_proto,
     npu_graph_options,

@@ -1,10 +1,8 @@
-"""XLA: clusters inside the session (`marking`), a training step as one program (`step_function`)."""
+"""XLA clusters inside the session."""
 
-from npu_shim.session.clusters.conditionals import EQUAL_SHAPES
 from npu_shim.session.clusters.marking import (
     MARK,
     MINIMUM_OPS,
-    OPT_OUT,
     SWITCH,
     accelerator,
     log_clusters,
@@ -14,6 +12,6 @@ from npu_shim.session.clusters.marking import (
 )
 
 __all__ = [
-    "EQUAL_SHAPES", "MARK", "MINIMUM_OPS", "OPT_OUT", "SWITCH", "accelerator", "log_clusters", "mark", "prepare",
+    "MARK", "MINIMUM_OPS", "SWITCH", "accelerator", "log_clusters", "mark", "prepare",
     "wanted",
 ]  # fmt: skip

@@ -16,11 +16,11 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.scopes import EQUAL_SHAPES
 from npu_shim.session.clusters.branches import NONE, Branches
 from npu_shim.session.clusters.moves import Move, constant_behind, input_dtypes
 from npu_shim.session.clusters.pruning import source_of
 
-EQUAL_SHAPES = "_npu_shim_equal_shapes"
 ASSIGNS = frozenset(["AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"])
 APPLIES = frozenset("ResourceApply" + rule for rule in (
     "AdaMax", "Adadelta", "Adagrad", "AdagradDA", "AdagradV2", "Adam", "AddSign", "CenteredRMSProp", "Ftrl", "FtrlV2",

@@ -16,6 +16,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.scopes import OPT_OUT
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
@@ -24,7 +25,6 @@ from npu_shim.session.clusters import conditionals, moves, traps
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
 MARK = "_XlaCompile"
-OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope
 CACHE_FLAG = "--tf_xla_persistent_cache_directory"
 CACHE_ON_GPU = "--tf_xla_persistent_cache_device_types=GPU"
 MINIMUM_OPS = 8  # a launch of a cluster costs as much as a few ops

@@ -7,9 +7,9 @@ from npu_shim.options.run_config import (
     ExperimentalConfig,
     GraphMemoryOptimizeConfig,
     MemoryConfig,
-    NpuExecutePlacement,
     NPURunConfig,
     ProfilingConfig,
 )
+from npu_shim.options.scopes import NpuExecutePlacement
 
 _expose(globals())
