@@ -1,8 +1,9 @@
 """Reads the golden loss-scale traces: cases, scripts, and the policy each case stands for. No TensorFlow."""
 
 import dataclasses
-import json
 import re
+
+import reference_material
 
 from npu_shim.loss_scale import schedule
 
@@ -55,10 +56,6 @@ def symbols(script):
     return tuple(found)
 
 
-def load(shared, name):
-    return json.loads((shared / "golden" / name).read_text())
-
-
 def contrib_rule(params):
     return schedule.policy(
         "contrib",
@@ -69,8 +66,8 @@ def contrib_rule(params):
     )
 
 
-def contrib_cases(shared):
-    section = load(shared, "golden_loss_scale_tf115.json")["sections"]["contrib_exponential_update"]
+def contrib_cases():
+    section = reference_material.table("loss_scale_tf115")["sections"]["contrib_exponential_update"]
     columns = ("loss_scale", "good_steps", "bad_steps", "global_step", "w")
     return [
         Case(
@@ -85,8 +82,8 @@ def contrib_cases(shared):
     ]
 
 
-def experimental_cases(shared):
-    section = load(shared, "golden_loss_scale_tf115.json")["sections"]["experimental_dynamic"]
+def experimental_cases():
+    section = reference_material.table("loss_scale_tf115")["sections"]["experimental_dynamic"]
     found = []
     for c in section["cases"]:
         params = c["params"]
@@ -103,9 +100,9 @@ def experimental_cases(shared):
     return found
 
 
-def mindspore_cases(shared):
+def mindspore_cases():
     found = []
-    for c in load(shared, "golden_loss_scale_mindspore.json")["cases"]:
+    for c in reference_material.table("loss_scale_mindspore")["cases"]:
         for one in c["implementations"]:
             name = MINDSPORE[one["implementation"].split(" ")[0]]
             params = c["params"]

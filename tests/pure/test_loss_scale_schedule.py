@@ -33,8 +33,8 @@ def replay(case):
 
 
 @pytest.mark.parametrize("family", sorted(SUPPLIERS))
-def test_golden_traces_bit_by_bit(shared, family):
-    cases = SUPPLIERS[family](shared)
+def test_golden_traces_bit_by_bit(family):
+    cases = SUPPLIERS[family]()
     assert len(cases) == COUNTS[family]
     for case in cases:
         compared = 0

@@ -4,6 +4,7 @@ import itertools
 import json
 
 import pytest
+import reference_material
 
 from npu_shim.options import mixlist, op_names, precision
 from npu_shim.rewriter.errors import ConfigError
@@ -339,13 +340,13 @@ def test_names_without_tensorflow_op_hide_no_op():
     assert [name for name in op_names.without_tensorflow() if known.ops(name)] == []
 
 
-def test_real_mixlists(shared):
-    files = sorted((shared / "corpus" / "mixlists").glob("*.json"))
-    assert len(files) == 29
+def test_real_mixlists():
+    mixlists = reference_material.table("mixlists")
+    assert len(mixlists) == 29
     missing = {}
     named = set()
-    for path in files:
-        read = mixlist.read(str(path))
+    for name, lists in mixlists.items():
+        read = mixlist.parse(json.dumps(lists), name)
         merged = mixlist.merge(read, profile())
         assert {match.name for match in merged.matched} | {name.name for name in merged.unmatched} == set(read.wishes)
         named |= set(read.wishes)

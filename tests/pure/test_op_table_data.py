@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+import reference_material
 
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
 PROFILE = CONFIGS / "ascend910"
@@ -197,17 +198,10 @@ def test_the_names_that_users_trip_over():
     assert {name: names.get(name) for name in expected} == expected
 
 
-def without_comments(text):
-    return re.sub(r"//[^\n]*", "", text)
-
-
-def test_op_names_of_real_mixlists_resolve_unless_misspelt(shared):
+def test_op_names_of_real_mixlists_resolve_unless_misspelt():
     names = entry_names()
-    files = sorted((shared / "corpus" / "mixlists").glob("*.json"))
-    assert files
     seen = set()
-    for path in files:
-        lists = json.loads(without_comments(path.read_text(encoding="utf-8")))
+    for lists in reference_material.table("mixlists").values():
         seen.update(op for edits in lists.values() for ops in edits.values() for op in ops)
     assert {op for op in seen if op not in names} == seen & MISSPELT
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import reference_material
 
 from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
@@ -76,22 +77,19 @@ def test_no_option_stands_twice():
     assert sorted(set(names)) == sorted(names)
 
 
-def test_all_options_of_real_scripts_are_in_the_table(shared):
-    networks = json.loads((shared / "corpus" / "usage.json").read_text())
-    keys, keywords = set(), set()
-    for network in networks.values():
-        keys.update(json.loads(entry)[0] for entry in network["parameter_map"])
-        keywords.update(network["run_config_kwargs"])
+def test_all_options_of_real_scripts_are_in_the_table():
+    usage = reference_material.table("usage")
+    keys = {key for key, _, _ in usage["parameter_map"]}
+    keywords = {keyword for keyword, _ in usage["run_config_kwargs"]}
     assert len(keys) > 30
     assert len(keywords) > 20
     assert keys - set(table.parameter_keys()) <= set(IGNORED_IN_THE_WILD)
     assert keywords <= {name for name, option in table.options().items() if option.run_config is not None}
 
 
-def test_real_scripts_write_the_field_of_the_table(shared):
-    networks = json.loads((shared / "corpus" / "usage.json").read_text())
+def test_real_scripts_write_the_field_of_the_table():
     known = table.parameter_keys()
-    entries = {tuple(json.loads(entry)[:2]) for network in networks.values() for entry in network["parameter_map"]}
+    entries = {(key, field) for key, field, _ in reference_material.table("usage")["parameter_map"]}
     wrong = {(key, field) for key, field in entries if key in known and field != known[key].field}
     # jit_compile=True was right in release 1.11 only; op_debug_level is an int in every release
     assert wrong == {("jit_compile", "b"), ("op_debug_level", "s")}

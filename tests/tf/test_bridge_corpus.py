@@ -1,9 +1,9 @@
 """What real training scripts use of npu_bridge and hccl, as a corpus tells, and exactly what of it is theirs."""
 
 import importlib
-import re
-import subprocess
-import sys
+import inspect
+
+import reference_material
 
 # attributes of modules of the scripts' own called `util`, imported after the star import or without it
 OWN_UTIL = """
@@ -27,14 +27,71 @@ set_op_tensor_max_range set_op_input_tensor_multi_dims get_ranksize
 """
 
 
-def test_what_real_scripts_use_resolves_but_for_what_is_their_own(shared):
-    done = subprocess.run(
-        [sys.executable, str(shared / "corpus" / "check_usage.py"), "--list"], stdout=subprocess.PIPE, timeout=300
-    )
-    lines = [line.strip() for line in done.stdout.decode().splitlines()]
-    assert lines[-1].split() == ["whole", "networks", "171", "/", "179"]
-    found = [re.match(r"\d+ networks  (.+)", line) for line in lines]
-    assert sorted(each.group(1) for each in found if each) == LEFT_OVER
+def resolve(spec):
+    """What 'module', 'module:name' or 'module:*' stands for, or None; a failing import is a name that is not there."""
+    module, _, name = spec.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except ImportError:  # an attribute written as a module: import npu_bridge.npu_init.npu_config_proto
+        module, _, name = module.rpartition(".")
+        return resolve(module + ":" + name) if module else None
+    if name in ("", "*"):
+        return found
+    return getattr(found, name, None) or resolve_module(module + "." + name)
+
+
+def resolve_module(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+HOLDERS = ("npu_bridge.npu_init", "npu_bridge.estimator", "npu_bridge.estimator.npu", "npu_bridge.hccl")
+# functions that scripts import from a module before they call them
+IMPORTED = {"dropout": "npu_ops", "set_iteration_per_loop": "util"}
+
+
+def attribute(chain):
+    holder, _, name = chain.partition(".")
+    owners = (resolve(module + ":" + holder) for module in HOLDERS)
+    owner = next((each for each in owners if each is not None), None)
+    return getattr(owner, name, None)
+
+
+def takes(name, positional, keywords):
+    """Whether the bridge has a callable of this name that takes the arguments; those behind * and ** are not known."""
+    star = importlib.import_module("npu_bridge.npu_init")
+    called = getattr(star, name, None) or getattr(getattr(star, IMPORTED.get(name, ""), None), name, None)
+    if called is None:
+        return False
+    try:
+        inspect.signature(called).bind_partial(*[None] * positional, **{k: None for k in keywords if k != "**"})
+    except TypeError:
+        return False
+    return True
+
+
+def test_what_real_scripts_use_resolves_but_for_what_is_their_own():
+    usage = reference_material.table("usage")
+    star = importlib.import_module("npu_bridge.npu_init")
+    missing = [spec for spec, _ in usage["imports"] if resolve(spec) is None]
+    missing += [name for name, _ in usage["star_names"] if not hasattr(star, name)]
+    missing += [chain for chain, _ in usage["attributes"] if attribute(chain) is None]
+    missing += [
+        "%s(%d positional, %s)" % (name, positional, ", ".join(keywords))
+        for name, positional, keywords, _ in usage["calls"] if not takes(name, positional, keywords)
+    ]  # fmt: skip
+    accepted = inspect.signature(star.NPURunConfig).parameters
+    missing += [keyword for keyword, _ in usage["run_config_kwargs"] if keyword not in accepted]
+    assert sorted(missing) == LEFT_OVER
+
+
+def test_the_check_can_fail():
+    assert resolve("npu_bridge.npu_init:NPURunConfg") is None
+    assert resolve("npu_bridge.no_such_module") is None
+    assert attribute("npu_ops.dropuot") is None
+    assert not takes("FixedLossScaleManager", 0, ["no_such_argument"])
 
 
 def test_nothing_left_over_is_a_name_of_the_vendors_util():

@@ -28,8 +28,8 @@ def losses(run, fed, steps):
 
 
 @pytest.mark.parametrize("name", ["bert_tiny_train", "lstm_lm_train"])
-def test_twenty_steps_under_jax_are_those_here(shared, tmp_path, name):
-    jax, real = interpreter_with_jax(), Real(shared / "graphs", name)
+def test_twenty_steps_under_jax_are_those_here(tmp_path, name):
+    jax, real = interpreter_with_jax(), Real(name)
     # the lengths of a sequence mask without maxlen are a shape, which XLA must know
     constants = {feed: value for feed, value in real.fed.items() if "lengths" in feed}
     fed = {feed: value for feed, value in real.fed.items() if feed not in constants}
@@ -49,8 +49,8 @@ def test_twenty_steps_under_jax_are_those_here(shared, tmp_path, name):
     assert np.ptp(expected) > 100 * np.max(np.abs(np.subtract(found[0], expected)))
 
 
-def test_resnets_first_steps_under_jax_are_those_here(shared, tmp_path):
-    jax, (graph, fetches, fed) = interpreter_with_jax(), slim(shared / "graphs")
+def test_resnets_first_steps_under_jax_are_those_here(tmp_path):
+    jax, (graph, fetches, fed) = interpreter_with_jax(), slim()
     folder = str(tmp_path / "step")
     with tf.Session(graph=graph) as session:
         session.run("init")

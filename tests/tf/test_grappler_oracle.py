@@ -4,8 +4,6 @@ Random graphs are few and always the same; NPU_SHIM_FUZZ=N searches N of them at
 of a failure.
 """
 
-import gzip
-import json
 import os
 import random
 import re
@@ -14,6 +12,7 @@ import grappler_graphs
 import grappler_oracle as oracle
 import pytest
 import random_graphs
+import reference_material
 import tensorflow.compat.v1 as tf
 from grappler_suite import version_1_graph
 from hypothesis import HealthCheck, assume, given, settings
@@ -112,10 +111,9 @@ def test_the_order_of_the_nodes_does_not_matter(steps, places, rng):
     "name",
     ["bert_large_train", "bert_tiny_train", "crnn_ctc_train", "lstm_lm_train", "resnet50_ref_train", "resnet50_train"],
 )
-def test_training_graphs(shared, name):
-    about = json.loads((shared / "graphs" / "graphs.json").read_text())[name]
-    graph_def = tf.GraphDef.FromString(gzip.decompress((shared / "graphs" / (name + ".pb.gz")).read_bytes()))
-    plan = same(graph_def, [about["loss"], about["train_op"]])
+def test_training_graphs(name):
+    about = reference_material.about(name)
+    plan = same(reference_material.training_graph(name), [about["loss"], about["train_op"]])
     decided = {(d.node, d.slot): d for d in plan.decisions()}
     for decision in decided.values():  # every chain of reasons ends, and not in a circle
         seen = set()
@@ -123,7 +121,7 @@ def test_training_graphs(shared, name):
             assert decision.because not in seen, decision
             seen.add(decision.because)
             decision = decided[decision.because]
-    baseline = json.loads((shared / "graphs" / "grappler_baseline.json").read_text())
+    baseline = reference_material.table("graphs/grappler_casts")
     if kernel_tables.has_gpu_kernels():
         [row] = [row for row in baseline if row["graph"] == name and row["tensorflow"] == tf.__version__]
         counted = (row["casts_to_low"], row["casts_to_float32"])

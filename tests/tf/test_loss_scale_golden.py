@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import reference_material
 import tensorflow.compat.v1 as tf
-from loss_scale_golden import COLUMNS, OVERFLOWS, contrib_cases, contrib_rule, experimental_cases, load, mindspore_cases
+from loss_scale_golden import COLUMNS, OVERFLOWS, contrib_cases, contrib_rule, experimental_cases, mindspore_cases
 from tensorflow.core.protobuf import rewriter_config_pb2
 
 from npu_shim.loss_scale import contrib, schedule
@@ -25,8 +26,8 @@ def session_config(disabled):
 
 @pytest.mark.parametrize("grappler", sorted(GRAPPLER))
 @pytest.mark.parametrize("supplier", [contrib_cases, experimental_cases])
-def test_optimizer_replays_tensorflow_traces(shared, supplier, grappler):
-    cases = supplier(shared)
+def test_optimizer_replays_tensorflow_traces(supplier, grappler):
+    cases = supplier()
     assert cases
     for case in cases:
         with tf.Graph().as_default(), tf.Session(config=session_config(GRAPPLER[grappler])) as session:
@@ -55,8 +56,8 @@ def test_optimizer_replays_tensorflow_traces(shared, supplier, grappler):
 
 
 @pytest.mark.parametrize("grappler", sorted(GRAPPLER))
-def test_graph_ops_replay_mindspore_traces(shared, grappler):
-    cases = mindspore_cases(shared)
+def test_graph_ops_replay_mindspore_traces(grappler):
+    cases = mindspore_cases()
     assert len(cases) == 30
     for case in cases:
         states, exhausted = run_in_a_loop(case, session_config(GRAPPLER[grappler]))
@@ -135,8 +136,8 @@ def test_graph_ops_follow_the_pure_schedule_on_random_runs(name):
                 assert mirror == pure, rule
 
 
-def test_end_to_end_float16_traces(shared):
-    cases = load(shared, "golden_loss_scale_tf115.json")["sections"]["contrib_end_to_end_fp16"]["cases"]
+def test_end_to_end_float16_traces():
+    cases = reference_material.table("loss_scale_tf115")["sections"]["contrib_end_to_end_fp16"]["cases"]
     assert len(cases) == 3
     for case in cases:
         with tf.Graph().as_default(), tf.Session() as session:

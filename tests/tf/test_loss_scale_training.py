@@ -1,15 +1,16 @@
 """Trains in float16 from a loss scale of 2**32: what is learned, what is skipped, and how the scale moves."""
 
-import gzip
-
 import numpy as np
 import pytest
+import reference_material
 import tensorflow.compat.v1 as tf
 from sessions import named
 
 from npu_shim.loss_scale import gradients, managers, schedule
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.session import patch as sessions
+
+DIGITS = reference_material.FOLDER.parents[1] / "scripts" / "data" / "digits.npz"
 
 
 @pytest.fixture
@@ -42,8 +43,8 @@ def check(manager, flags, scales, global_step, attempted, skipped):
     assert np.mean(flags[first:]) > 0.9
 
 
-def test_digits_in_float16(shared, v1_control_flow):
-    data = np.load(str(shared / "data" / "digits.npz"))
+def test_digits_in_float16(v1_control_flow):
+    data = np.load(str(DIGITS))
     images = data["images"].reshape(-1, 64).astype(np.float16) / 16
     labels = data["labels"].astype(np.int32)
     with tf.Graph().as_default(), tf.Session() as session:
@@ -72,10 +73,9 @@ def test_digits_in_float16(shared, v1_control_flow):
     assert np.mean(predicted == labels[1500:]) >= 0.85  # chance is 0.1; initial weights differ by version
 
 
-def test_lstm_language_model_in_mixed_precision(shared, v1_control_flow):
+def test_lstm_language_model_in_mixed_precision(v1_control_flow):
     """The stored training graph, its gradients scaled at their seed, its own optimizer replaced by a wrapped one."""
-    with gzip.open(str(shared / "graphs" / "lstm_lm_train.pb.gz")) as stored:
-        definition = tf.GraphDef.FromString(stored.read())
+    definition = reference_material.training_graph("lstm_lm_train")
     config = tf.ConfigProto()
     entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
     entry.parameter_map["precision_mode"].s = b"allow_mix_precision"

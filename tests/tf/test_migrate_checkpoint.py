@@ -1,6 +1,4 @@
-import gzip
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -12,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
 
@@ -424,35 +423,25 @@ def test_a_full_disk_leaves_nothing(tmp_path, small_disk, capsys):
 # Round trips of trained models
 
 
-def graphs(shared):
-    spec = importlib.util.spec_from_file_location("run_graph", str(shared / "graphs" / "run_graph.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def imported(shared, name):
+def imported(name):
     """Imports a training graph; returns its description, its feeds and name -> tensor for a Saver."""
-    with open(str(shared / "graphs" / "graphs.json")) as file:
-        meta = json.load(file)[name]
-    with gzip.open(str(shared / "graphs" / (name + ".pb.gz"))) as file:
-        tf.import_graph_def(tf.GraphDef.FromString(file.read()), name="")
+    tf.import_graph_def(reference_material.training_graph(name), name="")
     variables = {}
     for op in tf.get_default_graph().get_operations():
         if op.type == "VariableV2":
             variables[op.name] = op.outputs[0]
         elif op.type == "VarHandleOp":
             variables[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
-    return meta, graphs(shared).feeds(name, meta), variables
+    return reference_material.about(name), reference_material.feeds(name), variables
 
 
 @pytest.mark.parametrize(
     ("name", "back_too"),
     [("bert_tiny_train", True), pytest.param("resnet50_train", False, marks=pytest.mark.slow)],
 )
-def test_a_trained_model_goes_to_float16_and_back(shared, tmp_path, name, back_too):
+def test_a_trained_model_goes_to_float16_and_back(tmp_path, name, back_too):
     with tf.Graph().as_default(), tf.Session() as session:
-        meta, feeds, variables = imported(shared, name)
+        meta, feeds, variables = imported(name)
         session.run(meta["init"])
         session.run(meta["train_op"], feeds)
         source = tf.train.Saver(variables).save(session, str(tmp_path / "trained"), write_meta_graph=False)
@@ -479,9 +468,9 @@ def test_a_trained_model_goes_to_float16_and_back(shared, tmp_path, name, back_t
             assert all(np.isfinite(after[n]).all() for n in cast)
 
 
-def test_a_trained_model_resumes_in_mixed_precision_from_float16(shared, tmp_path, patched):
+def test_a_trained_model_resumes_in_mixed_precision_from_float16(tmp_path, patched):
     with tf.Graph().as_default(), tf.Session() as session:
-        meta, feeds, variables = imported(shared, "bert_tiny_train")
+        meta, feeds, variables = imported("bert_tiny_train")
         session.run([meta["init"]])
         session.run(meta["train_op"], feeds)
         source = tf.train.Saver(variables).save(session, str(tmp_path / "trained"), write_meta_graph=False)

@@ -3,13 +3,12 @@
 After a change that is meant, write them again with NPU_SHIM_GOLDEN=write and read the difference.
 """
 
-import gzip
-import json
 import os
 import pathlib
 import textwrap
 
 import pytest
+import reference_material
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -41,10 +40,10 @@ def small_graph():
     return graph.as_graph_def(), ["loss:0", "train"], []
 
 
-def bert_tiny(shared):
-    about = json.loads((shared / "graphs" / "graphs.json").read_text())["bert_tiny_train"]
-    data = gzip.decompress((shared / "graphs" / "bert_tiny_train.pb.gz").read_bytes())
-    return tf.GraphDef.FromString(data), [about["loss"], about["train_op"]], list(about["feeds"])
+def bert_tiny():
+    about = reference_material.about("bert_tiny_train")
+    graph_def = reference_material.training_graph("bert_tiny_train")
+    return graph_def, [about["loss"], about["train_op"]], list(about["feeds"])
 
 
 def dtypes_by_mode(graph_def, fetches, feeds):
@@ -69,8 +68,8 @@ def dtypes_by_mode(graph_def, fetches, feeds):
 
 
 @pytest.mark.parametrize("name", ["small", "bert_tiny_train"])
-def test_dtypes(name, request):
-    graph = small_graph() if name == "small" else bert_tiny(request.getfixturevalue("shared"))
+def test_dtypes(name):
+    graph = small_graph() if name == "small" else bert_tiny()
     found = dtypes_by_mode(*graph)
     golden = GOLDEN / (name + ".dtypes")
     if os.environ.get("NPU_SHIM_GOLDEN") == "write":

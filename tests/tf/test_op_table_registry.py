@@ -1,10 +1,10 @@
 """The op table against TensorFlow's registries: each name exists, none is missing, each claim has a type attribute."""
 
 import collections
-import json
 import pathlib
 
 import pytest
+import reference_material
 
 from npu_shim import configs
 from npu_shim.rewriter import tf_internals
@@ -168,9 +168,9 @@ def category(entry):
     return words[entry.listed] if entry.role == "computes" else entry.role
 
 
-def test_drift_against_grappler_is_printed(by_op, shared, capsys):
+def test_drift_against_grappler_is_printed(by_op, capsys):
     """Where our table and TensorFlow's own lists part is information; that we know each of its ops is asserted."""
-    lists = json.loads((shared / "facts" / "grappler_lists.json").read_text(encoding="utf-8"))["latest_cuda_fp16"]
+    lists = reference_material.table("grappler_lists")
     same_meaning = {("clear", "moves"), ("clear", "infer"), ("clear", "container")}
     drift = collections.defaultdict(list)
     unknown = []

@@ -1,13 +1,11 @@
 """The rewriter on real training graphs: BERT, ResNet-50 with resource and reference variables, LSTM, CRNN with CTC."""
 
-import gzip
-import importlib.util
-import json
 import os
 import random
 
 import numpy as np
 import pytest
+import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
 
@@ -26,16 +24,12 @@ NAMES = ["bert_large_train", "bert_tiny_train", "crnn_ctc_train", "lstm_lm_train
 class Real:
     """A graph of the reference material with its description."""
 
-    def __init__(self, folder, name):
-        self.name = name
-        self.about = json.loads((folder / "graphs.json").read_text())[name]
-        self.graph_def = tf.GraphDef.FromString(gzip.decompress((folder / (name + ".pb.gz")).read_bytes()))
+    def __init__(self, name):
+        self.name, self.about = name, reference_material.about(name)
+        self.graph_def = reference_material.training_graph(name)
         self.fetches = [self.about["loss"], self.about["train_op"]]
         self.feeds = list(self.about["feeds"])
-        spec = importlib.util.spec_from_file_location("run_graph", str(folder / "run_graph.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.fed = module.feeds(name, self.about)
+        self.fed = reference_material.feeds(name)
 
     def rewritten(self, **options):
         return npu_shim.rewrite(self.graph_def, self.fetches, self.feeds, **options)
@@ -55,8 +49,8 @@ class Real:
 
 
 @pytest.fixture(params=NAMES)
-def real(shared, request):
-    return Real(shared / "graphs", request.param)
+def real(request):
+    return Real(request.param)
 
 
 MIX = {"precision_mode": "allow_mix_precision", "device": "GPU"}

@@ -1,10 +1,8 @@
 """Shapes told without running, and what they are for: a gradient's Sum that sums nothing only moves data."""
 
-import gzip
-import json
-
 import numpy as np
 import pytest
+import reference_material
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -150,9 +148,8 @@ def run(graph_def):
 
 
 @pytest.mark.parametrize("name", ["bert_tiny_train", "crnn_ctc_train", "lstm_lm_train", "resnet50_train"])
-def test_on_real_graphs_what_is_told_is_what_tensorflow_infers(shared, name):
-    about = json.loads((shared / "graphs" / "graphs.json").read_text())[name]
-    graph_def = tf.GraphDef.FromString(gzip.decompress((shared / "graphs" / (name + ".pb.gz")).read_bytes()))
+def test_on_real_graphs_what_is_told_is_what_tensorflow_infers(name):
+    about, graph_def = reference_material.about(name), reference_material.training_graph(name)
     for node in graph_def.node:
         if node.op == "Placeholder" and node.name + ":0" in about["feeds"]:
             node.attr["shape"].shape.CopyFrom(tf.TensorShape(about["feeds"][node.name + ":0"][1:]).as_proto())

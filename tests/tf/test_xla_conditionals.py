@@ -188,8 +188,8 @@ def test_averages_of_applied_steps_come_after_the_step(patched):
         np.testing.assert_allclose(value, other, 1e-4, 1e-5)
 
 
-def test_golden_traces_with_xla(shared, patched):
-    for case in contrib_cases(shared)[:3]:
+def test_golden_traces_with_xla(patched):
+    for case in contrib_cases()[:3]:
         with tf.Graph().as_default(), tf.Session(config=sessions.config(npu_shim_xla="on", **AS_WRITTEN)) as session:
             manager = ScheduledLossScaleManager(case.rule, case.init, use_resource=True)
             optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), manager, on_stuck="ignore")

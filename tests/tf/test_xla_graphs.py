@@ -1,11 +1,8 @@
 """compile_step on real training graphs: BERT with reference variables, an LSTM in v1 loops."""
 
-import gzip
-import importlib.util
-import json
-
 import numpy as np
 import pytest
+import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
 
@@ -18,14 +15,11 @@ STEPS = 20
 class Real:
     """A graph of the reference material, its fetches and feeds, as seeded and as deterministic as kernels allow."""
 
-    def __init__(self, folder, name):
-        about = json.loads((folder / "graphs.json").read_text())[name]
-        self.graph_def = tf.GraphDef.FromString(gzip.decompress((folder / (name + ".pb.gz")).read_bytes()))
+    def __init__(self, name):
+        about = reference_material.about(name)
+        self.graph_def = reference_material.training_graph(name)
         self.init, self.fetches = about["init"], [about["loss"], about["train_op"]]
-        spec = importlib.util.spec_from_file_location("run_graph", str(folder / "run_graph.py"))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.fed = module.feeds(name, about)
+        self.fed = reference_material.feeds(name)
         shapes = {node.name: node for node in self.graph_def.node}
         for number, node in enumerate(self.graph_def.node):
             if "seed2" in node.attr:
@@ -59,8 +53,7 @@ def _draw_once(node, shape, seed):
 
 @pytest.fixture(scope="module", params=["bert_tiny_train", "lstm_lm_train"])
 def real(request):
-    shared = request.getfixturevalue("shared")
-    return Real(shared / "graphs", request.param)
+    return Real(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +119,8 @@ def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
     assert other(real.fed)[0] == step(real.fed)[0]
 
 
-def test_an_op_without_xla_kernel_is_named(shared):
-    real = Real(shared / "graphs", "crnn_ctc_train")
+def test_an_op_without_xla_kernel_is_named():
+    real = Real("crnn_ctc_train")
     with real.session() as session:
         step = npu_shim.compile_step(session, real.fetches, list(real.fed))
     with pytest.raises(npu_shim.PlanError, match=r"node '\S+' \(\w+\) cannot be compiled by XLA: .*in the session"):

@@ -60,9 +60,9 @@ def at_size(graph_def, size):
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
 
 
-def slim(folder):
+def slim():
     """(graph, fetches, feeds) of the reference material's ResNet-50, with all its channels, at 64 by 64 pixels."""
-    real = Real(folder, "resnet50_train")
+    real = Real("resnet50_train")
     at_size(real.graph_def, IMAGE)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(real.graph_def, name="")
@@ -143,9 +143,9 @@ def test_twenty_steps_in_mixed_precision_are_those_of_the_session(tmp_path, patc
     assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 200
 
 
-def test_steps_of_the_graph_of_slim_are_those_of_the_session(shared, tmp_path):
+def test_steps_of_the_graph_of_slim_are_those_of_the_session(tmp_path):
     steps = STEPS if os.environ.get("NPU_SHIM_NIGHTLY") else 4  # a step at full width takes seconds
-    follow(slim(shared / "graphs"), "float32", tmp_path / "model", steps=steps)
+    follow(slim(), "float32", tmp_path / "model", steps=steps)
 
 
 def test_ten_steps_in_one_call_are_the_single_steps_bit_by_bit(followed, tmp_path):

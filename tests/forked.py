@@ -1,0 +1,95 @@
+"""Runs command lines one after another, each in a fork of one process that has TensorFlow: its import is paid once.
+
+What a command does to its process, importing npu_bridge first of all, is gone with its fork.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+
+class Done(NamedTuple):
+    """A command's exit status, and what it wrote to standard output and standard error, as they came."""
+
+    status: int
+    output: str
+
+
+def run(commands, timeout=600):
+    """Runs each of `commands`, (line, folder), in its folder; returns a Done for each.
+
+    A line is what a user types: assignments to environment variables, then `npu-shim ...` or `python SCRIPT ...`.
+    """
+    typed = json.dumps([[line, str(folder)] for line, folder in commands])
+    served = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__], input=typed,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    )  # fmt: skip
+    assert served.returncode == 0, served.stderr
+    return [Done(*each) for each in json.loads(served.stdout)]
+
+
+def _serve():
+    import tensorflow  # noqa: F401  the forks have it
+
+    print(json.dumps([_fork(line, folder) for line, folder in json.load(sys.stdin)]))
+
+
+def _fork(line, folder):
+    with tempfile.TemporaryFile() as written:
+        child = os.fork()
+        if not child:
+            os.dup2(written.fileno(), 1)
+            os.dup2(written.fileno(), 2)
+            status = 70  # of a fork that dies without a word of Python's
+            try:
+                status = _typed(line, folder)
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        _, ended = os.waitpid(child, 0)
+        written.seek(0)
+        return (ended >> 8 if not ended & 0x7F else -(ended & 0x7F)), written.read().decode("utf-8", "replace")
+
+
+def _typed(line, folder):
+    """Does what a shell does with a line; returns the exit status."""
+    os.chdir(folder)
+    words = shlex.split(line, comments=True)
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        os.environ[name] = value
+    try:
+        return _called(words) or 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+
+
+def _called(words):
+    if words[0] == "npu-shim":
+        from npu_shim import cli
+
+        return cli.main(words[1:])
+    assert words[0] == "python", words
+    import runpy
+
+    sys.argv = words[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(words[1]))
+    runpy.run_path(words[1], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    _serve()
