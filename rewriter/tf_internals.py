@@ -196,6 +196,12 @@ def allow_estimator_exports():
         table["estimator"] = type(keras)(*(name.replace("keras", "estimator") for name in keras))
 
 
+def forget_full_type(message, field):
+    """Clears what TensorFlow has noted of the dtypes in a list, which it finds again; TensorFlow 1.15 notes nothing."""
+    if field in message.DESCRIPTOR.fields_by_name:
+        message.ClearField(field)
+
+
 def eager_mode():
     """Returns a scope in which TensorFlow runs eagerly, even in a program that turned that off."""
     from tensorflow.python.eager import context

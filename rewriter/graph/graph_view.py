@@ -7,6 +7,9 @@ which slot governs which port; nodes of the same shape share one.
 import sys
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
+# attributes that scopes put on nodes
+KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+
 
 class Slot(NamedTuple):
     """A type attribute of an op; `index` counts within an attribute of kind list(type) and is None otherwise."""

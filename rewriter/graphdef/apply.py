@@ -1,16 +1,15 @@
 """Writes a plan into a copy of its graph. It decides nothing."""
 
-import functools
 from typing import NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from ..graph import folding
 from ..graph.emulation import ROUNDED
-from ..graph.graph_view import Port
+from ..graph.graph_view import KEEP, Port
 from ..tables.dtypes import LOW
+from ..tf_internals import forget_full_type
 from . import constants
-from .reading import KEEP
 
 
 class Applied(NamedTuple):
@@ -90,17 +89,6 @@ def _set_dtypes(proto, node, becomes):
         elif dtype != was or slot.attr not in proto.attr:
             proto.attr[slot.attr].type = dtype
     forget_full_type(proto, "experimental_type")
-
-
-def forget_full_type(message, field):
-    """Clears what TensorFlow has noted of the dtypes in a list, which it finds again; TensorFlow 1.15 notes nothing."""
-    if _has_field(type(message), field):
-        message.ClearField(field)
-
-
-@functools.lru_cache(maxsize=None)
-def _has_field(message_type, field):
-    return field in message_type.DESCRIPTOR.fields_by_name
 
 
 def _rename(boundaries, view, names, protos):

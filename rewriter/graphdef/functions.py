@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import tensorflow.compat.v1 as tf
-
 from .. import tf_internals
 from ..tables.dtypes import NUMBERS
 
@@ -35,8 +33,10 @@ def called(proto, library):
         return (proto.op,)
     names = []
     for attr in KINDS.get(proto.op, (None, ()))[1]:
-        value = proto.attr[attr] if attr in proto.attr else tf.AttrValue()
-        names += [each.name for each in value.list.func] or [value.func.name]
+        if attr in proto.attr:
+            names += [each.name for each in proto.attr[attr].list.func] or [proto.attr[attr].func.name]
+        else:
+            names.append("")
     return tuple(names)
 
 

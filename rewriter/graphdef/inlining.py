@@ -12,11 +12,9 @@ gives. Each of them has one type slot, so a signature and its callers cannot dis
 
 from typing import Any, Dict, List, NamedTuple, Tuple
 
-import tensorflow.compat.v1 as tf
-
 from ..errors import ConfigError, nearest
+from ..graph.graph_view import KEEP, TO_FLOAT
 from .functions import BRANCH, CALL, KINDS, LOOP, Outputs, called, fits, kind_of, left_as_written, roles
-from .reading import KEEP, TO_FLOAT
 
 
 class Call(NamedTuple):
@@ -161,7 +159,7 @@ class _Writer:
         self._source, self._library, self._left = graph_def, library, left
         self._fed, self._preserved = fed, preserved
         self._outputs = Outputs(library)
-        self.flat = tf.GraphDef()
+        self.flat = type(graph_def)()
         self.calls: List[Call] = []
         self.scopes = [Scope(None, "", "", {}, {node.name: node for node in graph_def.node}, {})]
         for number, scope in enumerate(self.scopes):  # grows while it is read

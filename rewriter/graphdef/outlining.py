@@ -6,12 +6,10 @@ to one scope, and an added node stands in the scope of what it reads.
 
 import hashlib
 import re
-from typing import Dict, List, Tuple
-
-import tensorflow.compat.v1 as tf
+from typing import Any, Dict, List, Tuple
 
 from ..errors import VerifyError
-from .apply import forget_full_type
+from ..tf_internals import forget_full_type
 from .functions import BRANCH, CALL, LOOP, Outputs
 from .inlining import split, tensor
 
@@ -66,14 +64,14 @@ class _Writer:
         self._added: Dict[int, List[int]] = {}  # scope -> positions of the nodes that were added to it
         self._place_added()
         self._names: Dict[int, str] = {}  # scope -> name of its function
-        self._functions: Dict[str, tf.GraphDef] = {}
+        self._functions: Dict[str, Any] = {}  # name -> FunctionDef
 
     def graph(self):
         """The graph as a whole."""
         for number in range(len(self._scopes) - 1, 0, -1):  # callees come behind their callers
             self._write_function(number)
         source = self._inlined.source
-        made = tf.GraphDef(versions=source.versions, library=source.library)
+        made = type(source)(versions=source.versions, library=source.library)
         made.node.extend(self._nodes(0))
         made.library.function.extend(self._functions[name] for name in sorted(self._functions))
         return made
@@ -160,8 +158,7 @@ class _Writer:
             call = scope.calls.get(proto.name)
             yield self._call(number, call) if call else self._node(number, proto, position)
         for position in self._added.get(number, ()):
-            node = tf.NodeDef()
-            node.CopyFrom(self._after[position])
+            node = _copy(self._after[position])
             node.name = self._home[position][1]
             node.device = "" if node.device == scope.device and number else node.device
             node.input[:] = [self._local(number, text) for text in node.input]
@@ -169,8 +166,7 @@ class _Writer:
 
     def _node(self, number, proto, position):
         """A node of the graph as given; a rewrite does not touch its control inputs."""
-        node = tf.NodeDef()
-        node.CopyFrom(self._after[position])
+        node = _copy(self._after[position])
         node.name, node.device = self._home[position][1], proto.device
         node.input[:] = [self._local(number, text) for text in node.input if text[0] != "^"]
         node.input.extend(text for text in proto.input if text[0] == "^")
@@ -178,8 +174,7 @@ class _Writer:
 
     def _call(self, number, call):
         """The call itself: its operands are what the nodes read that take its values in."""
-        node = tf.NodeDef()
-        node.CopyFrom(call.proto)
+        node = _copy(call.proto)
         position = self._position[call.name]
         node.name = self._home[position][1]
         selector = [self._now_called(call.selector)] if call.selector else []
@@ -224,8 +219,7 @@ class _Writer:
         """Writes the function of a scope, and notes its name: its own where nothing in it has changed."""
         original = self._scopes[number].function
         call = self._caller[number]
-        made = type(original)()
-        made.CopyFrom(original)
+        made = _copy(original)
         del made.node_def[:]
         made.node_def.extend(self._nodes(number))
         role = call.scopes.index(number)
@@ -271,6 +265,12 @@ class _Writer:
         """The name of a tensor whose node may have been renamed."""
         name, port = split(text)
         return tensor(self._after[self._position[name]].name, port)
+
+
+def _copy(message):
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
 
 
 def _unused(name, taken):

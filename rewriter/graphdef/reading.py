@@ -8,12 +8,10 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
-from ..graph.graph_view import GraphView, Layout, Node, Port, Slot
+from ..graph.graph_view import KEEP, TO_FLOAT, GraphView, Layout, Node, Port, Slot
 from ..graph.kernel_table import ANY_DEVICE, Kernel
 from ..inference.ranges import Ranges
 
-# attributes that scopes put on nodes
-KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
 GRADIENT = "_grad/"
 
