@@ -23,12 +23,11 @@ import time
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# the modules whose rules the pure tests are to hold, wherever they lie; see `modules`
+# the modules whose rules the pure tests are to hold; see `modules`
 NAMES = (
-    "rewriter/casts", "rewriter/emulation", "rewriter/inlining", "rewriter/lists", "rewriter/loops",
-    "rewriter/outlining", "rewriter/placement", "rewriter/plan", "rewriter/references", "rewriter/ties",
-    "rewriter/verify",
-    "npu_shim/customize", "npu_shim/mixlist", "npu_shim/options", "npu_shim/precision", "loss_scale/schedule",
+    "graph/emulation", "graph/lists", "graph/references", "graph/ties", "planner/casts", "planner/loops",
+    "planner/placement", "planner/plan", "planner/verify", "graphdef/inlining", "graphdef/outlining",
+    "options/customize", "options/mixlist", "options/precision", "options/table", "loss_scale/schedule",
     "checkpoint/plan", "checkpoint/ranges",
 )  # fmt: skip
 COMPARISONS = {
@@ -63,19 +62,16 @@ def _short(text):
 
 
 def modules(names, root=ROOT):
-    """Paths of modules by the ends of their names, "plan" or "checkpoint/plan"; folders between do not matter.
-
-    "rewriter/plan" is rewriter/plan.py and rewriter/planner/plan.py, not npu_shim/checkpoint/plan.py.
+    """Paths of modules by name, with their folder where several are called so: "ties", "checkpoint/plan".
 
     Raises:
         SystemExit: a name that stands for no file, or for several.
     """
     files = [p.relative_to(root) for folder in ("npu_shim", "rewriter") for p in (root / folder).rglob("*.py")]
-    files = [path for path in files if "cli" not in path.parts]
     found = {}
     for name in names:
         *above, stem = name.split("/")
-        found[name] = [str(p) for p in files if p.stem == stem and set(above) <= set(p.parts)]
+        found[name] = [str(p) for p in files if p.stem == stem and above in ([], [p.parent.name])]
     wrong = ["%s is %s" % (name, " and ".join(paths) or "nowhere") for name, paths in found.items() if len(paths) != 1]
     if wrong:
         sys.exit("mutate: %s; expected one file each" % "; ".join(wrong))
