@@ -5,9 +5,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim import cluster
 
 COLLECTIVES = """
 from npu_bridge.npu_init import *
@@ -162,6 +166,30 @@ def test_collectives_of_two_ranks():
         assert found["scattered"] == [shared["sum"][rank]]
         # the sum of two ranks' ones, times this rank's x
         assert found["gradient"] == [2.0 * (1.0 + rank), 8.0]
+
+
+def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
+    """The second thread asks for the server while the first is still starting it: an address can be taken once."""
+    started, targets = [], []
+    other = threading.Thread(target=lambda: targets.append(cluster.joined("", None)[0]))
+
+    class Server:
+        def __init__(self, *_, **__):
+            started.append(self)
+            self.target = "grpc://%d" % len(started)
+            if len(started) == 1:
+                other.start()
+                other.join(0.5)  # it must wait for this one; without the lock it would have started its own by now
+
+    monkeypatch.setenv("RANK_SIZE", "2")
+    monkeypatch.setenv("RANK_ID", "1")
+    monkeypatch.setattr(tf.train, "Server", Server)
+    monkeypatch.setattr(cluster, "_servers", [])
+    monkeypatch.setattr(cluster.atexit, "register", lambda function: None)
+    targets.append(cluster.joined("", None)[0])
+    other.join()
+    assert targets == ["grpc://1", "grpc://1"]
+    assert len(started) == 1
 
 
 def test_exchanges_of_three_ranks():
