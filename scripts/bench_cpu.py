@@ -7,19 +7,15 @@ compared. A step is made of a model's loss, its gradients and its optimizer, in 
 """
 
 import argparse
-import datetime
-import os
-import platform
 import statistics
-import sys
 import time
 
 import bench_models
+import bench_tables
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.cli import graph_file
 
 
 def _trained(loss, optimizer):
@@ -173,7 +169,15 @@ def seconds(name, mode, steps):
     return both, len(graph.get_operations())
 
 
+TITLE = ["# Training steps on a CPU, in mixed precision and in float32", ""]
 LONGEST = 30.0  # seconds a model, once it has made five steps
+
+
+def row(name, mode, steps):
+    """The cells of a model's row, see `seconds`."""
+    ((plain, best), (mixed, best_mixed)), nodes = seconds(name, mode, steps)
+    times = (plain * 1e3, mixed * 1e3), (mixed / plain, best_mixed / best)
+    return [name, str(nodes), *("%.1f" % time for time in times[0]), *("%.2f" % ratio for ratio in times[1])]
 
 
 def main():
@@ -187,23 +191,9 @@ def main():
     unknown = set(args.models) - set(MODELS)
     if unknown:
         parser.error("no model '%s'; there are %s" % (min(unknown), ", ".join(MODELS)))
-    lines = [
-        "date %s, %s, %d cores, Python %s, TensorFlow %s"
-        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
-        "",
-        "command: python %s" % " ".join(sys.argv),
-        "",
-        "| model | nodes | float32 ms | %s ms | ratio | of the best steps |" % args.mode,
-        "|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
-    for name in args.models or MODELS:
-        ((plain, best), (mixed, best_mixed)), nodes = seconds(name, args.mode, args.steps)
-        times = (plain * 1e3, mixed * 1e3, mixed / plain, best_mixed / best)
-        lines.append("| %s | %d | %.1f | %.1f | %.2f | %.2f |" % (name, nodes, *times))
-        print(lines[-1], flush=True)
-    if args.write:
-        graph_file.write_bytes(args.write, ("\n".join(lines) + "\n").encode())
+    columns = ["model", "nodes", "float32 ms", "%s ms" % args.mode, "ratio", "of the best steps"]
+    names = args.models or MODELS
+    bench_tables.table(columns, (row(name, args.mode, args.steps) for name in names), args.write, TITLE)
 
 
 if __name__ == "__main__":

@@ -8,19 +8,16 @@ op whose kernel refuses to run, or that has none, says so. rewriter/tables/slow_
 """
 
 import argparse
-import datetime
 import inspect
-import os
-import platform
-import sys
 import time
 
+import bench_tables
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.cli import graph_file
 from npu_shim.rewriter.tf_internals import op_defs
 
+TITLE = ["# Low-precision CPU kernels against float32's", ""]
 DTYPES = ("float16", "bfloat16")
 COPIES = 4  # of an op in one run, so that a run's own cost counts less
 SECONDS = 0.15  # spent on one measurement, but at least two runs
@@ -207,14 +204,14 @@ def measured(op, inputs, attributes, dtype, rounded):
 
 
 def row(op, label, inputs, attributes):
-    """One line of the table."""
+    """The cells of one op's row."""
     base = measured(op, inputs, attributes, "float32", False)
     cells = ["-" if base is None else "%.3f" % (base * 1e3)]
     for dtype in DTYPES:
         for rounded in (False, True):
             time_taken = measured(op, inputs, attributes, dtype, rounded)
             cells.append("refuses" if time_taken is None else "" if base is None else "%.1f" % (time_taken / base))
-    return "| %s | %s | %s |" % (op, label, " | ".join(cells))
+    return [op, label, *cells]
 
 
 def main():
@@ -223,22 +220,9 @@ def main():
     parser.add_argument("ops", nargs="*", metavar="OP", help="op types; without any, all")
     parser.add_argument("--write", help="file for the table")
     args = parser.parse_args()
-    lines = [
-        "date %s, %s, %d cores, Python %s, TensorFlow %s"
-        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
-        "",
-        "command: python %s" % " ".join(sys.argv),
-        "",
-        "| op | | float32 ms | float16 low | rounded | bfloat16 low | rounded |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
-    for op, label, inputs, attributes in CASES:
-        if op in op_defs() and (not args.ops or op in args.ops):
-            lines.append(row(op, label, inputs, attributes))
-            print(lines[-1], flush=True)
-    if args.write:
-        graph_file.write_bytes(args.write, ("\n".join(lines) + "\n").encode())
+    columns = ["op", "", "float32 ms", "float16 low", "rounded", "bfloat16 low", "rounded"]
+    cases = (case for case in CASES if case[0] in op_defs() and (not args.ops or case[0] in args.ops))
+    bench_tables.table(columns, (row(*case) for case in cases), args.write, TITLE)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ graphs with their graphs.json; without it only the synthetic graphs of bench_gra
 
 import argparse
 import collections
-import datetime
 import functools
 import gc
 import gzip
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -26,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_IGNORE_PERFORMANCE"] = "1"
 
 import bench_graphs
+import bench_tables
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -225,10 +224,7 @@ def main(argv):
     graphs = [*(shared_graphs(args.graphs) if args.graphs else ()), *bench_graphs.graphs()]
     wanted = args.only and args.only.split(",")
     lines = [
-        "date %s, %s, %d cores, Python %s, TensorFlow %s"
-        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
-        "",
-        "command: `python scripts/bench_rewrite.py %s`" % " ".join(argv),
+        *bench_tables.where(),
         "",
         HEADER,
         "|" + " --- |" * (HEADER.count("|") - 1),

@@ -7,13 +7,11 @@ graph (the shim's with a profile and mode that change nothing), alternating in b
 """
 
 import argparse
-import datetime
 import os
-import platform
 import statistics
-import sys
 import time
 
+import bench_tables
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -83,9 +81,7 @@ def main():
     args = parser.parse_args()
     plain, shimmed = step_seconds(args.steps)
     lines = [
-        "date %s, %s, %d cores, Python %s, TensorFlow %s"
-        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
-        "command: python %s" % " ".join(sys.argv),
+        *bench_tables.where(),
         "sess.run of a trained step: %.1f us without, %.1f us with the shim, ratio %.3f"
         % (plain * 1e6, shimmed * 1e6, shimmed / plain),
     ]

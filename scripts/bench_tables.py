@@ -1,0 +1,42 @@
+"""What the benchmark scripts share: where a measurement was made, and a table that is printed row by row and kept."""
+
+import datetime
+import os
+import platform
+import sys
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.cli import graph_file
+
+
+def where():
+    """The lines that say when, on what and by which command a measurement was made."""
+    return [
+        "date %s, %s, %d cores, Python %s, TensorFlow %s"
+        % (datetime.date.today(), platform.machine(), os.cpu_count(), platform.python_version(), tf.__version__),
+        "",
+        "command: python %s" % " ".join(sys.argv),
+    ]
+
+
+def table(columns, rows, write=None, title=()):
+    """Prints a table while it is measured, and writes it to a file at the end.
+
+    Args:
+        columns: list of str.
+        rows: iterable of lists of cells; cells are strings.
+        write: path of the file, or None.
+        title: lines that the file has above the table's own.
+    """
+    lines = [*title, *where(), "", _row(columns), "|" + "---|" * len(columns)]
+    print("\n".join(lines))
+    for cells in rows:
+        lines.append(_row(cells))
+        print(lines[-1], flush=True)
+    if write:
+        graph_file.write_bytes(write, ("\n".join(lines) + "\n").encode())
+
+
+def _row(cells):
+    return "| %s |" % " | ".join(cells)
