@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim import cluster
+from npu_shim.distributed import cluster
 
 COLLECTIVES = """
 from npu_bridge.npu_init import *
