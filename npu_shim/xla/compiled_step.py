@@ -231,7 +231,9 @@ def repeated(function, count):
             return (number + 1, *(made if carried else ()))
 
         start = [tf.zeros(result.shape, result.dtype) for result in results] if carried else []
-        _, *last = tf.while_loop(lambda number, *_: number < looped, step, [tf.constant(0), *start])
+        _, *last = tf.while_loop(
+            lambda number, *_: number < looped, step, [tf.constant(0), *start], return_same_structure=True
+        )
         return last if carried else function(*[each[count - 1] for each in stacked])
 
     return steps

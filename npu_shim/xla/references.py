@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters import arguments
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
 
@@ -96,8 +97,8 @@ class _Conversion:
         """Numbers of the inputs that a node takes as references."""
         if node.op in self._library or node.op not in self._ops:
             return ()
-        arguments = _argument_defs(self._ops[node.op].input_arg, node)
-        return [number for number, argument in enumerate(arguments) if argument.is_ref]
+        taken = arguments.of_each(self._ops[node.op].input_arg, node)
+        return [number for number, argument in enumerate(taken) if argument.is_ref]
 
     def _take_resource_form(self, made, node):
         op = RENAMED.get(node.op, "Resource" + node.op)
@@ -255,7 +256,7 @@ class _Conversion:
         key = name, int(port or 0)
         if key not in self._references:
             node = self._nodes[name]
-            outputs = () if node.op in self._library else _argument_defs(self._ops[node.op].output_arg, node)
+            outputs = () if node.op in self._library else arguments.of_each(self._ops[node.op].output_arg, node)
             self._references.update(((name, number), arg.is_ref) for number, arg in enumerate(outputs))
         return self._references.get(key, False)
 
@@ -295,16 +296,3 @@ def _handle_node(node):
         handle.attr[attr].CopyFrom(node.attr[attr])
     handle.attr["shared_name"].s = node.attr["shared_name"].s or tf.compat.as_bytes(node.name)
     return handle
-
-
-def _argument_defs(arguments, node):
-    """The argument definitions of a node's inputs or outputs, one for each tensor."""
-    for argument in arguments:
-        if argument.number_attr:
-            count = node.attr[argument.number_attr].i
-        elif argument.type_list_attr:
-            count = len(node.attr[argument.type_list_attr].list.type)
-        else:
-            count = 1
-        for _ in range(count):
-            yield argument

@@ -13,9 +13,13 @@ REFUSALS = (
     tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError, tf.errors.NotFoundError,
     tf.errors.FailedPreconditionError,
 )  # fmt: skip
+SIZES = (
+    "XLA must know its sizes and axes when it compiles, and they depend on what the step is given or computes; see "
+    "`constants`"
+)
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), "XLA has no kernel for it"),
-    (re.compile(r"must be a compile-time constant"), "XLA must know its shape when it compiles, see `constants`"),
+    (re.compile(r"must be a compile-time constant"), SIZES),
 )
 
 

@@ -2,7 +2,8 @@
 
     Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reads before branches
     (branch_reads.py) -> reference variables to resources (references.py) -> slices written as choices (slice_writes.py)
-    -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> StepFunction
+    -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> what is written is no constant
+    (hidden_reads.py) -> StepFunction
 
 `compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
 for one rule: a read that waits for no write comes before the writes (ordering.py).
@@ -30,6 +31,7 @@ from npu_shim.xla import (
     control_flow,
     fetched,
     function_names,
+    hidden_reads,
     host_reports,
     ordering,
     random_ops,
@@ -156,7 +158,8 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = ordering.reads_first(control_flow.to_functional(graph_def, keep))
+            graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
+            graph_def = ordering.reads_first(graph_def)
             graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graphdef.functions import Outputs
+from npu_shim.session.clusters import arguments
 from npu_shim.session.clusters.branches import NONE
 from npu_shim.session.clusters.pruning import source_of
 
@@ -252,14 +253,7 @@ def constant_behind(view, text):
 
 def input_dtypes(node):
     """The dtypes of a node's inputs, control inputs left out."""
-    found = []
-    for argument in tf_internals.op_defs()[node.op].input_arg:
-        if argument.type_list_attr:
-            found += node.attr[argument.type_list_attr].list.type
-            continue
-        dtype = node.attr[argument.type_attr].type if argument.type_attr else argument.type
-        found += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
-    return found
+    return arguments.dtypes(tf_internals.op_defs()[node.op].input_arg, node)
 
 
 def _named(function):

@@ -1,0 +1,98 @@
+"""What XLA must know when it compiles: which nodes it would take constants from.
+
+XLA searches backwards from the inputs that say sizes, axes and places, through whatever computes them:
+
+    v -> ReadVariableOp -> FloorMod -> Fill(dims)            all of them are asked for, v too
+
+TensorFlow does not tell which inputs these are. They are integers by the op's definition, so all such are taken, but
+for those that XLA is known to take as data.
+"""
+
+import collections
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graphdef import functions
+from npu_shim.session.clusters import arguments
+
+INTEGERS = frozenset(
+    dtype.as_datatype_enum
+    for dtype in (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16, tf.uint32, tf.uint64)
+)
+# names of integer inputs that are data: rows, classes, seeds
+DATA = frozenset([
+    "indices", "segment_ids", "labels", "targets", "partitions", "seed", "key", "counter", "alg", "shift",
+])  # fmt: skip
+STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # their indices are no data
+NUMBERS = ("Range", "LinSpace")  # sizes, though they may be floats
+SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # need no values: the search ends there
+PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA takes as data as well
+
+
+def asked(nodes, library, places=True):
+    """Finds the nodes whose values XLA must know when it compiles.
+
+    Args:
+        nodes: NodeDefs of a graph or of a function's body; functional control flow.
+        library: function name -> FunctionDef.
+        places: whether what says where a row is taken from counts, which XLA would rather know but need not.
+
+    Returns:
+        Dict of the name of each such node (or argument) to the name of the node that asks first.
+    """
+    return _Search(library, places).asked(nodes)
+
+
+class _Search:
+    def __init__(self, library, places):
+        self._library, self._places, self._ops = library, places, tf_internals.op_defs()
+        self._arguments = {}  # function -> numbers of the arguments that its body asks for
+
+    def asked(self, nodes):
+        nodes = {node.name: node for node in nodes}
+        found = {}
+        pending = collections.deque(
+            (text, name) for name, node in nodes.items() for text in self._inputs(node) if node.op not in SHAPES
+        )
+        while pending:
+            text, asking = pending.popleft()
+            name = text.partition(":")[0]
+            if name in found:
+                continue
+            found[name] = asking
+            node = nodes.get(name)
+            if node is not None and node.op not in SHAPES:
+                pending.extend((each, asking) for each in arguments.data(node))
+        return found
+
+    def _inputs(self, node):
+        """The inputs of a node that it must know."""
+        data, called = arguments.data(node), functions.called(node, self._library)
+        if called:
+            first = 1 if functions.kind_of(node, self._library) == functions.BRANCH else 0
+            numbers = {first + number for name in called for number in self._of_function(name)}
+            return [data[number] for number in sorted(numbers) if number < len(data)]
+        if node.op not in self._ops:
+            return []
+        definition = self._ops[node.op]
+        named = zip(data, arguments.of_each(definition.input_arg, node))
+        return [text for text, argument in named if self._is_asked(definition, argument)]
+
+    def _is_asked(self, definition, argument):
+        if not self._places and argument.name in PLACES.get(definition.name, ()):
+            return False
+        if argument.name in DATA and definition.name not in STITCHES:
+            return False
+        if definition.name in NUMBERS or argument.type in INTEGERS:
+            return True
+        allowed = [attr.allowed_values.list.type for attr in definition.attr if attr.name == argument.type_attr]
+        return any(allowed) and set(allowed[0]) <= INTEGERS
+
+    def _of_function(self, name):
+        if name not in self._arguments:
+            self._arguments[name] = ()  # of a function that calls itself
+            body = self._library[name]
+            found = self.asked(body.node_def)
+            self._arguments[name] = [n for n, each in enumerate(body.signature.input_arg) if each.name in found]
+        return self._arguments[name]
