@@ -89,7 +89,7 @@ def kernels(*missing):
 
 
 STATEMENT = re.compile(
-    r"(?P<name>[\w/.-]+):(?P<op>\w+)(@(?P<dtypes>[fhbir]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
+    r"(?P<name>[\w/.[\]-]+):(?P<op>\w+)(@(?P<dtypes>[fhbir]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
 )
 
 

@@ -10,11 +10,17 @@ front of it reads when the Cast runs:
 So a reader that runs after a write which its input does not wait for takes the memory as it is, in float32; and so do
 all readers of a variable that a loop writes, since TensorFlow's own optimizers take a Cast in a loop for an invariant.
 What gives that memory stays float32 with them. Any op hands on the memory unless it is known to make its own.
+
+    D(v/read), after an assign       a Cast in D's body waits for nothing that is outside of it
+
+Calls are read as inlining.py writes them out: the body runs after what the call waits for, and what waits for the call
+runs after the body. A body that takes memory from before such a write reads it in float32: TensorFlow's own optimizer
+writes the body into its caller, and moves a Cast from behind the argument to the variable, where it waits no more.
 """
 
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .graph_view import GraphView, Node, waiting_of
+from .graph_view import GraphView, Node, is_border
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
 # to a variable's: TensorFlow takes over a buffer only where nobody else holds it.
@@ -41,6 +47,7 @@ _COPIES = """
 COPIES = frozenset(_COPIES.split())
 # where Grappler's optimizers move no Cast across: behind these it waits for what they wait for
 FRAMES = frozenset(["Enter", "Exit", "Switch", "Merge", "NextIteration"])
+ENTRIES, EXITS = ("in", "enter"), ("out", "var")  # how inlining.py names what takes and gives the values of a call
 LOOKS = "IsVariableInitialized"  # takes a reference and does not write
 
 
@@ -66,17 +73,11 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
         consumers: positions of the nodes that read each node's outputs.
     """
     nodes = view.nodes
-    writers: Dict[int, int] = {}  # variable -> bits of its writers
-    written: Dict[int, int] = {}  # position -> bits of the writers that it runs after, itself included
-    for position, node in enumerate(nodes):
-        for number in node.layout.ref_inputs:
-            variable = _variable(view, node.inputs[number].node)
-            if variable is not None and not node.op.startswith("Ref") and node.op != LOOKS:
-                bit = written.setdefault(position, 1 << len(written))  # an optimizer writes several variables
-                writers[variable] = writers.get(variable, 0) | bit
+    writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
         return Readings()
-    _spread(written, consumers, waiting_of(nodes))
+    controls = _controls(view)
+    _spread(written, consumers, controls)
     late: Set[int] = set()
     before: Dict[int, Set[int]] = {}
     for variable, bits in writers.items():
@@ -92,8 +93,40 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
                 late.update(_upstream(nodes, giver, memory))
             if seen & bits:
                 chain = _upstream(nodes, giver, memory, FRAMES)
-                before.setdefault(giver, set()).update(_awaited(nodes, chain, memory, written, bits))
+                awaited = _awaited(nodes, controls, chain, memory, written, bits)
+                if awaited and any(is_border(nodes[each]) for each in chain):  # R4
+                    late.update(consumers[giver], _upstream(nodes, giver, memory))
+                else:
+                    before.setdefault(giver, set()).update(awaited)
     return Readings(frozenset(late), {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()})
+
+
+def _writers(view: GraphView) -> Tuple[Dict[int, int], Dict[int, int]]:
+    """Variable -> bits of its writers, and writer -> its bit; an optimizer writes several variables."""
+    writers: Dict[int, int] = {}
+    written: Dict[int, int] = {}
+    for position, node in enumerate(view.nodes):
+        for number in node.layout.ref_inputs:
+            variable = _variable(view, node.inputs[number].node)
+            if variable is not None and not node.op.startswith("Ref") and node.op != LOOKS:
+                bit = written.setdefault(position, 1 << len(written))
+                writers[variable] = writers.get(variable, 0) | bit
+    return writers, written
+
+
+def _controls(view: GraphView) -> Dict[int, Tuple[int, ...]]:
+    """What each node waits for by control inputs, those of calls and from calls included; position -> positions."""
+    found = {position: node.controls for position, node in enumerate(view.nodes) if node.controls}
+    borders = [position for position, node in enumerate(view.nodes) if is_border(node)]
+    positions = view.positions() if borders else {}
+    for position in borders:
+        name, _, role = view.nodes[position].name.rpartition("[")
+        call = positions[name]
+        if role.startswith(ENTRIES):
+            found[position] = view.nodes[call].controls
+        elif role.startswith(EXITS):
+            found[call] = (*found.get(call, ()), position)
+    return found
 
 
 def _makes_reference(view: GraphView, position: int) -> bool:
@@ -115,8 +148,14 @@ def _variable(view: GraphView, position: int) -> Optional[int]:
     return None
 
 
-def _spread(written: Dict[int, int], consumers: Sequence[Sequence[int]], waiting: Mapping[int, List[int]]) -> None:
+def _spread(
+    written: Dict[int, int], consumers: Sequence[Sequence[int]], controls: Mapping[int, Tuple[int, ...]]
+) -> None:
     """Whatever runs after a node runs after the writers that the node runs after."""
+    waiting: Dict[int, List[int]] = {}
+    for position, awaited in controls.items():
+        for each in awaited:
+            waiting.setdefault(each, []).append(position)
     wave = set(written)
     while wave:  # in waves, so that what waits for many writers is passed on once
         reached = set()
@@ -154,12 +193,18 @@ def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) 
 def _upstream(
     nodes: Sequence[Node], giver: int, memory: Set[int], ends: FrozenSet[str] = frozenset()
 ) -> List[int]:
-    """The ops by whose way an op has a variable's memory, itself included; those in `ends` and beyond left out."""
+    """The ops by whose way an op has a variable's memory, itself included; those in `ends` and beyond left out.
+
+    The Switch that takes a value into a branch function is not left out: it does not wait for what its call waits for.
+    """
     found: List[int] = []
     waiting = [giver]
     while waiting:
         position = waiting.pop()
-        if position in found or nodes[position].layout.ref_outputs or nodes[position].op in ends:
+        if position in found or nodes[position].layout.ref_outputs:
+            continue
+        if nodes[position].op in ends:
+            found += [position] if "[in" in nodes[position].name[-8:] else []
             continue
         found.append(position)
         waiting += [port.node for port in nodes[position].inputs if port.node in memory]
@@ -167,9 +212,14 @@ def _upstream(
 
 
 def _awaited(
-    nodes: Sequence[Node], chain: Sequence[int], memory: Set[int], written: Mapping[int, int], bits: int
+    nodes: Sequence[Node],
+    controls: Mapping[int, Tuple[int, ...]],
+    chain: Sequence[int],
+    memory: Set[int],
+    written: Mapping[int, int],
+    bits: int,
 ) -> Set[int]:
     """What the ops of a chain wait for that runs after a write, the memory itself left out."""
-    waits = {c for position in chain for c in nodes[position].controls}
+    waits = {c for position in chain for c in controls.get(position, ())}
     waits |= {port.node for position in chain for port in nodes[position].inputs if port.node not in memory}
     return {each for each in waits if written.get(each, 0) & bits}

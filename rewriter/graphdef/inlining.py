@@ -147,11 +147,6 @@ def _node_names(names):
     return {name.lstrip("^").partition(":")[0] for name in names}
 
 
-def _waits_for_argument(scope, text):
-    """Whether an input is a control input from an argument, which is no node of the flat graph."""
-    return text[0] == "^" and text[1:] in scope.args
-
-
 class _Writer:
     """Writes the flat graph: first finds all calls, scope by scope, then writes the nodes of every scope."""
 
@@ -216,15 +211,14 @@ class _Writer:
             return
         node.CopyFrom(proto)
         if scope.function is not None or scope.calls:
-            node.input[:] = [self._tensor(scope, text) for text in proto.input if not _waits_for_argument(scope, text)]
+            node.input[:] = [self._tensor(scope, text) for text in proto.input]
         node.name = scope.prefix + proto.name
         node.device = proto.device or scope.device
         if scope.asked is not None and TO_FLOAT not in node.attr:
             node.attr[TO_FLOAT].CopyFrom(scope.asked)
 
     def _write_stand_in(self, scope, call, node):
-        waits = [text for text in call.proto.input if text[0] == "^" and not _waits_for_argument(scope, text)]
-        controls = ["^" + scope.prefix + text[1:] for text in waits]
+        controls = [self._tensor(scope, text) for text in call.proto.input if text[0] == "^"]
         fetched = call.scope == 0 and call.name in self._preserved and call.gives
         node.name, node.op = call.name, "IdentityN" if fetched else "NoOp"
         node.device = call.proto.device or scope.device
@@ -282,7 +276,8 @@ class _Writer:
     def _tensor(self, scope, text):
         """What an input, as its scope writes it, is in the flat graph."""
         if text[0] == "^":
-            return "^" + scope.prefix + text[1:]
+            argument = scope.args.get(text[1:])
+            return "^" + (split(argument)[0] if argument else scope.prefix + text[1:])
         if scope.function is None:
             name, port = split(text)
             return scope.calls[name].exit(port) if name in scope.calls else text

@@ -54,6 +54,7 @@ class _Writer:
         self._prefixes = {scope.prefix: number for number, scope in enumerate(self._scopes)}
         self._caller = {number: call for call in inlined.calls for number in call.scopes}
         self._ports: Dict[Tuple[int, int], Tuple[int, str]] = {}  # a call's value -> (scope, its name there)
+        self._waited: Dict[Tuple[int, int], str] = {}  # (what takes a value in, scope) -> the argument there
         self._home: List[Tuple[int, str]] = []  # scope of each node of the flat graph, and its name there
         for number, (scope, start) in enumerate(zip(self._scopes, inlined.starts)):
             kept = [self._after[start + k].name for k in range(len(scope.protos))] if number == 0 else scope.protos
@@ -87,6 +88,7 @@ class _Writer:
             for i, arg in enumerate(self._scopes[number].function.signature.input_arg):
                 name, port = call.argument(role, i)
                 self._ports[self._position[name], port] = number, arg.name
+                self._waited[self._position[name], number] = arg.name
 
     def _place_added(self):
         """Finds for each added node its scope, by what it reads or else by its name, and a name for it there."""
@@ -136,17 +138,22 @@ class _Writer:
         name, port = split(text.lstrip("^"))
         position = self._now[name]
         control = text[0] == "^"
-        found = None if control else self._ports.get((position, port))
+        found = self._control(number, position) if control else self._ports.get((position, port))
         if found is None:
-            found = self._plain(position, port, control)
+            found = self._plain(position, port)
         if found[0] != number:
             raise VerifyError(["'%s' is read in another function than it is in" % text])
         return found[1]
 
-    def _plain(self, position, port, control):
+    def _control(self, number, position):
+        """(scope, text) of a control input of a node in scope `number`."""
+        if (position, number) in self._waited:
+            return number, "^" + self._waited[position, number]
+        home, name = self._home[position]
+        return home, "^" + name
+
+    def _plain(self, position, port):
         number, name = self._home[position]
-        if control:
-            return number, "^" + name
         if number <= 0:
             return number, tensor(name, port)
         return number, "%s:%s" % (name, self._outputs.text(self._after[position], port))

@@ -40,6 +40,20 @@ CASES = {
         "v:VariableV2 c:Const; t:AssignAdd(v,c) q:Identity(t) w:AssignSub(v,c); a:MatMul(q,c,^w)", "a q"
     ),
     "looked at, not written": ("v:VariableV2 c:Const; r:Identity(v) i:IsVariableInitialized(v); a:MatMul(r,c,^i)", ""),
+    "a call that waits": (  # R4
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp(^w) f[in0]:Identity(r); f[body]/a:Relu(f[in0])",
+        "f[body]/a f[in0] r",
+    ),
+    "a branch function whose call waits": (
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp(^w) f[in0]:Switch(r,c); f[then]/a:Relu(f[in0])",
+        "f[in0] f[then]/a r",
+    ),
+    "a call that waits for nothing": (
+        "v:VariableV2 c:Const; r:Identity(v) f:NoOp() f[in0]:Identity(r) f[body]/a:Relu(f[in0]) w:AssignAdd(v,c)", ""
+    ),
+    "a reader that waits for a call": (
+        "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp() f[out0]:Exp(w); a:MatMul(r,c,^f)", "a r"
+    ),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
 }  # fmt: skip
 
