@@ -1,8 +1,8 @@
 """Checks a configuration at once and completely, where a session stops at the first problem of its first run."""
 
-import os
+import functools
 
-from npu_shim.options import amp, customize, mixlist, op_names, precision, watch_options
+from npu_shim.options import mixlist, precision, profiles, watch_options
 from npu_shim.options import table as options
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -94,7 +94,7 @@ def _check(given, shapes):
     texts = list(map(str, problems))
     codes = [problem.code for problem in problems]
     warnings = []
-    for read in (*_readers(values), *watch_options.problems(values)):
+    for read in (*_readers(values, {problem.option for problem in problems}), *watch_options.problems(values)):
         try:
             warnings += read() or ()
         except ConfigError as error:
@@ -105,35 +105,19 @@ def _check(given, shapes):
     return tuple(dict.fromkeys(warnings))
 
 
-def _readers(values):
-    """Yields a function for each file and list of the options: it returns warnings or raises ConfigError.
+def _readers(values, wrong):
+    """Yields a function for each step of `precision.resolve`: it returns warnings or raises ConfigError.
 
-    A bad file does not hide what is wrong with another one: those that come later are then checked with the shipped op
-    table, or the one before.
+    A bad file does not hide what is wrong with another one: a step that fails is left out for those behind it. Of the
+    options in `wrong` those that name a mode or a profile count as not given.
     """
-    profile = values.get("npu_shim_profile")
-    tables = [precision.profile_table(profile if profile in precision.PROFILES else "ascend910")]
+    left_out = wrong.intersection((*options.PRECISION_MODES, profiles.OPTION))
+    full = options.completed({name: value for name, value in values.items() if name not in left_out})
+    chosen = [precision.shipped(full)]
 
-    def folder():
-        named = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR") or None
-        tables.append(precision.profile_table(tables[0].profile, named))
-        return tables[-1].warnings
+    def run(step):
+        chosen.append(step(full, chosen[-1]))
+        return chosen[-1].warnings + chosen[-1].unmatched
 
-    def lists():
-        tables.append(tables[-1].with_lists(amp.changes(values, tables[-1])))
-        return ()
-
-    def mix():
-        merged = mixlist.merge(mixlist.read(values[mixlist.OPTION]), tables[-1])
-        return merged.warnings + tuple(map(op_names.describe, merged.unmatched))
-
-    def custom():
-        read = customize.read(values[customize.OPTION], tables[-1])
-        return read.warnings + tuple(map(op_names.describe, read.unmatched))
-
-    yield folder
-    yield lists
-    if values.get(mixlist.OPTION):
-        yield mix
-    if values.get(customize.OPTION):
-        yield custom
+    for step in precision.STEPS:
+        yield functools.partial(run, step)

@@ -3,13 +3,14 @@
 import functools
 import os
 from dataclasses import dataclass, replace
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterable, Mapping, Optional, Tuple
 
 from npu_shim import configs
 from npu_shim.options import amp, customize, mixlist, op_names, profiles
 from npu_shim.options.customize import Customized
 from npu_shim.options.op_names import Unmatched
 from npu_shim.options.profiles import PROFILES
+from npu_shim.options.table import validate
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
 from npu_shim.rewriter.tables import op_table
 from npu_shim.rewriter.tables.op_table import OpTable
@@ -51,40 +52,68 @@ class Precision:
 
 
 def resolve(values: Mapping[str, Any]) -> Precision:
-    """Reads the precision options.
+    """Reads the precision options: checks the values, then reads the files that they name.
 
     Args:
-        values: option name -> value, as `options.read_values` gives them; those that matter here are precision_mode,
-            precision_mode_v2, graph_run_mode, modify_mixlist, customize_dtypes, npu_shim_profile,
-            npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list and npu_shim_black_list. Their values have
-            been through `options.validate`.
+        values: option name -> value, as `table.read_values` and `table.of_keywords` give them; those that matter here
+            are precision_mode, precision_mode_v2, graph_run_mode, modify_mixlist, customize_dtypes, npu_shim_profile,
+            npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list and npu_shim_black_list.
 
     Raises:
-        ConfigError: a profile that does not exist, or a file that cannot be read.
+        ConfigError: a value that is not accepted, the first as in `table.validate`; or a file that cannot be read.
     """
-    values = profiles.implied(amp.implied(values))
+    full = validate(values)
+    chosen = shipped(full)
+    for step in STEPS:
+        chosen = step(full, chosen)
+    return chosen
+
+
+def shipped(values: Mapping[str, Any]) -> Precision:
+    """The policy of the mode and the op table of the profile, before any file of the user's."""
+    table = profile_table(values.get(profiles.OPTION) or "ascend910")
+    return Precision(policy_of(values), table, table.warnings)
+
+
+def _op_information(values: Mapping[str, Any], chosen: Precision) -> Precision:
     folder = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
-    table = profile_table(values.get("npu_shim_profile") or "ascend910", folder or None)
-    table = table.with_lists(amp.changes(values, table))
-    policy = policy_of(values)
-    warnings: List[str] = list(table.warnings)
-    missing: List[Unmatched] = []
-    matched: Tuple[str, ...] = ()
-    if values.get("modify_mixlist"):
-        merged = mixlist.merge(mixlist.read(values["modify_mixlist"]), table)
-        table = merged.table
-        warnings += merged.warnings
-        missing += merged.unmatched
-        matched = tuple(map(mixlist.describe_match, merged.matched))
-    customized = None
-    if values.get("customize_dtypes"):
-        customized = customize.read(values["customize_dtypes"], table)
-        warnings += customized.warnings
-        missing += customized.unmatched
-        if policy.unsupported is Action.KEEP:
-            warnings.append("customize_dtypes: has no effect with %s, as in the original" % policy.name)
-            customized = None
-    return Precision(policy, table, tuple(map(shortened, warnings)), tuple(missing), matched, customized)
+    if not folder:
+        return chosen
+    table = profile_table(chosen.table.profile, folder)
+    return replace(chosen, table=table, warnings=tuple(map(shortened, table.warnings)))
+
+
+def _amp_level(values: Mapping[str, Any], chosen: Precision) -> Precision:
+    return replace(chosen, table=chosen.table.with_lists(amp.changes(values, chosen.table)))
+
+
+def _mixlist(values: Mapping[str, Any], chosen: Precision) -> Precision:
+    if not values.get(mixlist.OPTION):
+        return chosen
+    merged = mixlist.merge(mixlist.read(values[mixlist.OPTION]), chosen.table)
+    matched = tuple(map(mixlist.describe_match, merged.matched))
+    return _with(replace(chosen, table=merged.table, matched=matched), merged.warnings, merged.unmatched)
+
+
+def _customized(values: Mapping[str, Any], chosen: Precision) -> Precision:
+    if not values.get(customize.OPTION):
+        return chosen
+    read = customize.read(values[customize.OPTION], chosen.table)
+    if chosen.policy.unsupported is Action.KEEP:
+        without = "%s: has no effect with %s, as in the original" % (customize.OPTION, chosen.policy.name)
+        return _with(chosen, (*read.warnings, without), read.unmatched)
+    return _with(replace(chosen, customized=read), read.warnings, read.unmatched)
+
+
+def _with(chosen: Precision, warnings: Iterable[str], missing: Iterable[Unmatched]) -> Precision:
+    said = (*chosen.warnings, *map(shortened, warnings))
+    return replace(chosen, warnings=said, missing=(*chosen.missing, *missing))
+
+
+# what the user's files and lists change, in this order; `checking` runs them one by one, to find all that is wrong
+STEPS: Tuple[Callable[[Mapping[str, Any], Precision], Precision], ...] = (
+    _op_information, _amp_level, _mixlist, _customized,
+)  # fmt: skip
 
 
 def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:

@@ -1,38 +1,15 @@
 """The rewriter as one function: options in the user's words, a GraphDef in, a GraphDef and its plan out."""
 
-import contextlib
-import gc
-import threading
-import time
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import kernel_tables, precision
 from npu_shim.options import table as option_table
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
-from npu_shim.rewriter.graphdef import numerics
-from npu_shim.rewriter.graphdef import reading as graphs
-from npu_shim.rewriter.graphdef.apply import apply, sort_nodes
-from npu_shim.rewriter.graphdef.inlining import inline
-from npu_shim.rewriter.graphdef.outlining import outline
-from npu_shim.rewriter.planner import report
-from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
-from npu_shim.rewriter.planner.plan import plan
-from npu_shim.rewriter.planner.verify import verify
+from npu_shim.rewriter.rewrite import Asked, rewrite_graph_def
 from npu_shim.rewriter.tables.dtypes import NUMBERS
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """A rewritten GraphDef (the given one itself where nothing changes), its plan, and the seconds that it took."""
-
-    graph_def: Any
-    plan: Plan
-    seconds: float
 
 
 def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
@@ -78,7 +55,7 @@ def _check_given(graph_def, **names):
 
 
 def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):
-    """Reads, plans, applies and verifies.
+    """Rewrites a graph as resolved options ask.
 
     Args:
         graph_def: a tf.compat.v1.GraphDef; it is not changed.
@@ -91,26 +68,14 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=(
     Returns:
         Rewritten.
     """
-    start = time.perf_counter()
-    with _without_collector():
-        kernels = kernel_tables.of(device)
-        flat = inline(graph_def, feeds, preserved)
-        before = graphs.read(flat.graph_def, feeds, preserved)
-        unmatched = chosen.unmatched_in(Counter(node.op for node in before.nodes))
-        unmatched += _unknown_nodes(chosen, before, elsewhere)
-        warnings = chosen.warnings + flat.warnings
-        planned = plan(
-            before, chosen.table, chosen.policy, kernels, _overrides(chosen.customized), warnings, unmatched
-        )
-        planned = replace(planned, warnings=planned.warnings + report.nothing_lowered(planned, chosen.table))
-        result = graph_def
-        if planned.changed:
-            planned = replace(planned, warnings=planned.warnings + numerics.warnings(planned, flat.graph_def))
-            result, touched = apply(planned, flat.graph_def)
-            verify(before, graphs.reread(before, result, touched), kernels, planned.emulated())
-            result = outline(flat, result)
-            sort_nodes(result)
-    return Rewritten(result, planned, time.perf_counter() - start)
+    def unmatched(view):
+        counts = Counter(node.op for node in view.nodes)
+        return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, elsewhere)
+
+    asked = Asked(
+        chosen.policy, chosen.table, kernel_tables.of(device), _overrides(chosen.customized), chosen.warnings, unmatched
+    )
+    return rewrite_graph_def(graph_def, feeds, preserved, asked)
 
 
 def _overrides(customized):
@@ -134,32 +99,3 @@ def _unknown_nodes(chosen, view, elsewhere):
     missing = sorted(set(chosen.customized.by_name) - names)
     texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
     return tuple(map(shortened, texts))
-
-
-@contextlib.contextmanager
-def _without_collector():
-    """Python's cyclic collector stays off: we make no cycles, and each pass walks all of the user's objects.
-
-    With a graph of 26,000 nodes it took as long as the planning itself. The collector is the process's: of the threads
-    that rewrite at a time the first turns it off, and the last turns it on again if it was on.
-    """
-    with _collector.lock:
-        if not _collector.users:
-            _collector.was_on = gc.isenabled()
-            gc.disable()
-        _collector.users += 1
-    try:
-        yield
-    finally:
-        with _collector.lock:
-            _collector.users -= 1
-            if not _collector.users and _collector.was_on:
-                gc.enable()
-
-
-class _Collector:
-    def __init__(self):
-        self.lock, self.users, self.was_on = threading.Lock(), 0, True
-
-
-_collector = _Collector()

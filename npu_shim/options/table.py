@@ -195,6 +195,11 @@ def _as_str(option: Option, value: Any) -> str | None:
 _READERS = {"b": _as_bool, "i": _as_int, "s": _as_str}
 
 
+def completed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns option values with what an amp level, a list of the user's own or a profile leaves unsaid."""
+    return profiles.implied(amp.implied(values))
+
+
 def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     """Returns every problem of the values of `read_values`, in the order in which the original finds them.
 
@@ -202,29 +207,34 @@ def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
     precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions of amp levels and
     profiles, which are our own, then the others in the table's order.
     """
-    full = profiles.implied(amp.implied(values))
+    return _problems(values, completed(values))
+
+
+def _problems(values: Mapping[str, Any], full: Mapping[str, Any]) -> tuple[Problem, ...]:
     clashes = [*amp.problems(values), *profiles.problems(values)]
     levels = tuple(Problem(option, message, "INVALID_ARGUMENT") for option, message in clashes)
     return tuple(_precision_problems(full)) + levels + tuple(_other_problems(values))
 
 
-def validate(values: Mapping[str, Any]) -> None:
-    """Raises the first problem of `check_values`.
+def validate(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the `completed` values.
 
     Raises:
-        ConfigError: with the TensorFlow error code that the original answers with.
+        ConfigError: the first problem of `check_values`, with the TensorFlow error code that the original answers with.
     """
-    for problem in check_values(values):
+    full = completed(values)
+    for problem in _problems(values, full)[:1]:
         raise ConfigError(str(problem), code=problem.code)
+    return full
 
 
 def of_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments as option values, validated; None means not given.
+    """Returns keyword arguments as option values; None means not given.
 
     Our own options go without their prefix: `profile` for npu_shim_profile, `ops_info_dir`, `amp_level`, `xla`.
 
     Raises:
-        ConfigError: an unknown name, or a value that is not accepted; the first problem as in `validate`.
+        ConfigError: an unknown name.
     """
     known = options()
     own = {name[len(PREFIX) :]: name for name in known if name.startswith(PREFIX)}
@@ -232,7 +242,6 @@ def of_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     unknown = ["unknown option '%s'%s" % (name, nearest(name, [*known, *own])) for name in values if name not in known]
     if unknown:
         raise ConfigError(*unknown)
-    validate(values)
     return values
 
 

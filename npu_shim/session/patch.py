@@ -1,8 +1,8 @@
 """Sessions: the patches that the bridge's imports make, and what happens when a session hands a graph to NpuOptimizer.
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
-`_optimize` here -> options.read_values and validate -> precision.resolve -> rewriting.rewrite_graph -> back through the
-hook into the session. A graph that does not come this way although its config names NpuOptimizer is an error, or, where
+`_optimize` here -> session_options.py -> precision.resolve -> rewriting.rewrite_graph -> back through the hook into the
+session. A graph that does not come this way although its config names NpuOptimizer is an error, or, where
 TensorFlow or the script leave no choice, a warning: see `_missed`, `_meet` and `_watch_target`.
 """
 
@@ -16,12 +16,11 @@ import traceback
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import cluster
-from npu_shim.options import config_proto, plugin, precision
-from npu_shim.options import table as option_table
+from npu_shim.options import config_proto
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.planner import report
-from npu_shim.session import call_scopes, doors, kernel_names, observers, rounding, trace
+from npu_shim.session import call_scopes, doors, kernel_names, observers, rounding, session_options, trace
 from npu_shim.session import clusters as xla
 from npu_shim.session import lines as session_lines
 from npu_shim.session.native import loader
@@ -109,14 +108,14 @@ def _base_init(self, original, target, graph, config):
     doors.known(self)
     if entry is not None:
         loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
-        values = plugin.with_defaults(config_proto.read(config))
-        number = next(_numbers)
-        config = config_proto.for_session(config, values, number, not target)
+        options, number = session_options.of_config(config), next(_numbers)
+        session_options.keep(self, number, options)
+        config = config_proto.for_session(config, options.values, number, not target)
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
         call_scopes.know(number, self.graph)
-        observers.attach(self, values)
+        observers.attach(self, options.values)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
 
@@ -182,12 +181,11 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     entry = config_proto.parsed_entry(config)
     number = config_proto.session_number(entry)
     _reached.add(number)
-    values = config_proto.read_values(entry)
-    option_table.validate(values)
-    chosen = precision.resolve(values)
-    if values.get("use_off_line") is False:  # the graph is not for the device
+    options = session_options.of_entry(entry)
+    chosen = options.precision()
+    if options.values.get("use_off_line") is False:  # the graph is not for the device
         return None
-    marks = xla.wanted(values)
+    marks = xla.wanted(options.values)
     graph_def = tf.GraphDef.FromString(graph)
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided

@@ -236,7 +236,6 @@ def _options(source, given):
 def _rewritten(source, graph_def, fetches, feeds, values, device):
     if values is None:
         return graph_def, None
-    option_table.validate(values)
     if device not in (None, "CPU", "GPU"):
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
     elsewhere = {node.name for node in source.graph_def.node}

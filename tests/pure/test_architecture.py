@@ -24,10 +24,17 @@ HOUSES = {
         {"cli"},
         {"__main__"},
     ],
-    "npu_shim.rewriter": [{"errors", "tf_internals"}, {"tables"}, {"graph"}, {"inference", "planner"}, {"graphdef"}],
+    "npu_shim.rewriter": [
+        {"errors", "tf_internals"},
+        {"tables"},
+        {"graph"},
+        {"inference", "planner"},
+        {"graphdef"},
+        {"rewrite"},
+    ],
 }
 # what may import TensorFlow and numpy in rewriter/
-WITH_TENSORFLOW = ("tf_internals", "inference", "graphdef")
+WITH_TENSORFLOW = ("tf_internals", "inference", "graphdef", "rewrite")
 KNOWN = rooms.modules(ROOT)
 PURE = [
     *(name for name in KNOWN if name.startswith("npu_shim.rewriter.") and name.split(".")[2] not in WITH_TENSORFLOW),

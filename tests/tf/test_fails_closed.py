@@ -9,8 +9,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options import plugin, rewriting
+from npu_shim.options import plugin
 from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.rewriter import rewrite
 from npu_shim.session import patch as npu_session
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -206,12 +207,12 @@ class TestThreads:  # review, fault 10
     @pytest.mark.parametrize("was_on", [True, False])
     def test_the_collector_is_as_it_was_when_the_last_thread_has_finished(self, was_on, monkeypatch):
         calls = []
-        monkeypatch.setattr(rewriting.gc, "isenabled", lambda: was_on)
-        monkeypatch.setattr(rewriting.gc, "disable", lambda: calls.append("off"))
-        monkeypatch.setattr(rewriting.gc, "enable", lambda: calls.append("on"))
+        monkeypatch.setattr(rewrite.gc, "isenabled", lambda: was_on)
+        monkeypatch.setattr(rewrite.gc, "disable", lambda: calls.append("off"))
+        monkeypatch.setattr(rewrite.gc, "enable", lambda: calls.append("on"))
         first, second = contextlib.ExitStack(), contextlib.ExitStack()
-        first.enter_context(rewriting._without_collector())
-        second.enter_context(rewriting._without_collector())
+        first.enter_context(rewrite._without_collector())
+        second.enter_context(rewrite._without_collector())
         first.close()
         assert calls == ["off"]
         second.close()
