@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim import configs
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, to_rows
-from npu_shim.rewriter.graphdef import reading as graph_def
+from npu_shim.rewriter.graphdef import registry
 
 NOTE = "Attributes and their dtypes of the kernels registered for GPUs; written by scripts/gpu_kernels.py"
 
@@ -24,7 +24,7 @@ NOTE = "Attributes and their dtypes of the kernels registered for GPUs; written 
 def rows():
     """Returns op type -> rows of its kernels that serve a GPU."""
     found = {}
-    for op, kernels in sorted(graph_def.registered_kernels().items()):
+    for op, kernels in sorted(registry.registered_kernels().items()):
         serving = [kernel for kernel in kernels if kernel.device in ("GPU", ANY_DEVICE)]
         if serving:
             found[op] = to_rows(serving)

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim import configs
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
-from npu_shim.rewriter.graphdef import reading as graph_def
+from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.slow_kernels import SLOW
 
 DEVICES = ("CPU", "GPU", "XLA")
@@ -38,7 +38,7 @@ def of(device):
         raise ConfigError("device is '%s', expected one of %s" % (device, expected))
     if device == "XLA":
         _require_xla()
-        return KernelTable({**graph_def.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
+        return KernelTable({**registry.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
     return KernelTable(_of_devices(), device, SLOW)
 
 
@@ -49,12 +49,12 @@ def _require_xla():
 
 def has_gpu_kernels():
     """Whether this TensorFlow has kernels for GPUs; one without registers a few, whose tensors stay on the host."""
-    return any(kernel.device == "GPU" for kernel in graph_def.registered_kernels().get("MatMul", ()))
+    return any(kernel.device == "GPU" for kernel in registry.registered_kernels().get("MatMul", ()))
 
 
 @functools.lru_cache(maxsize=None)
 def _of_devices():
-    own = graph_def.registered_kernels()
+    own = registry.registered_kernels()
     if has_gpu_kernels():
         return own
     shipped = of_gpu(tf.__version__)

@@ -1,4 +1,4 @@
-"""Reads a GraphDef into a GraphView, and TensorFlow's kernel registries into Kernels."""
+"""Reads a GraphDef into a GraphView."""
 
 import functools
 import itertools
@@ -9,7 +9,6 @@ from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, TO_FLOAT, GraphView, Layout, Node, Port, Slot
-from ..graph.kernel_table import ANY_DEVICE, Kernel
 from ..inference.ranges import Ranges
 
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
@@ -17,8 +16,10 @@ GRADIENT = "_grad/"
 
 # Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
 # its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
-NEWER_FORM = {"FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}), "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U":
-"T"})}
+NEWER_FORM = {
+    "FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}),
+    "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U": "T"}),
+}
 
 
 def read(graph_def, feeds=(), preserved=()):
@@ -72,27 +73,6 @@ def reread(before, graph_def, touched):
     for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), _Ports(position))):
         nodes[number] = node
     return GraphView(tuple(nodes), functions=before.functions)
-
-
-@functools.lru_cache(maxsize=None)
-def registered_kernels():
-    """The kernels of this TensorFlow: op type -> tuple of Kernel."""
-    return {op: tuple(map(_kernel, registered)) for op, registered in tf_internals.kernels().items()}
-
-
-@functools.lru_cache(maxsize=None)
-def xla_kernels():
-    """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
-    found = {}
-    for op, registered in tf_internals.xla_kernels().items():
-        found[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
-    return found
-
-
-def _kernel(proto):
-    """A registration's device and its attributes of dtypes; constraints of other attributes say nothing of a slot."""
-    typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
-    return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))
 
 
 def _read_nodes(protos, layouts, ports):

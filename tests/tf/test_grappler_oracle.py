@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import npu_shim
 from npu_shim.options import kernel_tables, precision
 from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.planner import report
 from npu_shim.rewriter.planner.decisions import Reason
 
@@ -47,7 +48,7 @@ NO_GRADIENT = ("not supported", "is not compatible with")
 @pytest.fixture(autouse=True)
 def profile(monkeypatch):
     """The profile of this TensorFlow's pass, which knows the kernels of its own wheel only."""
-    monkeypatch.setattr(kernel_tables, "_of_devices", graphs.registered_kernels)
+    monkeypatch.setattr(kernel_tables, "_of_devices", registry.registered_kernels)
     kernel_tables.of.cache_clear()
     yield oracle.profile()
     kernel_tables.of.cache_clear()

@@ -11,6 +11,7 @@ from npu_shim.options import kernel_tables
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, to_rows
 from npu_shim.rewriter.graphdef import reading as graphs
+from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16
 
 MIX = {"precision_mode": "allow_mix_precision"}
@@ -38,10 +39,10 @@ def without_gpu_kernels(monkeypatch):
     """A wheel like tensorflow-cpu: of the kernels of GPUs it has those whose tensors stay on the host."""
     own = {
         op: tuple(k for k in each if k.device != "GPU" or op == "Identity")
-        for op, each in graphs.registered_kernels().items()
+        for op, each in registry.registered_kernels().items()
     }
     caches = kernel_tables.of, kernel_tables._of_devices
-    monkeypatch.setattr(graphs, "registered_kernels", lambda: own)
+    monkeypatch.setattr(registry, "registered_kernels", lambda: own)
     for cache in caches:
         cache.cache_clear()
     yield
@@ -52,7 +53,7 @@ def without_gpu_kernels(monkeypatch):
 def test_the_shipped_table_is_the_registry_of_the_full_wheel():
     if not kernel_tables.has_gpu_kernels():
         pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
-    registered = serving(graphs.registered_kernels(), "GPU", ANY_DEVICE)
+    registered = serving(registry.registered_kernels(), "GPU", ANY_DEVICE)
     assert serving(kernel_tables.of_gpu(tf.__version__), "GPU") == registered
 
 
@@ -76,14 +77,14 @@ def test_a_plan_for_a_cpu_takes_no_kernel_of_a_gpu(without_gpu_kernels):
     kernels = kernel_tables.of("CPU").by_op["MatMul"]
     devices = {kernel.device for kernel in kernels if not kernel.device.startswith("XLA_")}  # once XLA has compiled
     assert devices == {"CPU", "GPU"}  # for nodes that name a GPU
-    own = [k for k in graphs.registered_kernels()["MatMul"] if k.device == "CPU"]
+    own = [k for k in registry.registered_kernels()["MatMul"] if k.device == "CPU"]
     assert [k for k in kernels if k.device == "CPU"] == own
 
 
 @pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
 def test_what_is_compiled_as_a_whole_is_lowered_alike_by_every_wheel(without_gpu_kernels, monkeypatch):
     found = [npu_shim.compile_step(step(), ["loss"], ["x"], device=device, **MIX).plan for device in ("CPU", "GPU")]
-    monkeypatch.setattr(graphs, "registered_kernels", dict)  # not one kernel of a device
+    monkeypatch.setattr(registry, "registered_kernels", dict)  # not one kernel of a device
     kernel_tables._of_devices.cache_clear()
     found.append(npu_shim.rewrite(step(), ["loss"], ["x"], device="XLA", **MIX)[1])
     lowered = [sorted(d.op for d in plan.decisions() if d.becomes == FLOAT16) for plan in found]

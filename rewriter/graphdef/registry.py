@@ -1,0 +1,27 @@
+"""The kernels that this TensorFlow has, as the planner asks for them."""
+
+import functools
+
+from .. import tf_internals
+from ..graph.kernel_table import ANY_DEVICE, Kernel
+
+
+@functools.lru_cache(maxsize=None)
+def registered_kernels():
+    """The kernels of this TensorFlow: op type -> tuple of Kernel."""
+    return {op: tuple(map(_kernel, registered)) for op, registered in tf_internals.kernels().items()}
+
+
+@functools.lru_cache(maxsize=None)
+def xla_kernels():
+    """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
+    found = {}
+    for op, registered in tf_internals.xla_kernels().items():
+        found[op] = tuple(Kernel(ANY_DEVICE, _kernel(kernel).constraints) for kernel in registered)
+    return found
+
+
+def _kernel(proto):
+    """A registration's device and its attributes of dtypes; constraints of other attributes say nothing of a slot."""
+    typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
+    return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))

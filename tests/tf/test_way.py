@@ -1,0 +1,63 @@
+"""README's way from a precision_mode to the inserted Cast is the one that the code goes, file by file."""
+
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MOST = 15
+
+
+def stops():
+    text = (ROOT / "README.md").read_text()
+    return re.findall(r"(?m)^\d+\. `((?:npu_shim|rewriter)/[\w/]+\.\w+)`", text)
+
+
+def entered(run):
+    """The files of this repository that a function enters, in order."""
+    found = []
+
+    def note(frame, event, _):
+        path = pathlib.Path(frame.f_code.co_filename)
+        if event == "call" and ROOT in path.parents and path not in found:
+            found.append(path)
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return [path.relative_to(ROOT).as_posix() for path in found]
+
+
+def test_the_way_is_the_one_that_is_gone(patched_session):
+    named = stops()
+    assert 10 <= len(named) <= MOST
+    assert all((ROOT / path).exists() for path in named)
+    gone = entered(patched_session)
+    seen = [path for path in named if path.endswith(".py")]
+    assert [path for path in gone if path in seen] == seen
+
+
+@pytest.fixture
+def patched_session():
+    npu_shim.patch()
+
+    def run():
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [4, 4], name="x")
+            y = tf.matmul(x, x, name="y")
+            config = tf.ConfigProto()
+            entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
+            entry.parameter_map["precision_mode"].s = b"allow_mix_precision"
+            with tf.Session(config=config) as session:
+                session.run(y, {x: np.eye(4)})
+
+    yield run
+    npu_shim.unpatch()
