@@ -170,6 +170,23 @@ def fetch_handler(graph, fetches):
     return session._FetchHandler(graph, fetches, {})
 
 
+def fed_tensors(graph, feed_dict):
+    """Returns what Session.run makes of `feed_dict`: list of (Tensor, value), one for each part of what is composite.
+
+    Raises:
+        TypeError, ValueError or KeyError: a key that cannot be fed.
+    """
+    from tensorflow.python.client import session
+    from tensorflow.python.util import nest
+
+    found = []
+    for key, value in nest.flatten_dict_items(feed_dict or {}).items():
+        expand = next(feed for kind, _, feed, _ in session._REGISTERED_EXPANSIONS if isinstance(key, kind))
+        for part, part_value in expand(key, value):
+            found.append((graph.as_graph_element(part, allow_operation=False), part_value))
+    return found
+
+
 def session_run_hook():
     """Returns the module in which `SessionRunHook` lives."""
     from tensorflow.python.training import session_run_hook

@@ -48,12 +48,13 @@ class Program:
         device: the jax device.
     """
 
-    def __init__(self, jax, described, artifact, device):
+    def __init__(self, jax, described, artifact, device, donate=True):
         self.manifest = described
         self.device = device
         self._jax = jax
         self._artifact = artifact
         self._compiled = {}
+        self._donate = donate
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated, self._kept = {}, {}
 
@@ -99,7 +100,8 @@ class Program:
             with jax.enable_x64(True):
                 step = _step(self._function(), self.manifest)
                 whole = step if iterations is None else _loop(jax, step, iterations)
-                self._compiled[iterations] = jax.jit(whole, donate_argnums=0).lower(donated, kept, feeds).compile()
+                given = {"donate_argnums": 0} if self._donate else {}
+                self._compiled[iterations] = jax.jit(whole, **given).lower(donated, kept, feeds).compile()
         return self._compiled[iterations]
 
     def _function(self):

@@ -19,6 +19,7 @@ from npu_shim.session.native import loader
 LOG = logging.getLogger("npu_shim")
 _WATCHES = "_npu_shim_watches"  # attribute of a session that is known: list of what watches it, the innermost first
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
+_UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
 _originals = {}  # (class, name of a method) -> its own method, while replaced
 _greeters = []  # functions of a session that is met for the first time
 
@@ -40,6 +41,19 @@ def at_close(session, function):
     """Calls a function without arguments once when a session is closed."""
     open_doors()
     vars(session).setdefault(_CLOSINGS, []).append(function)
+
+
+def at_unwatched(session, function):
+    """Calls a function without arguments whenever a session begins a run that nothing can watch: a part of a partial
+    run, or one whose tensors are connected to each other."""
+    open_doors()
+    vars(session).setdefault(_UNWATCHED, []).append(function)
+
+
+def plain_run(session, fetches, feed_dict=None):
+    """Runs a session as TensorFlow does, inside of all that watches it."""
+    run = _originals.get((base_session(), "run")) or base_session().run
+    return run(session, fetches, feed_dict)
 
 
 def replace(cls, method, make):
@@ -158,6 +172,8 @@ class _Callables:
 
     def __call__(self, *feeds, **keywords):
         fetches, targets = self._options.fetch, self._options.target
+        if self._options.tensor_connection:
+            _tell_unwatched(self._session)
         if not _watches(self._session):
             return self.native(fetches, targets)(*feeds, **keywords)
         operations = [self._session.graph.get_operation_by_name(name) for name in targets]
@@ -182,6 +198,7 @@ def _partial_run_setup(original):
     def partial_run_setup(self, fetches, feeds=None):
         if _watches(self):
             _say_once("a partial run is not watched: nothing of it is dumped, searched or repeated")
+        _tell_unwatched(self)
         with loader.interrupts():
             return original(self, fetches, feeds)
 
@@ -190,10 +207,16 @@ def _partial_run_setup(original):
 
 def _partial_run(original):
     def partial_run(self, handle, fetches, feed_dict=None):
+        _tell_unwatched(self)
         with loader.interrupts():
             return original(self, handle, fetches, feed_dict)
 
     return partial_run
+
+
+def _tell_unwatched(session):
+    for function in vars(session).get(_UNWATCHED, ()):
+        function()
 
 
 def _close(original):

@@ -7,6 +7,7 @@ TensorFlow or the script leave no choice, a warning: see `_missed`, `_meet` and 
 """
 
 import functools
+import importlib
 import itertools
 import logging
 import os
@@ -16,7 +17,7 @@ import traceback
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import cluster
-from npu_shim.options import config_proto
+from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.planner import report
@@ -29,6 +30,8 @@ LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
+# what runs training steps in place of TensorFlow; it stands above this room, and is loaded where it is asked for
+ENGINES = {"pjrt": "npu_shim.engine.sessions"}
 _numbers = itertools.count(1)  # of sessions
 _reached = set()  # numbers of the sessions of which a graph has come to the rewriter
 
@@ -115,9 +118,25 @@ def _base_init(self, original, target, graph, config):
     original(self, target, graph, config=config)
     if entry is not None:
         call_scopes.know(number, self.graph)
+        _attach_engine(self, options.values)
         observers.attach(self, options.values)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
+
+
+def _attach_engine(session, values):
+    """Hands a session to the engine that its options, or the environment, ask for.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an engine that is none, or that cannot be had here.
+    """
+    try:
+        wanted = engine.wanted(values)
+        if wanted in ENGINES:
+            engine.require(tf.__version__)
+            importlib.import_module(ENGINES[wanted]).attach(session)
+    except ConfigError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
 
 def _meet(session):
@@ -126,6 +145,7 @@ def _meet(session):
     if config is None or config_proto.find_npu_optimizer(config) is None:
         return
     loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+    _attach_engine(session, config_proto.read(config))
     observers.attach(session, config_proto.read(config))
     _log_once(
         "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "

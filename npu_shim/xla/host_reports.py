@@ -35,16 +35,16 @@ def leave_out(graph_def, keep):
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     for node in made.node:
-        _silence(node)
+        silence(node)
     for function in made.library.function:
-        silenced = [_silence(node) for node in function.node_def]
+        silenced = [silence(node) for node in function.node_def]
         if any(silenced):
             _prune_body(function)
     return pruning.reachable(made, keep)
 
 
-def _silence(node):
-    """Makes a node that speaks say nothing; returns whether it was one."""
+def silence(node):
+    """Makes a NodeDef that speaks say nothing, in place; returns whether it was one."""
     if node.op not in SILENT + FORWARDING:
         return False
     controls = [text for text in node.input if text[0] == "^"]

@@ -135,7 +135,7 @@ class Source:
         if self.session is None:
             return {}
         ours = {op.name for op in self.graph.get_operations()}
-        reads = {name: self._read(node) for name, node in handles.items() if node in ours}
+        reads = {name: self.read_of(node) for name, node in handles.items() if node in ours}
         try:
             return self.session.run(reads)
         except tf.errors.FailedPreconditionError:
@@ -183,7 +183,12 @@ class Source:
     def _variable_ops(self):
         return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]
 
-    def _read(self, name):
+    def read_of(self, name):
+        """Returns the tensor that reads a variable (the name of its node), added to the graph where it has none.
+
+        Raises:
+            ConfigError: it has none, and the graph is finalized.
+        """
         op = self.graph.get_operation_by_name(name)
         if op.type != "VarHandleOp":
             return op.outputs[0]

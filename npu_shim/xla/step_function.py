@@ -186,18 +186,49 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
-    graph_def = unused.leave_out(graph_def, [*nodes, *placeholders])
-    _require_fed(graph_def, placeholders)
-    unchecked.tell(graph_def)
+    graph_def = checked(graph_def, nodes, placeholders)
     names = [*map(_name, wanted)]
     graph_def, plan = _rewritten(source, graph_def, names, placeholders, _options(source, options), device)
+    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, values)
+
+
+def lowered(graph_def, wanted, feeds, plan, source, values=None):
+    """Makes a Prepared of what was cut out and rewritten.
+
+    Args:
+        graph_def: GraphDef of the step alone.
+        wanted: what is fetched, Arguments and names of operations.
+        feeds: name of a Placeholder in graph_def -> Argument.
+        plan: the precision Plan, or None.
+        source: the `Source`, which knows the values of variables.
+        values: as in `prepare`.
+    """
+    names = [*map(_name, wanted)]
+    nodes = [name.partition(":")[0] for name in names]
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
     graph_def = branch_reads.before_branches(graph_def)
     graph_def = slice_writes.as_choices(references.to_resources(graph_def))
     graph_def = random_ops.to_stateless(graph_def)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, places, dict(zip(placeholders, fed)), state, plan)
+    return Prepared(graph_def, wanted, places, feeds, state, plan)
+
+
+def checked(graph_def, keep, placeholders):
+    """Returns what a step needs of a GraphDef, without what has no effect; logs what XLA does not check.
+
+    Args:
+        graph_def: tf.GraphDef, cut out; it is not changed.
+        keep: names of the nodes that are fetched or run.
+        placeholders: names of the nodes that are fed.
+
+    Raises:
+        ConfigError: a placeholder that nothing gives a value.
+    """
+    graph_def = unused.leave_out(graph_def, [*keep, *placeholders])
+    _require_fed(graph_def, placeholders)
+    unchecked.tell(graph_def)
+    return graph_def
 
 
 def _given(source, feeds, constants):
@@ -248,7 +279,7 @@ def _rewritten(source, graph_def, fetches, feeds, values, device):
 def _state(graph_def, values, source):
     """The StateVariables of a GraphDef in the order of their names."""
     written = writers.written_handles(graph_def)
-    handles = {_shared_name(node): node for node in _handles(graph_def)}
+    handles = {writers.variable_name(node): node for node in _handles(graph_def)}
     if values is None:
         values = source.values_of({name: node.name for name, node in handles.items()})
     return tuple(
@@ -259,10 +290,6 @@ def _state(graph_def, values, source):
 
 def _handles(graph_def):
     return [node for node in graph_def.node if node.op == "VarHandleOp"]
-
-
-def _shared_name(node):
-    return tf.compat.as_str(node.attr["shared_name"].s) or node.name
 
 
 def _variable(name, node, value):
@@ -279,7 +306,7 @@ def _variable(name, node, value):
 def _function(graph_def, wanted, places, feeds, state):
     """The callable of a StepFunction; `feeds` is placeholder's name -> Argument, in order."""
     variables = {each.name: each.variable for each in state}
-    handles = {node.name: variables[_shared_name(node)] for node in _handles(graph_def)}
+    handles = {node.name: variables[writers.variable_name(node)] for node in _handles(graph_def)}
     imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
     _without_waits_for(imported, {*handles, *feeds})

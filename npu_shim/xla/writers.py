@@ -5,6 +5,11 @@ READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "Vari
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
+def variable_name(node):
+    """Returns the name of a variable by its node: what TensorFlow's checkpoints and shared resources know it by."""
+    return node.attr["shared_name"].s.decode() or node.name
+
+
 def written_handles(graph_def):
     """Returns the names of the VarHandleOps of a GraphDef whose variables are written.
 
@@ -42,19 +47,25 @@ def written_by(nodes, origins, bodies):
 
 
 def _call_writes(node, inputs, origins, bodies):
-    called = _called(node, bodies)
-    if not called:
+    functions = called(node, bodies)
+    if not functions:
         return set().union(*(origins.get(name, ()) for name in inputs))
     if node.op in ("If", "StatelessIf", "Case"):
         inputs = inputs[1:]  # the predicate is no argument of the branches
     written = set()
-    for body in called:
+    for body in functions:
         arguments = {arg.name: origins[name] for arg, name in zip(body.signature.input_arg, inputs) if name in origins}
         written |= written_by(body.node_def, arguments, bodies)
     return written
 
 
-def _called(node, bodies):
+def called(node, bodies):
+    """Returns the FunctionDefs that a node calls, by its op or its attributes.
+
+    Args:
+        node: NodeDef.
+        bodies: name -> FunctionDef.
+    """
     names = [node.op, *(attr.func.name for attr in node.attr.values())]
     names += [func.name for attr in node.attr.values() for func in attr.list.func]
     return [bodies[name] for name in names if name in bodies]

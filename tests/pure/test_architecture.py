@@ -21,6 +21,7 @@ HOUSES = {
         {"loss_scale", "session"},
         {"estimator", "xla"},
         {"export", "bridge"},
+        {"engine"},
         {"cli"},
         {"__main__"},
     ],

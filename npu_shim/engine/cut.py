@@ -1,0 +1,375 @@
+"""Cuts a training step in three: what feeds the program, the program, and what reads its results. No TensorFlow.
+
+    IteratorGetNext  |  Cast -> MatMul -> .. -> ApplyAdam  |  ScalarSummary -> MergeSummary
+         feed        |              program                |            read
+
+What the host must run stays in the session. Of a host op whose results the program needs, everything in front of it is
+run with it; what comes behind the program is run after it. A host op that needs the program and that the program needs
+is in the middle, and such a step is not cut.
+"""
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
+
+ENOUGH = 64  # floating-point ops without a product that are work enough for a program of their own
+
+
+class Place(enum.Enum):
+    """Where a node runs."""
+
+    FEED = "feed"  # in the session, before the program
+    PROGRAM = "program"
+    READ = "read"  # in the session, after the program
+
+
+@dataclass(frozen=True)
+class Node:
+    """What the cut must know of a node.
+
+    Attributes:
+        name, op: as in the GraphDef.
+        inputs: as in the GraphDef, without the tensors that the user feeds.
+        host: why the session must run it, None where the program can.
+        writes: the variables that it writes to.
+        variable: whether it is a variable or reads one.
+        product: whether it is a matrix product, a convolution or a recurrent network.
+        computes: whether it computes in floating point.
+        repeats: whether the same inputs give the same result, so that it may run in two places.
+        handle: whether it gives the handle of a resource that lives in the session.
+        report: whether it only speaks: a print or an assertion.
+        forwards: of a report, whether its first input is its result.
+    """
+
+    name: str
+    op: str
+    inputs: Tuple[str, ...] = ()
+    host: Optional[str] = None
+    writes: FrozenSet[str] = frozenset()
+    variable: bool = False
+    product: bool = False
+    computes: bool = False
+    repeats: bool = True
+    handle: bool = False
+    report: bool = False
+    forwards: bool = False
+
+    @property
+    def essential(self):
+        """Whether it belongs to the program whatever is around it."""
+        return self.product or bool(self.writes)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A step in three parts.
+
+    Attributes:
+        refusal: why the step cannot be cut, None where it can; nothing else is told then.
+        places: name of a node -> Place, for what was decided about; constants and handles run wherever they are needed.
+        reasons: name of a host node -> why it is one.
+        fed: tensors that the session gives to the program.
+        shown: tensors of the program that the session reads.
+        carried: tensors that the feeding part gives to the reading part.
+        runs: Place -> names of the nodes that run there for their effect.
+        silent: names of the reports that nothing runs: in loops and conditionals, and assertions about the results.
+    """
+
+    refusal: Optional[str] = None
+    places: Mapping[str, Place] = None
+    reasons: Mapping[str, str] = None
+    fed: Tuple[str, ...] = ()
+    shown: Tuple[str, ...] = ()
+    carried: Tuple[str, ...] = ()
+    runs: Mapping[Place, Tuple[str, ...]] = None
+    silent: Tuple[str, ...] = ()
+
+    def place(self, tensor):
+        """Where a fetched tensor comes from."""
+        return self.places.get(source_of(tensor), Place.PROGRAM)
+
+
+def why_no_step(nodes):
+    """Returns why a run is no training step, None where it is one.
+
+    A training step writes to variables and holds a product with a variable among what it depends on, or ENOUGH other
+    floating-point ops.
+
+    Args:
+        nodes: name -> Node, all that the run needs.
+    """
+    writers = [node.name for node in nodes.values() if node.writes]
+    if not writers:
+        return "it writes no variable"
+    learned = _forward(nodes, [node.name for node in nodes.values() if node.variable])
+    worked = [name for name in learned if nodes[name].product]
+    if worked and not _forward(nodes, worked).isdisjoint(writers):
+        return None
+    count = sum(node.computes for node in nodes.values())
+    if learned.isdisjoint(writers) or count < ENOUGH:
+        return "it holds little work: no product in front of what it writes, and %d floating-point ops" % count
+    return None
+
+
+def plan(nodes, fetches, targets):
+    """Returns the Cut of a training step.
+
+    Args:
+        nodes: name -> Node, all that the run needs.
+        fetches: names of the fetched tensors that are not fed.
+        targets: names of the operations that are run.
+    """
+    return _Cutting(nodes, fetches, targets).result()
+
+
+class _Cutting:
+    """One step's cut: who is before and behind the essential nodes, and what crosses."""
+
+    def __init__(self, nodes, fetches, targets):
+        self._nodes, self._fetches, self._targets = nodes, fetches, targets
+        self._depth = depths(nodes)
+        self._silent = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
+        self._needed = self._without_silent()
+        essential = [name for name in self._needed if nodes[name].essential and not nodes[name].host]
+        self._before = self._backward(essential)
+        self._consumers = _consumers(self._subset(), controls=False)
+        self._behind = _forward(self._subset(), essential, start=False)
+        self._anywhere = self._never_behind(lambda n: n.essential or n.variable or not (n.repeats or n.handle))
+
+    def result(self):
+        hosts = [self._nodes[name] for name in sorted(self._needed) if self._is_decided(name)]
+        refusal = next(filter(None, map(self._refusal, hosts)), None)
+        if refusal:
+            return Cut(refusal)
+        feeding = {n.name for n in hosts if n.name in self._before and n.name not in self._behind}
+        reading = {n.name for n in hosts if n.name not in feeding and not self._is_silenced(n)}
+        self._silent |= {n.name for n in hosts if n.name not in feeding and n.name not in reading}
+        self._feed = self._backward(feeding)
+        once = [name for name in self._feed if name in feeding or not self._nodes[name].repeats]
+        self._cut_off = _forward(self._subset(), once) & self._feed
+        self._read = self._after(reading)
+        places = {**dict.fromkeys(self._cut_off, Place.FEED), **dict.fromkeys(self._read, Place.READ)}
+        places.update((name, Place.READ) for name in self._fetched_from_host() if name not in places)
+        shown, carried, waits = self._taken_by_readers()
+        program, fed = self._program(places, shown, waits)
+        places.update((name, Place.PROGRAM) for name in program)
+        made = Cut(
+            None, places, {n.name: n.host for n in hosts}, tuple(sorted(fed)), tuple(sorted(shown)),
+            tuple(sorted(carried)), self._effects(places, waits), tuple(sorted(self._silent)),
+        )  # fmt: skip
+        wrong = self._crossing_in_control_flow(made) or self._program_run_twice(made)
+        return Cut(wrong) if wrong else made
+
+    def _is_decided(self, name):
+        """Whether a host node has one place: it does not just stand for a constant or handle of other host nodes."""
+        if not self._nodes[name].host or name in self._silent:
+            return False
+        consumers = self._consumers.get(name, ())
+        return name not in self._anywhere or any(not self._nodes[consumer].host for consumer in consumers)
+
+    def _fetched_from_host(self):
+        return [source_of(t) for t in self._fetches if self._nodes[source_of(t)].host]
+
+    def _refusal(self, node):
+        if node.report:
+            return None
+        what = "node '%s' (%s) must run in the session (%s)" % (node.name, node.op, node.host)
+        if self._depth[node.name]:
+            return what + " and is inside of a loop or tf.cond"
+        if node.writes:
+            return what + " and writes variable '%s'" % min(node.writes)
+        if node.name in self._before and node.name in self._behind:
+            return what + " in the middle of the step"
+        return None
+
+    def _is_silenced(self, node):
+        """Whether nothing runs a report: it asserts what only the program knows, after the fact."""
+        return node.report and node.op == "Assert" and node.name in self._behind
+
+    def _without_silent(self):
+        """Names of the nodes that the step needs when its silent reports take nothing but what they hand on."""
+        found, pending = set(), [*map(source_of, self._fetches), *self._targets]
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += [source_of(text) for text in self._inputs(name)]
+        return found
+
+    def _inputs(self, name):
+        node = self._nodes[name]
+        if name not in self._silent:
+            return node.inputs
+        data = [text for text in node.inputs if text[0] != "^"]
+        return [*data[: node.forwards], *(text for text in node.inputs if text[0] == "^")]
+
+    def _subset(self):
+        return {name: self._nodes[name] for name in self._needed}
+
+    def _backward(self, names):
+        found, pending = set(), list(names)
+        while pending:
+            for text in self._inputs(pending.pop()):
+                if source_of(text) not in found:
+                    found.add(source_of(text))
+                    pending.append(source_of(text))
+        return found | set(names)
+
+    def _never_behind(self, wrong):
+        subset = self._subset()
+        return set(subset) - _forward(subset, [node.name for node in subset.values() if wrong(node)])
+
+    def _after(self, reading):
+        """The readers and what is computed of their results."""
+        found, pending = set(reading), deque(reading)
+        while pending:
+            for name in self._consumers.get(pending.popleft(), ()):
+                if name not in found:
+                    found.add(name)
+                    pending.append(name)
+        return found
+
+    def _taken_by_readers(self):
+        """(tensors of the program, tensors of the feeding part, nodes of the program) that the readers wait for."""
+        shown, carried, waits = set(), set(), set()
+        self._printed = {n for n in self._needed if self._nodes[n].forwards} - self._silent - self._feed - self._read
+        for name in [*self._read, *self._printed]:
+            for text in self._nodes[name].inputs:
+                source = source_of(text)
+                if source in self._read or source in self._anywhere:
+                    continue
+                if text[0] == "^":
+                    waits.add(source)
+                elif source in self._cut_off:
+                    carried.add(tensor_of(text))
+                else:
+                    shown.add(tensor_of(text))
+        return shown, carried, {name for name in waits if name not in self._feed}
+
+    def _program(self, places, shown, waits):
+        """(names of the program's nodes, tensors that it is fed)."""
+        roots = [t for t in [*map(tensor_of, self._fetches), *shown] if source_of(t) not in places]
+        pending = [*map(source_of, roots), *waits, *(name for name in self._targets if name not in places)]
+        found, fed = set(), set()
+        while pending:
+            name = pending.pop()
+            if name in found:
+                continue
+            found.add(name)
+            for text in self._inputs_of_program(name):
+                place = places.get(source_of(text))
+                if place is Place.FEED and text[0] != "^":
+                    fed.add(tensor_of(text))
+                elif place is None and (text[0] != "^" or not self._stays(source_of(text))):
+                    pending.append(source_of(text))
+        return found, fed
+
+    def _stays(self, name):
+        """Whether a node that the program would only wait for stays in the session."""
+        return self._nodes[name].host and name not in self._silent
+
+    def _inputs_of_program(self, name):
+        """A print hands its first input on in the program; the session prints."""
+        if name in self._printed:
+            data = [text for text in self._nodes[name].inputs if text[0] != "^"]
+            return [data[0], *(text for text in self._nodes[name].inputs if text[0] == "^")]
+        return self._inputs(name)
+
+    def _effects(self, places, waits):
+        runs = {place: {n for n in self._targets if places.get(n) is place} for place in Place}
+        runs[Place.PROGRAM] |= waits
+        for name, place in places.items():
+            if place is not Place.PROGRAM and self._nodes[name].host and not self._nodes[name].repeats:
+                runs[place].add(name)
+        for name in self._read:
+            if self._nodes[name].report:
+                runs[Place.READ].add(name)
+        runs[Place.READ] |= self._printed
+        runs[Place.FEED] |= {n for n in places if places[n] is Place.FEED and self._nodes[n].report}
+        return {place: tuple(sorted(names)) for place, names in runs.items()}
+
+    def _crossing_in_control_flow(self, made):
+        for tensor in (*made.fed, *made.shown, *made.carried):
+            if self._depth[source_of(tensor)]:
+                return "tensor '%s', which host and program share, is inside of a loop or tf.cond" % tensor
+        return None
+
+    def _program_run_twice(self, made):
+        """Why the reading part, which the session runs from the graph as it is, would run the program again."""
+        known = {*made.shown, *made.carried}
+        pending, seen = [*made.runs[Place.READ]], set()
+        pending += [source_of(t) for t in self._fetches if made.places.get(source_of(t)) is Place.READ]
+        while pending:
+            name = pending.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            node = self._nodes[name]
+            if node.essential or (made.places.get(name) is Place.FEED and node.host):
+                return "node '%s' (%s), which the session must run, waits for another part of the step" % (
+                    next((n for n in sorted(self._read | self._printed)), name), node.op)  # fmt: skip
+            pending += [source_of(text) for text in node.inputs if text[0] == "^" or tensor_of(text) not in known]
+        return None
+
+
+def depths(nodes):
+    """Returns name -> how many loops and conditionals of version 1 a node is inside of."""
+    consumers = _consumers(nodes)
+    depth = {name: 0 for name, node in nodes.items() if not node.inputs}
+    pending = deque(depth)
+    while pending:
+        name = pending.popleft()
+        for consumer in consumers.get(name, ()):
+            found = _depth(nodes, consumer, depth)
+            if found > depth.get(consumer, -1):
+                depth[consumer] = found
+                if nodes[consumer].op not in ("NextIteration", "RefNextIteration"):
+                    pending.append(consumer)
+    return {name: depth.get(name, 0) for name in nodes}
+
+
+def _depth(nodes, name, known):
+    """Depth by the inputs that are known; a loop's Switch and Merge stand where its Enter stands."""
+    op = nodes[name].op.replace("Ref", "")
+    sources = [source_of(text) for text in nodes[name].inputs]
+    around = max((known.get(source, 0) for source in sources), default=0)
+    if op == "Enter":
+        return around + 1
+    if op == "Exit":
+        return max(around - 1, 0)
+    if op == "Switch":
+        return around + (not any(nodes[source].op == "LoopCond" for source in sources))
+    if op == "Merge":
+        return max(around - (not any("NextIteration" in nodes[source].op for source in sources)), 0)
+    return around
+
+
+def _forward(nodes, names, start=True):
+    """Names of the nodes that nodes lead to; with them, or only as far as they lead to each other."""
+    consumers = _consumers(nodes)
+    found, pending = set(names) if start else set(), deque(names)
+    while pending:
+        for consumer in consumers.get(pending.popleft(), ()):
+            if consumer not in found:
+                found.add(consumer)
+                pending.append(consumer)
+    return found
+
+
+def _consumers(nodes, controls=True) -> Dict[str, List[str]]:
+    found: Dict[str, List[str]] = {}
+    for node in nodes.values():
+        for source in {source_of(text) for text in node.inputs if controls or text[0] != "^"}:
+            found.setdefault(source, []).append(node.name)
+    return found
+
+
+def source_of(text):
+    """Name of the node that an input names."""
+    return text.lstrip("^").partition(":")[0]
+
+
+def tensor_of(text):
+    """A data input with its port."""
+    return text if ":" in text else text + ":0"

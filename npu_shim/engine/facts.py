@@ -1,0 +1,249 @@
+"""What the cut must know of a graph's nodes: which the program can hold, which write variables, which compute."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine.cut import Node, source_of
+from npu_shim.options import kernel_tables
+from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters import arguments
+from npu_shim.xla import host_reports, random_ops, references, writers
+from npu_shim.xla.control_flow import V1_OPS
+from npu_shim.xla.late_reads import ASKS, VARIABLES
+
+STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
+FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
+PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "LSTM", "GRU", "RNN")  # parts of op types
+MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "Switch", "Merge", "Enter", "Exit",
+                    "NextIteration", "Pack", "Unpack", "ConcatV2", "Transpose", "ExpandDims", "Squeeze"])  # fmt: skip
+# what becomes something that XLA compiles, or goes, before XLA sees it
+CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
+                       "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
+HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
+PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
+
+
+def nodes_of(graph_def, fetches, feeds=()):
+    """Returns name -> cut.Node for what a run needs of a graph.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef.
+        fetches: names of the nodes that are fetched or run.
+        feeds: names of the tensors that are fed.
+    """
+    needed = needed_by({node.name: node for node in graph_def.node}.__getitem__, fetches, feeds)
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+    return of(needed, bodies, variables_touched(needed, bodies), feeds)
+
+
+def of(needed, bodies, touched, feeds=()):
+    """Returns name -> cut.Node.
+
+    Args:
+        needed: name -> NodeDef, all that a run needs.
+        bodies: name -> FunctionDef of the graph's library.
+        touched: what `variables_touched` returned.
+        feeds: names of the tensors that are fed.
+    """
+    return _Facts(needed, bodies, frozenset(feeds)).nodes(touched)
+
+
+def needed_by(node_of, fetches, feeds):
+    """Returns name -> NodeDef (or Node) of what a run needs.
+
+    Args:
+        node_of: function of a node's name that returns its NodeDef or Node.
+        fetches: names of nodes.
+        feeds: names of tensors ("x:0") that need nothing.
+    """
+    fed, found, pending = frozenset(feeds), {}, list(fetches)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found[name] = node_of(name)
+            inputs = found[name].inputs if isinstance(found[name], Node) else found[name].input
+            pending += [source_of(text) for text in unfed(inputs, fed)]
+    return found
+
+
+def unfed(inputs, feeds):
+    """The inputs of a node that are not fed."""
+    return tuple(text for text in inputs if text[0] == "^" or (text if ":" in text else text + ":0") not in feeds)
+
+
+def variables_touched(nodes, bodies):
+    """Returns name of a node -> (variables that it takes, variables that it writes to).
+
+    A variable is named as by `writers.variable_name`. What cannot be told counts as written.
+
+    Args:
+        nodes: name -> NodeDef, all that a run needs.
+        bodies: name -> FunctionDef of the graph's library.
+    """
+    return _Variables(nodes, bodies).touched()
+
+
+class _Variables:
+    def __init__(self, nodes, bodies):
+        self._nodes, self._bodies, self._ops = nodes, bodies, tf_internals.op_defs()
+        self._origins = {name: {writers.variable_name(node)} for name, node in nodes.items() if node.op in HANDLES}
+
+    def touched(self):
+        self._propagate()
+        found = {}
+        for node in self._nodes.values():
+            taken = self._origins_of(node, [text for text in node.input if text[0] != "^"])
+            if taken or node.op in HANDLES:
+                found[node.name] = frozenset(taken or self._origins[node.name]), frozenset(self._written(node))
+        return found
+
+    def _propagate(self):
+        changed = True
+        while changed:  # nodes may stand in any order
+            changed = False
+            for node in self._nodes.values():
+                passed = self._origins_of(node, self._passed_on(node))
+                if passed - self._origins.get(node.name, set()):
+                    self._origins.setdefault(node.name, set()).update(passed)
+                    changed = True
+
+    def _passed_on(self, node):
+        """The inputs whose variable a node's result is, or may be."""
+        data = [text for text in node.input if text[0] != "^"]
+        if node.op in PASSES_ON:
+            return data
+        definition = self._ops.get(node.op)
+        if definition is not None and any(argument.is_ref for argument in definition.output_arg):
+            return data[:1]  # what an assignment returns
+        return ()
+
+    def _origins_of(self, node, texts):
+        return set().union(*(self._origins.get(source_of(text), ()) for text in texts)) if texts else set()
+
+    def _written(self, node):
+        if node.op in ASKS or node.op in PASSES_ON or node.op in HANDLES:
+            return ()
+        definition = self._ops.get(node.op)
+        data = [text for text in node.input if text[0] != "^"]
+        if definition is not None and any(argument.is_ref for argument in definition.input_arg):
+            taken = zip(arguments.of_each(definition.input_arg, node), data)
+            return self._origins_of(node, [text for argument, text in taken if argument.is_ref])
+        handles = {source_of(text) for text in data if self._is_handle(text)}
+        return writers.written_by([node], {n: self._origins[n] for n in handles if n in self._origins}, self._bodies)
+
+    def _is_handle(self, text):
+        """Whether a tensor that comes from a variable is its handle, not its value."""
+        node = self._nodes.get(source_of(text))
+        if node is None:  # fed
+            return False
+        if node.op == "VarHandleOp":
+            return True
+        types = [node.attr[name] for name in ("T", "dtype") if name in node.attr]
+        return not types or any(attr.type == RESOURCE for attr in types)
+
+
+class _Facts:
+    """The nodes of one run, with what is asked of the tables once."""
+
+    def __init__(self, needed, bodies, feeds):
+        self._needed, self._bodies, self._feeds = needed, bodies, feeds
+        self._kernels = kernel_tables.of("XLA").by_op
+        self._ops = tf_internals.op_defs()
+        self._body_reasons = {}
+
+    def nodes(self, touched):
+        return {name: self._node(node, *touched.get(name, ((), ()))) for name, node in self._needed.items()}
+
+    def _node(self, node, taken, written):
+        report = node.op in host_reports.SILENT + host_reports.FORWARDING
+        return Node(
+            node.name, node.op, unfed(node.input, self._feeds),
+            host=self._why_host(node), writes=frozenset(written), variable=bool(taken),
+            product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
+            handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
+        )  # fmt: skip
+
+    def _why_host(self, node):
+        if node.op in host_reports.SILENT:
+            return "it speaks"
+        if node.op in CONVERTED:
+            return "it holds strings" if self._has_strings(node) and node.op != "Print" else None
+        if self._has_strings(node):
+            return "it holds strings"
+        called = writers.called(node, self._bodies)
+        for body in called:
+            reason = self._why_body(body)
+            if reason:
+                return reason
+        if node.op in self._bodies:
+            return None
+        return self._why_no_kernel(node)
+
+    def _why_body(self, body):
+        name = body.signature.name
+        if name not in self._body_reasons:
+            self._body_reasons[name] = None  # a function that calls itself
+            inner = (n for n in body.node_def if n.op not in host_reports.SILENT + host_reports.FORWARDING)
+            found = ((n, self._why_host(n)) for n in inner if not self._serves_reports(n))
+            reasons = ["its function has '%s' (%s): %s" % (n.name, n.op, why) for n, why in found if why]
+            self._body_reasons[name] = reasons[0] if reasons else None
+        return self._body_reasons[name]
+
+    def _serves_reports(self, node):
+        """Whether a node of a body makes text, which leaves with the prints that it is made for."""
+        return self._has_strings(node) and not self._ops[node.op].is_stateful if node.op in self._ops else False
+
+    def _why_no_kernel(self, node):
+        op = node.op
+        if any(argument.is_ref for argument in getattr(self._ops.get(op), "input_arg", ())):
+            op = references.RENAMED.get(op, "Resource" + op)
+        kernels = self._kernels.get(op)
+        if not kernels:
+            return "XLA has no kernel for it"
+        if any(self._takes(kernel, node) for kernel in kernels):
+            return None
+        return "XLA has no kernel for its dtypes"
+
+    def _takes(self, kernel, node):
+        for name, allowed in kernel.constraints:
+            attr = node.attr[name] if name in node.attr else None
+            dtypes = [] if attr is None else [attr.type] if attr.type else list(attr.list.type)
+            if any(dtype not in allowed for dtype in dtypes if dtype < 100):
+                return False
+        return True
+
+    def _has_strings(self, node):
+        definition = self._ops.get(node.op)
+        known = [] if definition is None else [*definition.input_arg, *definition.output_arg]
+        if any(argument.type == STRING for argument in known):
+            return True
+        return any(attr.type == STRING or STRING in attr.list.type for attr in node.attr.values())
+
+    def _has_product(self, node):
+        if any(part in node.op for part in PRODUCTS):
+            return True
+        return any(self._has_product(inner) for body in writers.called(node, self._bodies) for inner in body.node_def)
+
+    def _computes(self, node):
+        return node.attr["T"].type in FLOATS and node.op not in MOVING if "T" in node.attr else False
+
+    def _repeats(self, node, taken, written):
+        if written:
+            return False
+        if taken or node.op in HANDLES:
+            return True
+        definition = self._ops.get(node.op)
+        if definition is None:  # a call by the function's name
+            return not any(self._is_stateful(inner) for b in writers.called(node, self._bodies) for inner in b.node_def)
+        return not definition.is_stateful
+
+    def _is_stateful(self, node):
+        return node.op not in self._ops or self._ops[node.op].is_stateful
+
+    def _is_handle(self, node):
+        definition = self._ops.get(node.op)
+        if definition is None or not definition.output_arg or not definition.is_stateful:
+            return False
+        return all(
+            argument.type == RESOURCE or (argument.type == STRING and argument.is_ref)
+            for argument in definition.output_arg
+        ) and not any(text[0] != "^" for text in node.input)

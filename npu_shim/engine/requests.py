@@ -1,0 +1,61 @@
+"""What one Session.run asks for, by names."""
+
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run's fetches and feeds.
+
+    Attributes:
+        handler: TensorFlow's own of the fetches, which puts the results into the caller's form.
+        tensors: names of the fetched tensors, in the handler's order.
+        targets: names of the operations that are run.
+        feeds: tensor name -> np.ndarray.
+    """
+
+    handler: Any
+    tensors: Tuple[str, ...]
+    targets: Tuple[str, ...]
+    feeds: Dict[str, Any]
+
+    @property
+    def key(self):
+        """What tells runs of other graphs apart: fetches, targets and what is fed."""
+        return self.tensors, self.targets, tuple(sorted(self.feeds))
+
+    @property
+    def nodes(self):
+        """Names of the nodes that are fetched or run."""
+        return [name.partition(":")[0] for name in self.tensors] + list(self.targets)
+
+
+def of(graph, fetches, feed_dict):
+    """Returns the Request of a run, or None for one that only TensorFlow can read, or will refuse."""
+    try:
+        handler = tf_internals.fetch_handler(graph, fetches)
+        feeds = {}
+        for tensor, value in tf_internals.fed_tensors(graph, feed_dict):
+            feeds[tensor.name] = _array(tensor, value)
+    except (TypeError, ValueError, KeyError, StopIteration):
+        return None
+    tensors = tuple(tensor.name for tensor in handler.fetches())
+    return Request(handler, tensors, tuple(operation.name for operation in handler.targets()), feeds)
+
+
+def _array(tensor, value):
+    """A fed value as Session.run converts it; an error where it would refuse, or take it from elsewhere."""
+    if isinstance(value, tf.Tensor) or type(value).__name__ == "TensorHandle":
+        raise TypeError(tensor.name)
+    array = np.asarray(value, dtype=tensor.dtype.as_numpy_dtype)
+    if isinstance(value, int) and array != value:
+        raise TypeError(tensor.name)
+    if not tensor.graph.is_feedable(tensor) or not tensor.shape.is_compatible_with(array.shape):
+        raise ValueError(tensor.name)
+    return array

@@ -1,0 +1,265 @@
+"""A session whose training steps run on PJRT: every run comes by, and is a step, or one of the session's own.
+
+    a run -> its names (requests.py) -> known? -> a Step: feed, program, read    (step.py, device.py)
+                                               -> the session's own, which has the newest values first (truth.py)
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Dict, FrozenSet, Optional
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import cut, device, facts, requests, step
+from npu_shim.engine.cut import Place
+from npu_shim.engine.truth import Truth
+from npu_shim.engine.values import SessionValues
+from npu_shim.options import config_proto, plugin
+from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.session import doors
+from npu_shim.xla.sources import Source
+
+LOG = logging.getLogger("npu_shim")
+MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes; what comes then runs in the session
+ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
+
+
+def attach(session):
+    """Makes a session run its training steps on PJRT.
+
+    Args:
+        session: tf.Session; what is attached before stands closer to TensorFlow. One with a target, whose variables
+            other processes may write, stays as it is.
+    """
+    if tf.compat.as_str_any(session.sess_str):
+        LOG.info("npu_shim: engine: a session with a target runs all of its steps itself")
+        return
+    engine = Engine(session)
+    setattr(session, ENGINE, engine)
+    doors.watch(session, engine.run)
+    doors.at_unwatched(session, engine.release)
+    doors.at_close(session, engine.close)
+
+
+@dataclass
+class Known:
+    """A run that was seen before: taken as a step, or left to the session.
+
+    Attributes:
+        step: step.Step, None where the session runs it.
+        reason: why it is not taken, "" where it is.
+        touched, written: names of the variables that the run takes and writes.
+        programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
+    """
+
+    step: Optional[Any]
+    reason: str
+    touched: FrozenSet[str]
+    written: FrozenSet[str]
+    programs: Dict[Any, Any] = field(default_factory=dict)
+
+
+class Engine:
+    """What watches one session. Its device is opened at the first training step.
+
+    Attributes:
+        known: the runs that were seen, by what they ask for.
+        truth: where the variables' newest values are, None before the first step.
+    """
+
+    def __init__(self, session):
+        self.known = {}
+        self.truth = None
+        self._session = session
+        self._device = self._values = self._source = None
+        self._off = ""  # why nothing is taken any more
+        self._building = threading.RLock()
+
+    def run(self, session, once, fetches, feed_dict, options, run_metadata):
+        """Watches a run, see `doors.watch`."""
+        request = None if self._off or session._closed else requests.of(session.graph, fetches, feed_dict)
+        if request is None:
+            self.release()
+            return once(fetches, feed_dict, options, run_metadata)
+        known = self._known(request)
+        if known.step is not None and run_metadata is None:
+            return self._run_step(known, request, once, (fetches, feed_dict, options, run_metadata))
+        return self._in_session(known, once, fetches, feed_dict, options, run_metadata)
+
+    def release(self):
+        """Gives the session all that the device has newer."""
+        if self.truth is not None:
+            self.truth.release()
+
+    def close(self):
+        """Forgets the device's values with the session's."""
+        self._off = self._off or "the session is closed"
+        if self._device is not None:
+            self._device.drop()
+            self.truth = None
+
+    def _in_session(self, known, once, *arguments):
+        if self.truth is None:
+            return once(*arguments)
+        self.truth.before_session(known.touched, known.written)
+        try:
+            return once(*arguments)
+        finally:
+            self.truth.after_session(known.written)
+
+    def _known(self, request):
+        found = self.known.get(request.key)
+        if found is None:
+            with self._building:
+                found = self.known.get(request.key) or self._met(request)
+                self.known[request.key] = found
+        return found
+
+    def _met(self, request):
+        """A run that is seen for the first time."""
+        graph = self._session.graph
+        nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
+        bodies = self._bodies(nodes)
+        taken = facts.variables_touched(nodes, bodies)
+        touched = frozenset().union(*(names for names, _ in taken.values()))
+        written = frozenset().union(*(names for _, names in taken.values()))
+        if not written:
+            return Known(None, "it writes no variable", touched, written)
+        described = facts.of(nodes, bodies, taken, request.feeds)
+        reason = cut.why_no_step(described)
+        made = None if reason else self._step(request, described, taken)
+        if isinstance(made, str):
+            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), made)
+            made, reason = None, made
+        return Known(made, reason or "", touched, written)
+
+    def _step(self, request, nodes, taken):
+        """The Step of a run, or why it is not taken (str)."""
+        try:
+            made = step.make(self._source_now(), request, nodes, taken, self._options())
+            self._open_device()
+            self._values.know(made.handles)
+            return made
+        except (PlanError, ConfigError, ImportError) as reason:
+            return str(reason)
+
+    def _bodies(self, nodes):
+        """The functions of the graph's library by name; none where no node calls any."""
+        called = any(attr.HasField("func") or attr.list.func for node in nodes.values() for attr in node.attr.values())
+        graph = self._session.graph
+        if not called and not any(node.op in getattr(graph, "_functions", ()) for node in nodes.values()):
+            return {}
+        return {function.signature.name: function for function in self._source_now().graph_def.library.function}
+
+    def _source_now(self):
+        """The session's graph as it is now, written out once for each version."""
+        version = self._session.graph.version
+        if self._source is None or self._source[0] != version:
+            self._source = version, Source.of(self._session)
+        return self._source[1]
+
+    def _options(self):
+        return plugin.with_defaults(config_proto.read(self._session._config))
+
+    def _open_device(self):
+        if self._device is None:
+            self._device = device.InProcess()
+            self._values = SessionValues(self._session)
+            self.truth = Truth(self._values, self._device)
+
+    def _run_step(self, known, request, once, arguments):
+        """Runs a step: what feeds it, the program, what reads its results."""
+        given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
+        arrays = {name: given[name] for name in known.step.feeds}
+        number = self._loaded(known, request, arrays)
+        fetched = None if number is None else self._on_device(known.step, number, arrays)
+        if fetched is None:  # what has fed it is not run again
+            return self._in_session(known, once, arguments[0], {**(arguments[1] or {}), **given}, *arguments[2:])
+        values = {**given, **fetched}
+        values.update(self._host_run(known.step.read, {**request.feeds, **_of(values, known.step.read.feeds)}))
+        return request.handler.build_results(self._session, [values[name] for name in request.tensors])
+
+    def _host_run(self, part, feeds):
+        """Runs a part of a step in the session; dict of tensor name to its value."""
+        if part.is_empty:
+            return {}
+        self.truth.before_session(part.touched, part.written)
+        try:
+            fetches = [list(part.fetches), list(part.targets)]
+            return dict(zip(part.fetches, doors.plain_run(self._session, fetches, feeds)[0]))
+        finally:
+            self.truth.after_session(part.written)
+
+    def _loaded(self, known, request, arrays):
+        """The number of the program for these feeds; None where the session must run the step."""
+        shapes = tuple(np.shape(array) for array in arrays.values())
+        with self._building:
+            if shapes not in known.programs:
+                known.programs[shapes] = self._load(known, request, shapes)
+        return known.programs[shapes]
+
+    def _load(self, known, request, shapes):
+        if len(known.programs) == MANY_SHAPES:
+            LOG.warning(
+                "npu_shim: engine: %s was fed %d sets of shapes; what has others runs in the session: pad to fewer "
+                "shapes", _named(request), MANY_SHAPES,
+            )  # fmt: skip
+        if len(known.programs) >= MANY_SHAPES:
+            return None
+        start = time.perf_counter()
+        try:
+            number = self._device.load(*known.step.program(shapes))
+        except (PlanError, ConfigError, RuntimeError) as reason:
+            known.step, known.reason = None, str(reason).splitlines()[0]
+            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), known.reason)
+            return None
+        LOG.info("npu_shim: engine: %s", _taken(known.step, request, self._device, time.perf_counter() - start))
+        return number
+
+    def _on_device(self, made, number, arrays):
+        """Runs the program; dict of fetch to value, None where a variable has no value yet."""
+        with self.truth.lock:
+            try:
+                self.truth.to_device(made.handles)
+            except tf.errors.FailedPreconditionError:
+                return None
+            for name, value in made.own.items():
+                self.truth.own(name, value)
+            self.truth.written_on_device(made.updated)
+            try:
+                return {n: device.as_result(v) for n, v in self._device.run(number, arrays).items()}
+            except Exception as error:
+                raise self._failed(error) from error
+
+    def _failed(self, error):
+        """Gives the session the state of the last step that was completed; returns the error that says so."""
+        self._off = "a step failed"
+        try:
+            with contextlib.suppress(RuntimeError):
+                self._device.settle()
+            self.release()
+            state = "the session has the state of the last completed step and runs on without the engine"
+        except Exception as lost:
+            state = "the device gives its values back no more (%s): restore a checkpoint" % lost
+        text = "npu_shim: engine: a step failed on %s: %s; %s" % (self._device.platform, error, state)
+        return tf.errors.InternalError(None, None, text)
+
+
+def _of(values, names):
+    return {name: values[name] for name in names}
+
+
+def _named(request):
+    """A run in a few words."""
+    names = ["'%s'" % name for name in (*request.targets, *request.tensors)]
+    return "the run of %s%s" % (", ".join(names[:3]), ", ..." if len(names) > 3 else "")
+
+
+def _taken(made, request, on, seconds):
+    hosts = [sum(place is each for place in made.cut.places.values()) for each in (Place.FEED, Place.READ)]
+    around = " (in the session: %d ops before it, %d after it)" % tuple(hosts) if any(hosts) else ""
+    return "%s is one program on %s%s; compiled in %.1f s" % (_named(request), on.platform, around, seconds)

@@ -1,0 +1,211 @@
+"""A training step of a session as a program between two runs of the session: cut, rewritten, loaded.
+
+    the run's graph -> cut (cut.py) -> rewritten as the session would (rewriting.py) -> the program's part cut out ->
+    lowered (xla.step_function) -> for each set of shapes HLO -> the device
+"""
+
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, Mapping, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import cut as cutting
+from npu_shim.engine import facts
+from npu_shim.engine.cut import Place, source_of
+from npu_shim.export import step as export
+from npu_shim.options import precision
+from npu_shim.options import table as option_table
+from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters import pruning
+from npu_shim.xla import host_reports, random_ops, step_function, writers
+
+PRODUCTS = "default"  # float32 products as the device's libraries take them, which is what sessions do
+
+
+@dataclass(frozen=True)
+class HostRun:
+    """What the session runs of a step, before or after the program.
+
+    Attributes:
+        fetches: names of the tensors whose values are taken.
+        targets: names of the operations that are run for their effect.
+        feeds: names of the tensors that it is fed beside the user's feeds.
+        touched, written: names of the variables that it takes and writes.
+    """
+
+    fetches: Tuple[str, ...]
+    targets: Tuple[str, ...]
+    feeds: Tuple[str, ...]
+    touched: FrozenSet[str]
+    written: FrozenSet[str]
+
+    @property
+    def is_empty(self):
+        """Whether there is nothing to run."""
+        return not self.fetches and not self.targets
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step, cut.
+
+    Attributes:
+        cut: the `cut.Cut`.
+        prepared: the program before it has shapes, a `step_function.Prepared`.
+        feed, read: the session's parts.
+        handles: name of a variable of the program -> name of its node in the session's graph.
+        own: name -> initial value of the program's variables that the session does not know.
+        program_fetches: names of the tensors that the program gives.
+    """
+
+    cut: Any
+    prepared: Any
+    feed: HostRun
+    read: HostRun
+    handles: Mapping[str, str]
+    own: Dict[str, Any]
+    program_fetches: Tuple[str, ...]
+
+    @property
+    def updated(self):
+        """Names of the variables that the program writes."""
+        return [each.name for each in self.prepared.state if each.updated]
+
+    @property
+    def feeds(self):
+        """Names of the tensors that the program is fed, in its order."""
+        return [feed.name for feed in self.prepared.feeds.values()]
+
+    def program(self, shapes):
+        """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
+
+        Raises:
+            PlanError or ConfigError: XLA cannot compile the step.
+        """
+        made = self.prepared.for_shapes(shapes)
+        module = export.hlo_module(made, PRODUCTS)
+        described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
+        return described, export.without_sources(module)
+
+
+def make(source, request, nodes, taken, options):
+    """Returns the Step of a run.
+
+    Args:
+        source: `xla.sources.Source` of the session, with its graph_def.
+        request: `requests.Request`.
+        nodes: name -> cut.Node, all that the run needs.
+        taken: name of a node -> (variables that it takes, variables that it writes).
+        options: option values of the session's NpuOptimizer.
+
+    Raises:
+        PlanError or ConfigError: why it is not taken.
+    """
+    user = [source.feed(name) for name in request.feeds]
+    fetches = [name for name in dict.fromkeys(request.tensors) if name not in request.feeds]
+    cut = cutting.plan(nodes, fetches, request.targets)
+    if cut.refusal:
+        raise PlanError(cut.refusal)
+    _require_shared(source.graph, cut)
+    wanted = _wanted(source, request, cut, fetches)
+    prepared = _prepared(source, request, cut, user, wanted, options)
+    handles = {writers.variable_name(n): n.name for n in prepared.graph_def.node if n.op == "VarHandleOp"}
+    own = {each.name: random_ops.initial_state() for each in prepared.state if each.name == random_ops.STATE}
+    return Step(
+        cut, prepared, _feeding(cut, fetches, taken, nodes), _reading(cut, fetches, taken, nodes),
+        {name: node for name, node in handles.items() if name not in own}, own,
+        tuple(each.name for each in wanted if not isinstance(each, str)),
+    )  # fmt: skip
+
+
+def _require_shared(graph, cut):
+    """Raises PlanError for a tensor that cannot leave the session or the program."""
+    for name in (*cut.fed, *cut.shown, *cut.carried):
+        tensor = graph.as_graph_element(name)
+        if tensor.dtype in (tf.resource, tf.variant) or not graph.is_fetchable(tensor):
+            raise PlanError("tensor '%s' (%s) cannot go between session and program" % (name, tensor.dtype.name))
+    for name in cut.fed:
+        if graph.as_graph_element(name).dtype.base_dtype == tf.string:
+            raise PlanError("the program would be fed strings, '%s'" % name)
+
+
+def _wanted(source, request, cut, fetches):
+    """What the program is asked for: Arguments of tensors, then names of operations."""
+    tensors = [name for name in fetches if cut.place(name) is Place.PROGRAM]
+    tensors = list(dict.fromkeys([*tensors, *cut.shown]))
+    fetched = [source.fetch(name) for name in tensors]
+    return tuple(fetched) + cut.runs[Place.PROGRAM] + tuple(
+        name for name in request.targets
+        if cut.places.get(name, Place.PROGRAM) is Place.PROGRAM and name not in cut.runs[Place.PROGRAM]
+    )  # fmt: skip
+
+
+def _prepared(source, request, cut, user, wanted, options):
+    names = [each if isinstance(each, str) else each.name for each in wanted]
+    kept = list(map(source_of, names))
+    graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
+    graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
+    shared = [source.feed(name) for name in cut.fed]
+    graph_def, shared_placeholders = pruning.cut_out(_of_program(graph_def, cut), kept, shared)
+    left = {node.name for node in graph_def.node}
+    feeds = dict(zip(shared_placeholders, shared))
+    feeds.update((name, feed) for name, feed in zip(placeholders, user) if name in left)
+    graph_def = step_function.checked(graph_def, kept, list(feeds))
+    return step_function.lowered(graph_def, wanted, feeds, plan, source, _open_values(graph_def, source))
+
+
+def _rewritten(source, graph_def, preserved, placeholders, options):
+    """The whole run's graph rewritten as the session would: before it is cut, so that the same slots are lowered."""
+    if options is None or options.get("use_off_line") is False:
+        return graph_def, None
+    option_table.validate(options)
+    elsewhere = {node.name for node in source.graph_def.node}
+    present = {node.name for node in graph_def.node}
+    preserved = [name for name in dict.fromkeys(preserved) if source_of(name) in present]
+    done = rewrite_graph(graph_def, placeholders, preserved, precision.resolve(options), "XLA", elsewhere)
+    return done.graph_def, done.plan
+
+
+def _of_program(graph_def, cut):
+    """Returns a copy of the run's GraphDef in which nothing waits for the session's parts, and prints hand on only."""
+    elsewhere = {name for name, place in cut.places.items() if place is not Place.PROGRAM}
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    for node in made.node:
+        kept = [text for text in node.input if text[0] != "^" or source_of(text) not in elsewhere]
+        if len(kept) < len(node.input):
+            del node.input[:]
+            node.input.extend(kept)
+        if node.name in cut.runs[Place.READ] and node.op in host_reports.FORWARDING:
+            host_reports.silence(node)
+    return made
+
+
+def _open_values(graph_def, source):
+    """Values of the variables whose shape the graph does not tell; zeros stand for the others, which need no memory."""
+    open_ones = {}
+    for node in graph_def.node:
+        if node.op in facts.HANDLES and not tf.TensorShape(node.attr["shape"].shape).is_fully_defined():
+            open_ones[writers.variable_name(node)] = node.name
+    return source.values_of(open_ones) if open_ones else {}
+
+
+def _feeding(cut, fetches, taken, nodes):
+    fetched = [name for name in fetches if cut.place(name) is Place.FEED]
+    names = tuple(dict.fromkeys([*fetched, *cut.fed, *cut.carried]))
+    return _host_run(names, cut.runs[Place.FEED], (), taken, nodes)
+
+
+def _reading(cut, fetches, taken, nodes):
+    fetched = tuple(name for name in fetches if cut.place(name) is Place.READ)
+    return _host_run(fetched, cut.runs[Place.READ], (*cut.shown, *cut.carried), taken, nodes)
+
+
+def _host_run(fetches, targets, feeds, taken, nodes):
+    needed = facts.needed_by(nodes.__getitem__, [*map(source_of, fetches), *targets], feeds)
+    touched = [taken[name] for name in needed if name in taken]
+    return HostRun(
+        tuple(fetches), tuple(targets), tuple(feeds),
+        frozenset().union(*(names for names, _ in touched)), frozenset().union(*(names for _, names in touched)),
+    )  # fmt: skip

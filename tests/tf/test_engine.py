@@ -1,0 +1,332 @@
+"""Sessions whose training steps run on PJRT: the same numbers as in the session, and one truth for variables."""
+
+import importlib.util
+import logging
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import sessions as engine
+from npu_shim.engine.cut import Place
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the engine needs JAX beside TensorFlow"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+]
+STEPS = 5
+FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    import npu_shim
+
+    npu_shim.patch()
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        yield
+    npu_shim.unpatch()
+
+
+def opened(kind="pjrt", mode=FLOAT32):
+    """A session whose variables have their initial values, the same ones each time."""
+    session = tf.Session(config=sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind))
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    return session
+
+
+def of(session):
+    """The session's Engine."""
+    return vars(session)[engine.ENGINE]
+
+
+def steps_of(session):
+    """The steps that were taken."""
+    return [known.step for known in of(session).known.values() if known.step is not None]
+
+
+def reasons_of(session):
+    """Why runs that write variables were not taken."""
+    return [known.reason for known in of(session).known.values() if known.step is None and known.written]
+
+
+def batches(count=STEPS, rows=8, columns=6):
+    rng = np.random.RandomState(0)
+    for _ in range(count):
+        x = rng.randn(rows, columns).astype(np.float32)
+        yield x, (x.sum(1) > 0).astype(np.int32)
+
+
+def classifier(x, y, scope="net", resource=None):
+    """(loss, logits) of a small network with batch normalization."""
+    with tf.variable_scope(scope, use_resource=resource):
+        hidden = tf.layers.batch_normalization(tf.layers.dense(x, 16, name="one"), training=True, fused=False)
+        logits = tf.layers.dense(tf.nn.relu(hidden), 2, name="two")
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)), logits
+
+
+def fed_classifier(resource=None, optimizer=None):
+    x, y = tf.placeholder(tf.float32, [None, 6], "x"), tf.placeholder(tf.int32, [None], "y")
+    loss, logits = classifier(x, y, resource=resource)
+    step = tf.train.get_or_create_global_step()
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train = (optimizer or tf.train.AdamOptimizer(0.01)).minimize(loss, step)
+    return x, y, loss, logits, train, step
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_losses_evaluation_and_global_step_are_the_session_s(resource):
+    x, y, loss, logits, train, step = fed_classifier(resource)
+
+    def trained(kind):
+        with opened(kind) as session:
+            losses = [session.run([train, loss], {x: a, y: b})[1] for a, b in batches()]
+            out = session.run(logits, {x: np.ones([3, 6], np.float32)})
+            return losses, out, session.run(step), session.run(tf.global_variables()), session
+
+    wanted, found = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=2e-4, atol=1e-5)
+    assert found[2] == wanted[2] == STEPS and isinstance(found[0][0], np.float32)
+    for one, other in zip(found[3], wanted[3]):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    assert len(steps_of(found[4])) == 1 and engine.ENGINE not in vars(wanted[4])
+
+
+def test_values_move_only_when_the_other_side_needs_them():
+    x, y, loss, logits, train, step = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        for _ in range(3):
+            session.run(train, {x: a, y: b})
+        count = len(tf.global_variables())
+        moved = of(session).truth.moved
+        assert moved == {"to the device": count, "to the session": 0}
+        assert session.run(step) == 3 and moved["to the session"] == 1
+        session.run(step)
+        session.run(train, {x: a, y: b})
+        assert moved == {"to the device": count, "to the session": 1}  # the device's were as new
+        session.run(tf.assign(step, 40))
+        session.run(train, {x: a, y: b})
+        assert moved["to the device"] == count + 1 and session.run(step) == 41
+        tf.global_variables()[0].load(np.zeros_like(session.run(tf.global_variables()[0])), session)
+        session.run(train, {x: a, y: b})
+        assert moved["to the device"] == count + 2
+
+
+def test_a_saver_goes_both_ways_in_the_middle_of_training(tmp_path):
+    x, y, loss, _, train, _ = fed_classifier()
+    saver, data = tf.train.Saver(), list(batches(6))
+
+    def run(session, some):
+        return [session.run([train, loss], {x: a, y: b})[1] for a, b in some]
+
+    with opened("session") as session:
+        whole = run(session, data)
+    with opened() as session:
+        first = run(session, data[:3])
+        path = saver.save(session, str(tmp_path / "at3"))
+        run(session, data[:2])  # lost again
+        saver.restore(session, path)
+        second = run(session, data[3:])
+    with opened("session") as session:
+        saver.restore(session, path)
+        other = run(session, data[3:])
+    np.testing.assert_allclose(first + second, whole, rtol=2e-4)
+    np.testing.assert_allclose(other, whole[3:], rtol=2e-4)
+
+
+def test_mixed_precision_lowers_the_session_s_slots():
+    x, y, loss, _, train, _ = fed_classifier()
+
+    def losses(kind):
+        with opened(kind, MIX) as session:
+            return [session.run([train, loss], {x: a, y: b})[1] for a, b in batches()], session
+
+    wanted, _ = losses("session")
+    found, session = losses("pjrt")
+    np.testing.assert_allclose(found, wanted, rtol=2e-2)
+    lowered = {n.name for n in steps_of(session)[0].prepared.graph_def.node if n.op == "MatMul" and n.attr["T"].type == 19}
+    assert lowered
+
+
+def test_an_iterator_feeds_the_program_until_its_end():
+    data = list(batches())
+    xs, ys = (np.stack(part) for part in zip(*data))
+    made = tf.data.Dataset.from_tensor_slices((xs, ys, [b"%d" % n for n in range(STEPS)]))
+    x, y, name = tf.data.make_one_shot_iterator(made).get_next()
+    loss, _ = classifier(x, y)
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+
+    def losses(kind):
+        found = []
+        with opened(kind) as session:
+            with pytest.raises(tf.errors.OutOfRangeError):
+                while True:
+                    found.extend([session.run([loss, name, train])[:2]])
+            return [each[0] for each in found], [each[1] for each in found], session
+
+    wanted, found = losses("session"), losses("pjrt")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    assert found[1] == [b"0", b"1", b"2", b"3", b"4"] == wanted[1]
+    cut = steps_of(found[2])[0].cut
+    assert cut.places["IteratorGetNext"] is Place.FEED and "MatMul" in str(cut.places)
+
+
+def test_summaries_read_what_the_program_computes():
+    x, y, loss, _, train, _ = fed_classifier()
+    tf.summary.scalar("loss", loss)
+    tf.summary.histogram("weights", tf.trainable_variables()[0])
+    merged = tf.summary.merge_all()
+    with opened() as session:
+        for a, b in batches(2):
+            value, text, _ = session.run([loss, merged, train], {x: a, y: b})
+        summary = tf.Summary.FromString(text)
+        assert summary.value[0].simple_value == value and summary.value[1].histo.num == 96
+        assert set(steps_of(session)[0].cut.reasons.values()) == {"it holds strings"}
+
+
+def test_python_functions_run_on_either_side_once_a_step():
+    seen = []
+
+    def augmented(value):
+        seen.append("feed")
+        return value * np.float32(2)
+
+    def judged(value):
+        seen.append("read")
+        return np.float32(value.sum())
+
+    x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.int32, [None])
+    doubled = tf.py_func(augmented, [x], tf.float32)
+    doubled.set_shape([None, 6])
+    loss, logits = classifier(doubled, y)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    score = tf.py_func(judged, [tf.nn.softmax(logits)], tf.float32) * 10
+
+    def losses(kind):
+        with opened(kind) as session:
+            return [session.run([loss, score, train], {x: a, y: b})[:2] for a, b in batches(3)]
+
+    wanted = losses("session")
+    del seen[:]
+    np.testing.assert_allclose(losses("pjrt"), wanted, rtol=2e-5)
+    assert seen == ["feed", "read"] * 3
+
+
+def test_two_optimizers_share_the_state_on_the_device():
+    noise, real = tf.placeholder(tf.float32, [8, 4]), tf.placeholder(tf.float32, [8, 6])
+
+    def judge(value):
+        with tf.variable_scope("judge", reuse=tf.AUTO_REUSE):
+            return tf.layers.dense(tf.nn.relu(tf.layers.dense(value, 16, name="a")), 1, name="b")
+
+    with tf.variable_scope("maker"):
+        fake = tf.layers.dense(tf.nn.relu(tf.layers.dense(noise, 16)), 6)
+    loss_d = tf.reduce_mean(tf.nn.softplus(-judge(real))) + tf.reduce_mean(tf.nn.softplus(judge(fake)))
+    loss_g = tf.reduce_mean(tf.nn.softplus(-judge(fake)))
+    train_d = tf.train.AdamOptimizer(0.01).minimize(loss_d, var_list=tf.trainable_variables("judge"))
+    train_g = tf.train.AdamOptimizer(0.01).minimize(loss_g, var_list=tf.trainable_variables("maker"))
+    rng = np.random.RandomState(1)
+    data = [(rng.randn(8, 4), rng.randn(8, 6)) for _ in range(STEPS)]
+
+    def losses(kind):
+        found = []
+        with opened(kind) as session:
+            for n, r in data:
+                found.append(session.run([loss_d, train_d], {noise: n, real: r})[0])
+                found.append(session.run([loss_g, train_g], {noise: n})[0])
+            return found, session
+
+    (wanted, _), (found, session) = losses("session"), losses("pjrt")
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert len(steps_of(session)) == 2 and of(session).truth.moved["to the session"] == 0
+
+
+def test_what_is_not_taken_runs_in_the_session_and_says_why(caplog):
+    x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.int32, [None])
+    with tf.variable_scope("net"):
+        hidden = tf.py_func(lambda value: value, [tf.layers.dense(x, 6)], tf.float32)
+        hidden.set_shape([None, 6])
+        loss = tf.reduce_mean(tf.square(tf.layers.dense(hidden, 2)))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    a, b = next(batches())
+    logger = logging.getLogger("npu_shim")
+    logger.propagate = True
+    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+        first, second = (session.run([loss, train], {x: a, y: b})[0] for _ in range(2))
+    assert second < first and not steps_of(session)
+    said = [r.getMessage() for r in caplog.records if "runs in the session" in r.getMessage()]
+    assert len(said) == 1 and "(PyFunc) must run in the session" in said[0] and "in the middle of the step" in said[0]
+
+
+def test_a_step_that_fails_leaves_the_state_of_the_one_before():
+    x, y, loss, _, train, step = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        for _ in range(2):
+            session.run(train, {x: a, y: b})
+        real = of(session)._device.run
+
+        def failing(*arguments):
+            raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+        of(session)._device.run = failing
+        with pytest.raises(tf.errors.InternalError, match="state of the last completed step"):
+            session.run(train, {x: a, y: b})
+        of(session)._device.run = real
+        assert session.run(step) == 2
+        session.run(train, {x: a, y: b})  # in the session from now on
+        assert session.run(step) == 3
+
+
+def test_partial_runs_partial_fetches_and_fed_intermediates_see_the_newest_values():
+    x, y, loss, logits, train, step = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        session.run(train, {x: a, y: b})
+        handle = session.partial_run_setup([logits, step], [x])
+        assert session.partial_run(handle, step) == 1
+        assert session.run([loss, step], {x: a, y: b})[1] == 1
+        given = np.zeros([8, 2], np.float32)
+        value, _ = session.run([loss, train], {logits: given, y: b})
+        np.testing.assert_allclose(value, np.log(2), rtol=1e-5)
+        assert session.run(step) == 2
+
+
+def test_shapes_beyond_the_bound_run_in_the_session():
+    x, y, loss, _, train, step = fed_classifier()
+    with opened() as session:
+        for rows in range(2, engine.MANY_SHAPES + 4):
+            a, b = next(batches(1, rows))
+            session.run(train, {x: a, y: b})
+        assert session.run(step) == engine.MANY_SHAPES + 2
+        (known,) = (known for known in of(session).known.values() if known.step is not None)
+        assert sum(number is not None for number in known.programs.values()) == engine.MANY_SHAPES
+
+
+def test_prints_are_printed(capfd):
+    x, y, loss, _, _, _ = fed_classifier()
+    shown = tf.Print(loss, [loss], "the loss: ")
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(shown)
+    a, b = next(batches())
+    with opened() as session:
+        value = session.run([loss, train], {x: a, y: b})[0]
+        assert len(steps_of(session)) == 1
+    assert capfd.readouterr().err.count("the loss: [%.4g" % value) == 1
+
+
+def test_a_wrong_engine_is_an_error():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'pjtr', expected one of auto, session, pjrt"):
+        tf.Session(config=sessions.config(npu_shim_engine="pjtr"))
+
+
+def test_without_being_asked_for_a_session_is_tensorflow_s_own(monkeypatch):
+    monkeypatch.delenv("NPU_SHIM_ENGINE", raising=False)
+    with tf.Session(config=sessions.config()) as session:
+        assert engine.ENGINE not in vars(session)
+    monkeypatch.setenv("NPU_SHIM_ENGINE", "pjrt")
+    with tf.Session(config=sessions.config()) as session:
+        assert engine.ENGINE in vars(session)
