@@ -205,7 +205,7 @@ class _Facts:
 
     def _takes(self, kernel, node):
         for name, allowed in kernel.constraints:
-            attr = node.attr[name] if name in node.attr else None
+            attr = node.attr.get(name)
             dtypes = [] if attr is None else [attr.type] if attr.type else list(attr.list.type)
             if any(dtype not in allowed for dtype in dtypes if dtype < 100):
                 return False

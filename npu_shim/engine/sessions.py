@@ -1,7 +1,7 @@
 """A session whose training steps run on PJRT: every run comes by, and is a step, or one of the session's own.
 
-    a run -> its names (requests.py) -> known? -> a Step: feed, program, read    (step.py, device.py)
-                                               -> the session's own, which has the newest values first (truth.py)
+What a run asks for (requests.py) tells whether it is known. A step is run in three parts (step.py, device.py); in front
+of a run of the session's own, the session is given the newest values of what it touches (truth.py).
 """
 
 import contextlib

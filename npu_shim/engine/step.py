@@ -1,7 +1,7 @@
 """A training step of a session as a program between two runs of the session: cut, rewritten, loaded.
 
-    the run's graph -> cut (cut.py) -> rewritten as the session would (rewriting.py) -> the program's part cut out ->
-    lowered (xla.step_function) -> for each set of shapes HLO -> the device
+The run's graph is cut (cut.py), rewritten as the session would (rewriting.py), the program's part cut out of it and
+lowered (xla.step_function). For each set of shapes its HLO goes to the device.
 """
 
 from dataclasses import dataclass

@@ -51,9 +51,9 @@ class SessionValues:
         """An assignment to a variable that waits for nothing, and what is fed to it."""
         variable = self._session.graph.get_operation_by_name(node).outputs[0]
         for operation in variable.consumers():
-            if operation.type in ASSIGNS and operation.inputs[0] is variable and not operation.control_inputs:
-                if self._session.graph.is_feedable(operation.inputs[1]):
-                    return operation, operation.inputs[1]
+            assigns = operation.type in ASSIGNS and operation.inputs[0] is variable and not operation.control_inputs
+            if assigns and self._session.graph.is_feedable(operation.inputs[1]):
+                return operation, operation.inputs[1]
         return self._own_assignment(node, variable)
 
     def _own_assignment(self, node, variable):

@@ -44,8 +44,10 @@ def at_close(session, function):
 
 
 def at_unwatched(session, function):
-    """Calls a function without arguments whenever a session begins a run that nothing can watch: a part of a partial
-    run, or one whose tensors are connected to each other."""
+    """Calls a function without arguments whenever a session begins a run that nothing can watch.
+
+    That is a part of a partial run, or a run whose tensors are connected to each other.
+    """
     open_doors()
     vars(session).setdefault(_UNWATCHED, []).append(function)
 
