@@ -90,6 +90,13 @@ def control_flow_place(graph):
     return ControlFlowPlace(innermost and innermost.name, repeated, waits_for)
 
 
+def functional_loop(condition, body, start):
+    """Returns what a While op leaves of the tensors `start`, whichever control flow the process makes otherwise."""
+    from tensorflow.python.ops import while_v2
+
+    return while_v2.while_loop(condition, body, start)
+
+
 def partitions(partitioned):
     """Returns the number of parts along each axis of a PartitionedVariable."""
     return tuple(partitioned._get_partitions())

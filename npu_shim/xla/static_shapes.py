@@ -28,7 +28,7 @@ def fold(graph_def, keep):
         keep: names of the nodes that are fetched or run.
     """
     nodes = {node.name: node for node in graph_def.node}
-    known = _known_values(graph_def, nodes)
+    known = _known_values(graph_def)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     constant_stacks = _constant_stacks(graph_def, nodes, known)
     for node in graph_def.node:
@@ -38,10 +38,15 @@ def fold(graph_def, keep):
 
 def infer(graph_def, texts):
     """Returns tensor -> tf.TensorShape for tensors of a GraphDef, in loops too."""
-    nodes = {node.name: node for node in graph_def.node}
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(_without_back_edges(graph_def, nodes), name="")
+    graph = loopless(graph_def)
     return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
+
+
+def loopless(graph_def):
+    """Returns a tf.Graph with the tensors of a GraphDef, of their dtypes and shapes; its loops do not go back."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(_without_back_edges(graph_def, {node.name: node for node in graph_def.node}), name="")
+    return graph
 
 
 def _folded(node, nodes, known, constant_stacks):
@@ -76,10 +81,9 @@ def _constants(node, values):
     return [anchor, *parts, together]
 
 
-def _known_values(graph_def, nodes):
+def _known_values(graph_def):
     """(node, port) -> np.ndarray for the shape ops whose inputs have full shapes."""
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(_without_back_edges(graph_def, nodes), name="")
+    graph = loopless(graph_def)
     known = {}
     for node in graph_def.node:
         if node.op not in SHAPE_OPS:

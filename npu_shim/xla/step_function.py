@@ -2,8 +2,8 @@
 
     Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reads before branches
     (branch_reads.py) -> reference variables to resources (references.py) -> slices written as choices (slice_writes.py)
-    -> random ops stateless (random_ops.py) -> loops functional (control_flow.py) -> what is written is no constant
-    (hidden_reads.py) -> StepFunction
+    -> random ops stateless (random_ops.py) -> ops that XLA lacks lowered (lowering) -> loops functional
+    (control_flow.py) -> what is written is no constant (hidden_reads.py) -> StepFunction
 
 `compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
 for one rule: a read that waits for no write comes before the writes (ordering.py).
@@ -41,6 +41,7 @@ from npu_shim.xla import (
     unused,
     writers,
 )
+from npu_shim.xla.lowering import lower
 from npu_shim.xla.sources import Argument, Source
 
 LOG = logging.getLogger("npu_shim")
@@ -158,8 +159,8 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
-            graph_def = ordering.reads_first(graph_def)
+            graph_def = control_flow.to_functional(lower(graph_def), keep)
+            graph_def = ordering.reads_first(hidden_reads.hide(graph_def))
             graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)

@@ -1,0 +1,71 @@
+"""What is known of a graph's tensors before it runs: dtypes, shapes, and which indices cannot come twice."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.xla import static_shapes
+from npu_shim.xla.pruning import source_of
+
+UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
+# give the values of their first input, in another place or form; a ConcatV2 of one value is what partitions leave
+SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape", "Squeeze", "ExpandDims", "Cast"])
+
+
+class Facts:
+    """Of one graph.
+
+    Args:
+        graph_def: tf.GraphDef with v1 control flow.
+    """
+
+    def __init__(self, graph_def):
+        self._nodes = {node.name: node for node in graph_def.node}
+        self._graph = static_shapes.loopless(graph_def)
+
+    def tensor(self, text):
+        """Returns a tf.Tensor that is of the dtype and shape of a tensor of the graph, named as an input."""
+        return self._graph.as_graph_element(text if ":" in text else text + ":0")
+
+    def value_of(self, node, number):
+        """Returns (dtype, shape) of a node's input; of the variable where it is a handle."""
+        given = self.tensor(node.input[number])
+        if given.dtype != tf.resource:
+            return given.dtype, given.shape
+        dtype = tf.as_dtype(node.attr["T" if "T" in node.attr else "dtype"].type)
+        handle = self._origin(node.input[number])
+        if handle.op != "VarHandleOp":
+            return dtype, tf.TensorShape(None)
+        return dtype, tf.TensorShape(handle.attr["shape"].shape)
+
+    def dtype(self, node, number):
+        """Returns the dtype of a node's input."""
+        return self.tensor(node.input[number]).dtype
+
+    def distinct(self, node):
+        """Returns the numbers of a node's integer inputs whose values are all different."""
+        data = [text for text in node.input if text[0] != "^"]
+        return frozenset(number for number, text in enumerate(data) if self._is_distinct(text))
+
+    def _is_distinct(self, text):
+        source = self._origin(text)
+        if source.op in UNIQUE:
+            return self._port(text) == 0
+        if source.op == "Const":
+            values = tf.make_ndarray(source.attr["value"].tensor)
+            return values.dtype.kind == "i" and values.size == np.unique(values).size
+        return source.op == "Range"
+
+    def _origin(self, text):
+        """The node whose values a tensor has."""
+        node = self._nodes[source_of(text)]
+        while node.op in SAME_VALUES:
+            node = self._nodes[source_of(node.input[0])]
+        return node
+
+    def _port(self, text):
+        """The number of its origin's output."""
+        node = self._nodes[source_of(text)]
+        while node.op in SAME_VALUES:
+            text = node.input[0]
+            node = self._nodes[source_of(text)]
+        return int(text.partition(":")[2] or 0)

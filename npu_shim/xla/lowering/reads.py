@@ -1,0 +1,26 @@
+"""Ops that take a variable's handle and that XLA has only for values: read, compute, write."""
+
+import tensorflow.compat.v1 as tf
+
+
+def gather_nd(site):
+    variable, indices = site.inputs
+    return tf.raw_ops.GatherNd(params=variable.read(), indices=indices)
+
+
+def scatter_nd_max(site):
+    variable, indices, updates = site.inputs
+    return [variable.write(tf.raw_ops.TensorScatterMax(tensor=variable.read(), indices=indices, updates=updates))]
+
+
+def scatter_nd_min(site):
+    variable, indices, updates = site.inputs
+    return [variable.write(tf.raw_ops.TensorScatterMin(tensor=variable.read(), indices=indices, updates=updates))]
+
+
+def count_up_to(site):
+    """The count before; it stays at the limit, where TensorFlow ends the step with OutOfRange."""
+    (variable,) = site.inputs
+    before = variable.read()
+    with tf.control_dependencies([variable.write(tf.minimum(before + 1, tf.cast(site.attr("limit"), before.dtype)))]):
+        return tf.identity(before)

@@ -1,0 +1,62 @@
+"""What a row of the table is given: a node's inputs, attributes and variables, in the graph that it writes to."""
+
+from dataclasses import dataclass
+from typing import Any, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A resource variable that a node takes.
+
+    Attributes:
+        handle: its tensor.
+        dtype: tf.DType of its value.
+        shape: tf.TensorShape of its value, unknown where the graph does not tell.
+    """
+
+    handle: Any
+    dtype: Any
+    shape: Any
+
+    def read(self):
+        """Returns its value."""
+        value = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+        value.set_shape(self.shape)
+        return value
+
+    def rows(self, indices):
+        """Returns the rows of these indices [n]; XLA takes the nearest row for one that is out of range."""
+        return tf.raw_ops.ResourceGather(resource=self.handle, indices=indices, dtype=self.dtype)
+
+    def write(self, value):
+        """Returns the operation that gives it a new value."""
+        return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
+
+    def write_rows(self, indices, rows):
+        """Returns the operation that writes rows [n, ...]; XLA leaves out those whose index is out of range."""
+        return tf.raw_ops.ResourceScatterUpdate(resource=self.handle, indices=indices, updates=rows)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node that is lowered.
+
+    Attributes:
+        proto: its NodeDef.
+        inputs: its inputs in order: tensors, a Variable for a handle.
+        distinct: numbers of the inputs whose values are all different, but for those that are no row of anything.
+    """
+
+    proto: Any
+    inputs: Tuple[Any, ...]
+    distinct: frozenset
+
+    def attr(self, name):
+        """Returns the value of an attribute: bool, int, float, or tf.DType."""
+        value = self.proto.attr[name] if name in self.proto.attr else tf_internals.default_attr(self.proto.op, name)
+        kind = value.WhichOneof("value")
+        return tf.as_dtype(value.type) if kind == "type" else getattr(value, kind)

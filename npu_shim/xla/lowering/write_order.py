@@ -1,0 +1,79 @@
+"""Orders the writes of a variable where one of them is lowered.
+
+A kernel reads, computes and writes a variable in one go; several that nothing orders run one after another, in any
+order. What stands for it reads first and writes later, and another write in between would be lost. So the writes of
+one handle wait for each other, in an order that the graph allows.
+"""
+
+import collections
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.xla import writers
+from npu_shim.xla.pruning import source_of
+
+
+def in_turn(graph_def, lowered):
+    """Returns a GraphDef in which writes of one handle wait for each other where one of them is lowered.
+
+    Args:
+        graph_def: it is not changed.
+        lowered: names of the nodes that are lowered.
+    """
+    groups = _writes(graph_def)
+    groups = {handle: names for handle, names in groups.items() if len(names) > 1 and not names.isdisjoint(lowered)}
+    if not groups:
+        return graph_def
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    place = {name: number for number, name in enumerate(_order(made))}
+    nodes = {node.name: node for node in made.node}
+    for names in groups.values():
+        ordered = sorted(names, key=lambda name: place.get(name, len(place)))
+        for before, after in zip(ordered, ordered[1:]):
+            if "^" + before not in nodes[after].input:
+                nodes[after].input.append("^" + before)
+    return made
+
+
+def _writes(graph_def):
+    """Tensor of a handle -> names of the nodes that write to its variable."""
+    bodies = {function.signature.name: function for function in graph_def.library.function}
+    handles = _handles(graph_def)
+    found = collections.defaultdict(set)
+    for node in graph_def.node:
+        for text in node.input:
+            source = source_of(text)
+            if text[0] != "^" and source in handles and node.op not in writers.PASSES_ON:
+                if writers.written_by([node], {source: {source}}, bodies):
+                    found[text].add(node.name)
+    return found
+
+
+def _handles(graph_def):
+    """Names of the nodes that give handles."""
+    handles = {node.name for node in graph_def.node if node.op == "VarHandleOp"}
+    resource = tf.resource.as_datatype_enum
+    return handles | {n.name for n in graph_def.node if n.op in writers.PASSES_ON and n.attr["T"].type == resource}
+
+
+def _order(graph_def):
+    """Names of the nodes, each behind its inputs but for the way back of loops."""
+    inputs = {
+        node.name: [] if node.op == "NextIteration" else sorted({source_of(text) for text in node.input})
+        for node in graph_def.node
+    }
+    order, state = [], {}
+    for start in sorted(inputs):
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            if name not in state:
+                state[name] = "open"
+                stack += [source for source in inputs[name] if source not in state]
+            else:
+                stack.pop()
+                if state[name] == "open":
+                    state[name] = "done"
+                    order.append(name)
+    return order

@@ -1,0 +1,101 @@
+"""Sparse updates in a compiled step: what TensorFlow's own kernels make of the same rows."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+ROWS, COLUMNS = 12, 3
+RMS = dict(lr=0.1, rho=0.9, momentum=0.8, epsilon=1e-3)
+PROXIMAL = dict(lr=0.1, l1=0.05, l2=0.2)
+UPDATES = [  # op, its variables, its scalars, its other attributes
+    ("Adagrad", ("var", "accum"), dict(lr=0.1), {}),
+    ("Adagrad", ("var", "accum"), dict(lr=0.1), dict(update_slots=False)),
+    ("AdagradV2", ("var", "accum"), dict(lr=0.1, epsilon=1e-2), {}),
+    ("Momentum", ("var", "accum"), dict(lr=0.1, momentum=0.9), {}),
+    ("Momentum", ("var", "accum"), dict(lr=0.1, momentum=0.9), dict(use_nesterov=True)),
+    ("KerasMomentum", ("var", "accum"), dict(lr=0.1, momentum=0.9), {}),
+    ("KerasMomentum", ("var", "accum"), dict(lr=0.1, momentum=0.9), dict(use_nesterov=True)),
+    ("Adadelta", ("var", "accum", "accum_update"), dict(lr=0.5, rho=0.9, epsilon=1e-3), {}),
+    ("RMSProp", ("var", "ms", "mom"), RMS, {}),
+    ("CenteredRMSProp", ("var", "mg", "ms", "mom"), RMS, {}),
+    ("Ftrl", ("var", "accum", "linear"), dict(lr=0.1, l1=0.5, l2=0.2, lr_power=-0.5), {}),
+    ("Ftrl", ("var", "accum", "linear"), dict(lr=0.1, l1=0.5, l2=0.2, lr_power=-0.7), {}),
+    ("FtrlV2", ("var", "accum", "linear"), dict(lr=0.1, l1=0.5, l2=0.2, l2_shrinkage=0.3, lr_power=-0.5), {}),
+    ("FtrlV2", ("var", "accum", "linear"), dict(lr=0.1, l1=0.5, l2=0.2, l2_shrinkage=0.3, lr_power=-0.5),
+     dict(multiply_linear_by_lr=True)),
+    ("ProximalGradientDescent", ("var",), dict(alpha=0.1, l1=0.05, l2=0.2), {}),
+    ("ProximalGradientDescent", ("var",), dict(alpha=0.1, l1=0.0, l2=0.2), {}),
+    ("ProximalAdagrad", ("var", "accum"), PROXIMAL, {}),
+    ("ProximalAdagrad", ("var", "accum"), dict(PROXIMAL, l1=0.0), {}),
+    ("AdagradDA", ("var", "gradient_accumulator", "gradient_squared_accumulator"),
+     dict(lr=0.1, l1=0.05, l2=0.2, global_step=3), {}),
+    ("AdagradDA", ("var", "gradient_accumulator", "gradient_squared_accumulator"),
+     dict(lr=0.1, l1=0.0, l2=0.2, global_step=3), {}),
+]  # fmt: skip
+EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+ROUNDINGS = 16  # in a row's formula, and its reciprocal square roots
+
+
+INDICES = {"different": [3, 0, 7, 11, 2, 5], "again": [3, 0, 3, 11, 3, 0]}
+
+
+def sparse_updates(use_resource, dtype=tf.float32, unique=False):
+    """A graph with every update, each of variables of its own; placeholders grad and indices; operation "train"."""
+    graph = tf.Graph()
+    with graph.as_default():
+        gradient, given = tf.placeholder(dtype, [6, COLUMNS], "grad"), tf.placeholder(tf.int32, [6], "indices")
+        indices = given
+        if unique:  # as optimizers do
+            indices, places = tf.unique(given)
+            gradient = tf.unsorted_segment_sum(gradient, places, tf.shape(indices)[0])
+        tf.group([sparse_update(row, gradient, indices, use_resource) for row in enumerate(UPDATES)], name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def sparse_update(row, gradient, indices, use_resource):
+    place, (name, variables, scalars, attrs) = row
+    if name == "KerasMomentum" and not use_resource:  # has no form for reference variables
+        return tf.no_op()
+    dtype, taken = gradient.dtype, {}
+    for number, each in enumerate(variables):
+        start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS])
+        name_of = "%d_%s_%s" % (place, name, each)
+        made = tf.get_variable(name_of, initializer=tf.constant(start, dtype), use_resource=use_resource)
+        taken[each] = made.handle if use_resource else made._ref()
+    given = {k: tf.constant(v, tf.int64 if k == "global_step" else dtype) for k, v in scalars.items()}
+    op = getattr(tf.raw_ops, ("ResourceSparseApply" if use_resource else "SparseApply") + name)
+    return op(grad=gradient, indices=indices, **taken, **given, **attrs)
+
+
+@pytest.mark.parametrize("indices", list(INDICES))
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_updates_are_those_of_the_kernels(use_resource, indices):
+    """Rows that come twice are updated twice, in the order of the gradient's rows."""
+    graph = sparse_updates(use_resource)
+    compare(graph, INDICES[indices], "float32")
+
+
+@pytest.mark.parametrize("dtype", list(EPS))
+def test_updates_of_rows_that_unique_tells_apart(dtype):
+    compare(sparse_updates(True, dtype, unique=True), INDICES["again"], dtype)
+
+
+def compare(graph, indices, dtype, steps=3):
+    gradient = np.random.RandomState(9).randn(6, COLUMNS)
+    feeds = {"grad:0": gradient.astype(tf.as_dtype(dtype).as_numpy_dtype), "indices:0": indices}
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, ["train"], list(feeds))
+        for _ in range(steps):
+            session.run("train", feeds)
+            step(feeds)
+        expected = {v.op.name: session.run(v) for v in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)}
+    tolerance = ROUNDINGS * steps * EPS[dtype]
+    assert len(expected) > 40
+    for name, value in step.state().items():
+        value, wanted = np.float64(value), np.float64(expected[name])
+        np.testing.assert_allclose(value, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
