@@ -159,7 +159,7 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = control_flow.to_functional(lower(graph_def), keep)
+            graph_def = control_flow.to_functional(lower(graph_def, keep), keep)
             graph_def = ordering.reads_first(hidden_reads.hide(graph_def))
             graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():

@@ -45,13 +45,18 @@ def left_out(graph_def):
     return _Spread(graph_def).out
 
 
+def sized_by_data(graph_def):
+    """Returns the names of the nodes of a GraphDef that may give tensors whose sizes are data."""
+    return frozenset(_Spread(graph_def).dynamic)
+
+
 class _Spread:
     """Spreads from the nodes whose values, or whose sizes, are data to those that depend on them."""
 
     def __init__(self, graph_def):
         self._inputs = {node.name: [_source(text) for text in node.input if text[0] != "^"] for node in graph_def.node}
         self._ops = {node.name: node.op for node in graph_def.node}
-        self._varying, self._dynamic = set(), set()  # nodes whose values, and whose sizes, change from step to step
+        self._varying, self.dynamic = set(), set()  # nodes whose values, and whose sizes, change from step to step
         self.out = {node.name for node in graph_def.node if _has_strings(node)}
         consumers = collections.defaultdict(list)
         for name, sources in self._inputs.items():
@@ -60,24 +65,24 @@ class _Spread:
         pending = collections.deque(self._ops)
         while pending:
             name = pending.popleft()
-            before = name in self._varying, name in self._dynamic
+            before = name in self._varying, name in self.dynamic
             self._visit(name, self._ops[name], self._inputs[name])
-            if before != (name in self._varying, name in self._dynamic):
+            if before != (name in self._varying, name in self.dynamic):
                 pending.extend(consumers[name])
 
     def _visit(self, name, op, inputs):
         sized_by_data = any(inputs[k] in self._varying for k in SIZES.get(op, ()) if k < len(inputs))
-        takes_dynamic = any(source in self._dynamic for source in inputs)
+        takes_dynamic = any(source in self.dynamic for source in inputs)
         if sized_by_data or takes_dynamic or op in DYNAMIC:
             self.out.add(name)
         if self._is_varying(op, inputs):
             self._varying.add(name)
         if op in DYNAMIC or sized_by_data or (takes_dynamic and self._keeps_sizes(op, inputs)):
-            self._dynamic.add(name)
+            self.dynamic.add(name)
 
     def _is_varying(self, op, inputs):
         if op in SHAPE_OPS:
-            return any(source in self._dynamic for source in inputs)
+            return any(source in self.dynamic for source in inputs)
         if not inputs:
             return op != "Const"
         if op == "Merge" and any(self._ops.get(source) == "NextIteration" for source in inputs):
@@ -88,7 +93,7 @@ class _Spread:
         if op in RESIZES or op in REDUCES or op in SHAPE_OPS or op.startswith(ENDS):
             return False
         if op in BROADCASTS:
-            return all(source in self._dynamic or self._ops.get(source) == "Const" for source in inputs)
+            return all(source in self.dynamic or self._ops.get(source) == "Const" for source in inputs)
         return True
 
 

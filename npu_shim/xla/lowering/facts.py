@@ -3,11 +3,12 @@
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes
-from npu_shim.xla.pruning import source_of
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
-# give the values of their first input, in another place or form; a ConcatV2 of one value is what partitions leave
+UNIQUE_HERE = "_npu_shim_unique"  # attribute of what stands for a Unique
+# give the values of their first input, in another place or form
 SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape", "Squeeze", "ExpandDims", "Cast"])
 
 
@@ -41,6 +42,11 @@ class Facts:
         """Returns the dtype of a node's input."""
         return self.tensor(node.input[number]).dtype
 
+    def constant(self, text):
+        """Returns the value of a constant, np.ndarray; None for other tensors."""
+        source = self._origin(text)
+        return tf.make_ndarray(source.attr["value"].tensor) if source.op == "Const" else None
+
     def distinct(self, node):
         """Returns the numbers of a node's integer inputs whose values are all different."""
         data = [text for text in node.input if text[0] != "^"]
@@ -48,12 +54,12 @@ class Facts:
 
     def _is_distinct(self, text):
         source = self._origin(text)
-        if source.op in UNIQUE:
+        if source.op in UNIQUE or UNIQUE_HERE in source.attr:
             return self._port(text) == 0
-        if source.op == "Const":
-            values = tf.make_ndarray(source.attr["value"].tensor)
-            return values.dtype.kind == "i" and values.size == np.unique(values).size
-        return source.op == "Range"
+        values = self.constant(text)
+        if values is None:
+            return source.op == "Range"
+        return values.dtype.kind == "i" and values.size == np.unique(values).size
 
     def _origin(self, text):
         """The node whose values a tensor has."""

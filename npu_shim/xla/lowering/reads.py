@@ -4,16 +4,19 @@ import tensorflow.compat.v1 as tf
 
 
 def gather_nd(site):
+    """The elements or slices that indices [..., depth] name."""
     variable, indices = site.inputs
     return tf.raw_ops.GatherNd(params=variable.read(), indices=indices)
 
 
 def scatter_nd_max(site):
+    """Larger values take their places."""
     variable, indices, updates = site.inputs
     return [variable.write(tf.raw_ops.TensorScatterMax(tensor=variable.read(), indices=indices, updates=updates))]
 
 
 def scatter_nd_min(site):
+    """Smaller values take their places."""
     variable, indices, updates = site.inputs
     return [variable.write(tf.raw_ops.TensorScatterMin(tensor=variable.read(), indices=indices, updates=updates))]
 

@@ -55,7 +55,7 @@ def _in_turns(site, variables, indices, formula):
 
 
 def adagrad(site, rows, g, s):
-    """a += g^2;  v -= lr g / sqrt(a), in AdagradV2 lr g / (sqrt(a) + epsilon)"""
+    """Adagrad: a += g^2, v -= lr g / sqrt(a); in AdagradV2 lr g / (sqrt(a) + epsilon)."""
     v, a = rows
     changed = a + g * g if site.attr("update_slots") else a
     if "epsilon" in s:
@@ -64,21 +64,21 @@ def adagrad(site, rows, g, s):
 
 
 def momentum(site, rows, g, s):
-    """a = m a + g;  v -= lr a, with Nesterov lr (g + m a)"""
+    """Momentum: a = m a + g, v -= lr a; with Nesterov lr (g + m a)."""
     v, a = rows
     a = a * s["momentum"] + g
     return [v - (g * s["lr"] + a * s["momentum"] * s["lr"] if site.attr("use_nesterov") else a * s["lr"]), a]
 
 
 def keras_momentum(site, rows, g, s):
-    """a = m a - lr g;  v += a, with Nesterov m a - lr g"""
+    """Keras' momentum: a = m a - lr g, v += a; with Nesterov m a - lr g."""
     v, a = rows
     a = a * s["momentum"] - g * s["lr"]
     return [v + (a * s["momentum"] - g * s["lr"] if site.attr("use_nesterov") else a), a]
 
 
 def adadelta(site, rows, g, s):
-    """a = rho a + (1 - rho) g^2;  d = sqrt(u + epsilon) / sqrt(a + epsilon) g;  u = rho u + (1 - rho) d^2;  v -= lr d"""
+    """Adadelta: a = rho a + (1 - rho) g^2, d = g sqrt((u + e) / (a + e)), u = rho u + (1 - rho) d^2, v -= lr d."""
     v, a, u = rows
     a = a * s["rho"] + g * g * (1 - s["rho"])
     d = tf.sqrt(u + s["epsilon"]) * tf.rsqrt(a + s["epsilon"]) * g
@@ -86,7 +86,7 @@ def adadelta(site, rows, g, s):
 
 
 def rms_prop(site, rows, g, s):
-    """ms = rho ms + (1 - rho) g^2;  mom = m mom + lr g / sqrt(ms + epsilon);  v -= mom"""
+    """RMSProp: ms = rho ms + (1 - rho) g^2, mom = m mom + lr g / sqrt(ms + epsilon), v -= mom."""
     v, ms, mom = rows
     ms = ms * s["rho"] + g * g * (1 - s["rho"])
     mom = mom * s["momentum"] + tf.rsqrt(ms + s["epsilon"]) * s["lr"] * g
@@ -94,7 +94,7 @@ def rms_prop(site, rows, g, s):
 
 
 def centered_rms_prop(site, rows, g, s):
-    """As rms_prop, of ms - mg^2 with mg = rho mg + (1 - rho) g"""
+    """RMSProp of ms - mg^2, where mg = rho mg + (1 - rho) g."""
     v, mg, ms, mom = rows
     ms = ms * s["rho"] + g * g * (1 - s["rho"])
     mg = mg * s["rho"] + g * (1 - s["rho"])
@@ -103,9 +103,9 @@ def centered_rms_prop(site, rows, g, s):
 
 
 def ftrl(site, rows, g, s):
-    """n = a + g^2;  l += g' - (n^-p - a^-p) / lr v;  v = (l1 sign(l) - l) / (n^-p / lr + 2 l2) where |l| > l1, else 0
+    """FTRL: n = a + g^2, l += g' - (n^-p - a^-p) / lr v, v = (l1 sign(l) - l) / (n^-p / lr + 2 l2) or 0 for |l| <= l1.
 
-    g' = g + 2 l2_shrinkage v, and where the op multiplies l by lr, l, l1 and l2 have that factor.
+    g' = g + 2 l2_shrinkage v; where the op multiplies l by lr, then l1 and l2 too.
     """
     v, a, l = rows  # noqa: E741
     shrunk = g + 2 * s["l2_shrinkage"] * v if "l2_shrinkage" in s else g
@@ -127,12 +127,12 @@ def _power(x, lr_power):
 
 
 def proximal_gradient_descent(site, rows, g, s):
-    """v = shrink(v - lr g)"""
+    """Gradient descent, shrunk: v = shrink(v - lr g)."""
     return [_shrink(rows[0] - g * s["lr"], s["lr"], s)]
 
 
 def proximal_adagrad(site, rows, g, s):
-    """a += g^2;  v = shrink(v - lr g / sqrt(a)) with lr / sqrt(a) as its rate"""
+    """Adagrad, shrunk: a += g^2, v = shrink(v - lr g / sqrt(a)) with lr / sqrt(a) as its rate."""
     v, a = rows
     a = a + g * g
     rate = s["lr"] * tf.rsqrt(a)
@@ -140,13 +140,13 @@ def proximal_adagrad(site, rows, g, s):
 
 
 def _shrink(v, rate, s):
-    """sign(v) max(|v| - rate l1, 0) / (1 + rate l2)"""
+    """Returns sign(v) max(|v| - rate l1, 0) / (1 + rate l2)."""
     small = tf.sign(v) * tf.maximum(tf.abs(v) - rate * s["l1"], 0)
     return tf.where_v2(s["l1"] > 0, small, v) / (1 + rate * s["l2"])
 
 
 def adagrad_da(site, rows, g, s):
-    """a += g;  q += g^2;  v = -shrunk(a / t) / (l2 + sqrt(q) / (lr t)), at step t, shrunk by l1"""
+    """Dual averaging: a += g, q += g^2, v = -shrunk(a / t) / (l2 + sqrt(q) / (lr t)), at step t, shrunk by l1."""
     _, a, q = rows
     steps = tf.cast(s["global_step"], g.dtype)
     a, q = a + g, q + g * g

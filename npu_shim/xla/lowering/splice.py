@@ -11,9 +11,9 @@ import hashlib
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import function_names
 from npu_shim.xla.lowering.site import Site, Variable
-from npu_shim.xla.pruning import source_of
 
 SCOPE = "/lowered/"
 

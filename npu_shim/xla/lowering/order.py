@@ -9,8 +9,8 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import writers
-from npu_shim.xla.pruning import source_of
 
 
 def in_turn(graph_def, lowered):
@@ -26,10 +26,10 @@ def in_turn(graph_def, lowered):
         return graph_def
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
-    place = {name: number for number, name in enumerate(_order(made))}
+    place = {node.name: number for number, node in enumerate(topological(made))}
     nodes = {node.name: node for node in made.node}
     for names in groups.values():
-        ordered = sorted(names, key=lambda name: place.get(name, len(place)))
+        ordered = sorted(names, key=place.get)
         for before, after in zip(ordered, ordered[1:]):
             if "^" + before not in nodes[after].input:
                 nodes[after].input.append("^" + before)
@@ -44,9 +44,9 @@ def _writes(graph_def):
     for node in graph_def.node:
         for text in node.input:
             source = source_of(text)
-            if text[0] != "^" and source in handles and node.op not in writers.PASSES_ON:
-                if writers.written_by([node], {source: {source}}, bodies):
-                    found[text].add(node.name)
+            takes = text[0] != "^" and source in handles and node.op not in writers.PASSES_ON
+            if takes and writers.written_by([node], {source: {source}}, bodies):
+                found[text].add(node.name)
     return found
 
 
@@ -57,23 +57,21 @@ def _handles(graph_def):
     return handles | {n.name for n in graph_def.node if n.op in writers.PASSES_ON and n.attr["T"].type == resource}
 
 
-def _order(graph_def):
-    """Names of the nodes, each behind its inputs but for the way back of loops."""
-    inputs = {
-        node.name: [] if node.op == "NextIteration" else sorted({source_of(text) for text in node.input})
-        for node in graph_def.node
-    }
+def topological(graph_def):
+    """Returns the nodes of a GraphDef, each behind its inputs but for the way back of loops."""
+    nodes = {node.name: node for node in graph_def.node}
     order, state = [], {}
-    for start in sorted(inputs):
+    for start in sorted(nodes):
         stack = [start]
         while stack:
             name = stack[-1]
             if name not in state:
                 state[name] = "open"
-                stack += [source for source in inputs[name] if source not in state]
+                sources = () if nodes[name].op == "NextIteration" else sorted(map(source_of, nodes[name].input))
+                stack += [source for source in sources if source not in state]
             else:
                 stack.pop()
                 if state[name] == "open":
                     state[name] = "done"
-                    order.append(name)
+                    order.append(nodes[name])
     return order

@@ -1,0 +1,72 @@
+"""Unique: by a sort, with holes in its result where that is allowed; else what XLA's own can do, and no more."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters import traps
+from npu_shim.session.clusters.pruning import source_of
+from npu_shim.xla.lowering import duplicates, padding
+from npu_shim.xla.lowering.facts import UNIQUE
+
+
+def rows(graph_def, keep, facts):
+    """Returns name -> row of the table for the Uniques of a GraphDef that are not left to XLA.
+
+    Args:
+        graph_def: tf.GraphDef with v1 control flow.
+        keep: names of the nodes that are fetched or run.
+        facts: `facts.Facts` of the graph.
+    """
+    chosen = dict.fromkeys(padding.with_holes(graph_def, keep, facts), with_holes)
+    for node in graph_def.node:
+        if node.op in UNIQUE and node.name not in chosen:
+            if 0 in facts.distinct(node):
+                chosen[node.name] = of_different
+            elif "WithCounts" in node.op:
+                chosen[node.name] = with_counts
+    return chosen
+
+
+def with_holes(site):
+    """Each value at the first place of its run among the sorted ones, `padding.HOLE` at the others."""
+    if 0 in site.distinct:
+        return of_different(site)
+    values = site.inputs[0]
+    ordered, order, starts = duplicates.runs(values)
+    first = tf.equal(starts, tf.range(values.shape[0]))
+    found = tf.where_v2(first, ordered, tf.cast(padding.HOLE, values.dtype))
+    return _outputs(site, found, duplicates.back(order, starts))
+
+
+def of_different(site):
+    """What Unique gives of values that are all different: the values, and their own places."""
+    values = site.inputs[0]
+    return _outputs(site, values, tf.range(tf.size(values)))
+
+
+def with_counts(site):
+    """Unique, and the sizes of its groups."""
+    found, places = tf.raw_ops.Unique(x=site.inputs[0])
+    return _outputs(site, found, places)
+
+
+def _outputs(site, found, places):
+    made = [found, tf.cast(places, site.attr("out_idx"))]
+    if "WithCounts" in site.proto.op:
+        made.append(tf.math.unsorted_segment_sum(tf.ones_like(made[1]), places, tf.size(found)))
+    return made
+
+
+def refuse(graph_def):
+    """Raises PlanError for a Unique of values whose number is data: XLA's takes what is behind them for values.
+
+    Source: TensorFlow 2.15.1, tf.unique(tf.unique([3, 1, 3])[0]) gave [3, 1, 3].
+    """
+    left = [node for node in graph_def.node if node.op in UNIQUE]
+    sized = traps.sized_by_data(graph_def) if left else ()
+    for node in left:
+        if source_of(node.input[0]) in sized:
+            raise PlanError(
+                "node '%s' (%s) takes values whose number depends on data, and XLA's kernel would count what is behind "
+                "them; feed the node's results, or run the step in the session" % (node.name, node.op)
+            )
