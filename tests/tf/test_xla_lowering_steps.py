@@ -105,7 +105,8 @@ def clipped_sums(ids, e):
 
 @pytest.mark.parametrize(
     ("build", "holes"),
-    [(sum_over_the_different, False), (count_of_the_different, False), (norm_of_the_sums, False), (counts, True), (clipped_sums, True)],
+    [(sum_over_the_different, False), (count_of_the_different, False), (norm_of_the_sums, False), (counts, True),
+     (clipped_sums, True)],
 )  # fmt: skip
 def test_unique_has_holes_only_where_nothing_can_tell(build, holes):
     graph = tf.Graph()
@@ -130,3 +131,94 @@ def test_unique_of_what_depends_on_data_is_refused():
         tf.size(found, name="size")
     with pytest.raises(npu_shim.PlanError, match=r"'Unique' \(Unique\) takes values whose number depends on data"):
         npu_shim.compile_step(graph, ["size:0"], ["ids:0"])({"ids:0": np.arange(IDS)})
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_variables_by_indices_of_several_dimensions(use_resource):
+    """gather_nd of a variable, as a CRF's score has it; scatters by several indices; a counter with a limit."""
+    graph = tf.Graph()
+    with graph.as_default():
+        at = tf.placeholder(tf.int32, [None, 2], "at")
+        e, kept = table("e", use_resource), table("kept", use_resource)
+        count = tf.get_variable("count", initializer=0, trainable=False, use_resource=use_resource)
+        loss = tf.reduce_sum(tf.square(tf.gather_nd(e, at)))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=[e])
+        with tf.control_dependencies([train]):
+            values = tf.gather_nd(e, at)
+            writes = [tf.scatter_nd_add(kept, at, values)]
+        with tf.control_dependencies(writes):
+            writes = [tf.scatter_nd_update(kept, at[:1], values[:1] * 2)]
+        with tf.control_dependencies(writes):
+            if use_resource:  # there are no kernels for references
+                given = {"ref": kept.handle, "indices": tf.add(at, [1, 0]), "updates": values}
+                writes = [tf.raw_ops.ResourceScatterNdMax(**given)]
+                with tf.control_dependencies(writes):
+                    writes = [tf.raw_ops.ResourceScatterNdMin(**{**given, "indices": tf.add(at, [2, 0])})]
+                counted = tf.raw_ops.ResourceCountUpTo(resource=count.handle, limit=9, T=tf.int32)
+            else:
+                counted = tf.raw_ops.CountUpTo(ref=count._ref(), limit=9)
+        names = [train.name, writes[-1].name if use_resource else writes[-1].op.name]
+        tf.global_variables_initializer()
+    feeds = [{"at:0": [[3, 1], [0, 2], [7, 0], [12, 1]]}, {"at:0": [[3, 2], [1, 1], [9, 0], [2, 1]]}]
+    steps(graph, [loss, counted, *names], feeds)
+
+
+def test_writes_that_nothing_orders_are_not_lost():
+    """What is lowered reads first and writes later: a write of the same rows in between was lost."""
+    graph = tf.Graph()
+    with graph.as_default():
+        ids = tf.placeholder(tf.int32, [IDS], "ids")
+        v, a = table("v", True), tf.get_variable("a", initializer=tf.zeros([ROWS, COLUMNS]), use_resource=True)
+        give = {"grad": tf.ones([IDS, COLUMNS]), "indices": ids, "lr": 0.1, "momentum": 1.0}
+        momentum = [tf.raw_ops.ResourceSparseApplyMomentum(var=v.handle, accum=a.handle, **give) for _ in range(2)]
+        tf.group(*momentum, tf.assign_add(a, tf.ones([ROWS, COLUMNS])), name="train")
+        tf.global_variables_initializer()
+    feed = {"ids:0": np.arange(IDS)}
+    found = npu_shim.compile_step(graph, ["train", "a:0"], ["ids:0"], initializer="init")(feed)[1]
+    np.testing.assert_array_equal(found[:, 0], np.where(np.arange(ROWS) < IDS, 3, 1))
+
+
+def graph_convolution(x, support, w):
+    return tf.sparse_tensor_dense_matmul(support, tf.matmul(x, w))
+
+
+def attention(x, support, w):
+    """Weights of neighbours by a softmax over each row's."""
+    h = tf.matmul(x, w)
+    scores = support * tf.reduce_sum(h, 1, keepdims=True)
+    scores = tf.SparseTensor(scores.indices, tf.nn.leaky_relu(scores.values), scores.dense_shape)
+    weights = tf.sparse_softmax(scores * tf.reduce_sum(tf.square(h), 1)[tf.newaxis])
+    return tf.sparse_tensor_dense_matmul(weights, h)
+
+
+def graph_network(layer, shape):
+    graph = tf.Graph()
+    with graph.as_default():
+        support = tf.sparse_placeholder(tf.float32, shape, "support")
+        x, y = tf.placeholder(tf.float32, [ROWS, 6], "x"), tf.placeholder(tf.int32, [ROWS], "y")
+        w = tf.get_variable("w", initializer=np.random.RandomState(1).randn(6, 3).astype("f"))
+        logits = layer(x, support, w)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+        train = tf.train.AdamOptimizer(0.1).minimize(loss)
+        tf.global_variables_initializer()
+    draw = np.random.RandomState(4)
+    at = np.argwhere(draw.rand(ROWS, ROWS) < 0.2).astype(np.int64)
+    feed = {"support/indices:0": at, "support/values:0": draw.rand(len(at)), "x:0": draw.randn(ROWS, 6),
+            "y:0": draw.randint(0, 3, ROWS)}  # fmt: skip
+    return graph, [loss, train.name], feed
+
+
+@pytest.mark.parametrize("layer", [graph_convolution, attention])
+def test_networks_on_sparse_graphs(layer):
+    graph, fetches, feed = graph_network(layer, [ROWS, ROWS])
+    steps(graph, fetches, [feed])
+
+
+def test_the_shape_of_a_sparse_tensor_must_be_known():
+    graph, fetches, feed = graph_network(graph_convolution, None)
+    feed["support/shape:0"] = [ROWS, ROWS]
+    with pytest.raises(npu_shim.PlanError, match=r"\(SparseTensorDenseMatMul\).*its input a_shape must be known"):
+        npu_shim.compile_step(graph, fetches, list(feed), initializer="init")(feed)
+    shape = {"support/shape:0": feed.pop("support/shape:0")}
+    step = npu_shim.compile_step(graph, fetches, list(feed), initializer="init", constants=shape)
+    assert np.isfinite(step(feed)[0])

@@ -8,6 +8,8 @@ from npu_shim.xla import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
 UNIQUE_HERE = "_npu_shim_unique"  # attribute of what stands for a Unique
+LOOPED = frozenset(["Merge", "Exit", "Enter", "NextIteration", "Switch"])
+SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank"])  # tell what is known of their input, whatever its values
 # give the values of their first input, in another place or form
 SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape", "Squeeze", "ExpandDims", "Cast"])
 
@@ -21,7 +23,7 @@ class Facts:
 
     def __init__(self, graph_def):
         self._nodes = {node.name: node for node in graph_def.node}
-        self._graph = static_shapes.loopless(graph_def)
+        self._graph = static_shapes.loopless(_with_defaults(graph_def))
 
     def tensor(self, text):
         """Returns a tf.Tensor that is of the dtype and shape of a tensor of the graph, named as an input."""
@@ -43,9 +45,25 @@ class Facts:
         return self.tensor(node.input[number]).dtype
 
     def constant(self, text):
-        """Returns the value of a constant, np.ndarray; None for other tensors."""
-        source = self._origin(text)
-        return tf.make_ndarray(source.attr["value"].tensor) if source.op == "Const" else None
+        """Returns the value of a tensor that constants and shapes tell, np.ndarray; None for other tensors."""
+        return None if self._is_looped(text) else tf.get_static_value(self.tensor(text))
+
+    def constants(self, node):
+        """Returns number -> value of a node's inputs that have a `constant`."""
+        values = enumerate(self.constant(text) for text in node.input if text[0] != "^")
+        return {number: value for number, value in values if value is not None}
+
+    def _is_looped(self, text):
+        """Whether a tensor's value may come from a loop or branch, whose values the loopless graph does not have."""
+        pending, seen = [text], set()
+        while pending:
+            node = self._nodes[source_of(pending.pop())]
+            if node.op in LOOPED:
+                return True
+            if node.name not in seen and node.op not in SHAPES:
+                seen.add(node.name)
+                pending += [each for each in node.input if each[0] != "^"]
+        return False
 
     def distinct(self, node):
         """Returns the numbers of a node's integer inputs whose values are all different."""
@@ -75,3 +93,17 @@ class Facts:
             text = node.input[0]
             node = self._nodes[source_of(text)]
         return int(text.partition(":")[2] or 0)
+
+
+def _with_defaults(graph_def):
+    """The GraphDef with defaults in the place of what could have been fed and is not."""
+    if not any(node.op == "PlaceholderWithDefault" for node in graph_def.node):
+        return graph_def
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    for node in made.node:
+        if node.op == "PlaceholderWithDefault":
+            node.op = "Identity"
+            node.attr["T"].type = node.attr["dtype"].type
+            del node.attr["dtype"], node.attr["shape"]
+    return made

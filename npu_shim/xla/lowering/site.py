@@ -1,11 +1,12 @@
 """What a row of the table is given: a node's inputs, attributes and variables, in the graph that it writes to."""
 
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import PlanError
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,34 @@ class Site:
         proto: its NodeDef.
         inputs: its inputs in order: tensors, a Variable for a handle.
         distinct: numbers of the inputs whose values are all different, but for those that are no row of anything.
+        constants: number of an input -> its value (np.ndarray), where that is known.
     """
 
     proto: Any
     inputs: Tuple[Any, ...]
     distinct: frozenset
+    constants: Mapping[int, Any]
 
     def attr(self, name):
         """Returns the value of an attribute: bool, int, float, or tf.DType."""
         value = self.proto.attr[name] if name in self.proto.attr else tf_internals.default_attr(self.proto.op, name)
         kind = value.WhichOneof("value")
         return tf.as_dtype(value.type) if kind == "type" else getattr(value, kind)
+
+    def refused(self, reason):
+        """Returns the PlanError that this node cannot be lowered, and why."""
+        return PlanError("node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason))
+
+    def constant(self, number):
+        """Returns the value of an input.
+
+        Raises:
+            PlanError: it is not known when XLA compiles.
+        """
+        if number not in self.constants:
+            names = [arg.name for arg in tf_internals.op_defs()[self.proto.op].input_arg]
+            raise self.refused(
+                "its input %s must be known when XLA compiles, see `constants`; or run the step in the session"
+                % names[number]
+            )
+        return self.constants[number]

@@ -9,7 +9,6 @@ the kernel's.
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla.lowering import duplicates
 
 
@@ -36,10 +35,7 @@ def update(count, names, formula):
 def _in_turns(site, variables, indices, formula):
     """Writes the rows of indices that may be equal: every index once in a turn, until none is left."""
     if indices.shape.num_elements() is None:
-        raise PlanError(
-            "node '%s' (%s) updates rows that may be the same, and how many they are is not known when XLA compiles"
-            % (site.proto.name, site.proto.op)
-        )
+        raise site.refused("it updates rows that may be the same, and their number is not known when XLA compiles")
     turns = duplicates.occurrence(indices)
     last = tf.reduce_max(turns)
 

@@ -32,7 +32,7 @@ def in_place_of(node, build, facts):
     with tf.Graph().as_default() as graph:
         inputs = tuple(_input(node, facts, scope, number) for number in range(len(data)))
         with tf.name_scope(scope):
-            made = build(Site(node, inputs, facts.distinct(node)))
+            made = build(Site(node, inputs, facts.distinct(node), facts.constants(node)))
     graph_def = graph.as_graph_def()
     handles = {"%sin%d" % (scope, k): data[k] for k, given in enumerate(inputs) if isinstance(given, Variable)}
     nodes = [each for each in graph_def.node if each.name not in handles]

@@ -1,6 +1,9 @@
 """Op -> what is written in its place. A row's source is the TensorFlow whose kernel it was tried against."""
 
-from npu_shim.xla.lowering import reads, sparse_updates
+import tensorflow.compat.v1 as tf
+
+from npu_shim.xla.lowering import images, reads, segments, sparse_tensors, sparse_updates
+from npu_shim.xla.lowering.renamed import as_op, with_attr
 from npu_shim.xla.lowering.sparse_updates import update
 
 GRAD = ("grad", "indices")
@@ -29,4 +32,35 @@ VARIABLES = {  # TensorFlow 2.15.1, core/kernels/resource_variable_ops.cc, scatt
     "ResourceScatterNdMin": reads.scatter_nd_min,
     "ResourceCountUpTo": reads.count_up_to,
 }
-TABLE = {**SPARSE_UPDATES, **VARIABLES}
+SPARSE_TENSORS = {  # TensorFlow 2.15.1, core/kernels/sparse_*_op.cc
+    "SparseTensorDenseMatMul": sparse_tensors.dense_product,
+    "SparseTensorDenseAdd": sparse_tensors.dense_sum,
+    "SparseDenseCwiseAdd": sparse_tensors.elementwise(tf.add),
+    "SparseDenseCwiseMul": sparse_tensors.elementwise(tf.multiply),
+    "SparseDenseCwiseDiv": sparse_tensors.elementwise(tf.divide),
+    "SparseReduceSum": sparse_tensors.reduced_sum,
+    "SparseSoftmax": sparse_tensors.softmax,
+    "SparseReorder": sparse_tensors.reordered,
+    "SparseReshape": sparse_tensors.reshaped,
+}
+SEGMENTS = {  # TensorFlow 2.15.1, core/kernels/segment_reduction_ops_impl.h
+    "SegmentSum": segments.dense(segments.SUM),
+    "SegmentMean": segments.dense(segments.MEAN),
+    "SparseSegmentSum": segments.sparse(segments.SUM),
+    "SparseSegmentMean": segments.sparse(segments.MEAN),
+    "SparseSegmentSqrtN": segments.sparse(segments.SQRT_N),
+    "SparseSegmentSumWithNumSegments": segments.sparse(segments.SUM),
+    "SparseSegmentMeanWithNumSegments": segments.sparse(segments.MEAN),
+    "SparseSegmentSqrtNWithNumSegments": segments.sparse(segments.SQRT_N),
+    "SparseSegmentSumGrad": segments.gradient(segments.SUM),
+    "SparseSegmentMeanGrad": segments.gradient(segments.MEAN),
+    "SparseSegmentSqrtNGrad": segments.gradient(segments.SQRT_N),
+}
+IMAGES = {  # TensorFlow 2.15.1, core/kernels/image
+    "ResizeNearestNeighborGrad": images.nearest_neighbor_gradient,
+}
+RENAMED = {
+    "InTopK": with_attr("InTopKV2", "k"),
+    "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
+}
+TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **IMAGES, **RENAMED}

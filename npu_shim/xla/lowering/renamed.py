@@ -1,0 +1,24 @@
+"""Ops that XLA has under another name, perhaps with an attribute as an input."""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+
+
+def as_op(name):
+    """Makes the row of an op that takes the inputs of another, in their order, and its attributes."""
+    return lambda site: _call(site, name, site.inputs)
+
+
+def with_attr(name, attr):
+    """Makes the row of an op whose attribute is the last input of another."""
+    return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
+
+
+def _call(site, name, values):
+    definition = tf_internals.op_defs()[name]
+    kept = {attr.name for attr in definition.attr if attr.type in ("bool", "int", "float")}
+    given = dict(zip((arg.name for arg in definition.input_arg), values))
+    given.update((each, site.attr(each)) for each in site.proto.attr if each in kept)
+    made = getattr(tf.raw_ops, name)(**given)
+    return list(made) if isinstance(made, tuple) else made

@@ -1,0 +1,73 @@
+"""Sums of rows by segment, as embedding_lookup_sparse makes them, and their gradients.
+
+XLA must know how many segments there are. Ops that do not say it have as many as their last segment id tells.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.xla.lowering import sums
+
+SUM, MEAN, SQRT_N = (lambda n: None), (lambda n: 1 / n), tf.rsqrt  # what a sum of n rows is multiplied with
+
+
+def sparse(scale):
+    """Makes the row of an op on rows data[indices[k]] of the segments segment_ids[k]."""
+
+    def lowered(site):
+        data, indices, segments = site.inputs[:3]
+        count = _count(site, 3) if len(site.inputs) == 4 else _last(site, 2)
+        return _scaled(scale, sums.by_segment(_wide(tf.gather(data, indices)), segments, count), segments, data.dtype)
+
+    return lowered
+
+
+def dense(scale):
+    """Makes the row of an op on rows data[k] of the segments segment_ids[k]."""
+
+    def lowered(site):
+        data, segments = site.inputs
+        return _scaled(scale, sums.by_segment(_wide(data), segments, _last(site, 1)), segments, data.dtype)
+
+    return lowered
+
+
+def gradient(scale):
+    """Makes the row of a gradient: each row that was summed takes its segment's."""
+
+    def lowered(site):
+        given, indices, segments, _ = site.inputs
+        rows = _wide(tf.gather(given, segments))
+        factor = scale(_sizes(segments, tf.shape(given)[0], rows.dtype))
+        if factor is not None:
+            rows = sums.times_rows(tf.gather(factor, segments), rows)
+        return tf.cast(sums.by_segment(rows, indices, site.inputs[3]), given.dtype)
+
+    return lowered
+
+
+def _scaled(scale, summed, segments, dtype):
+    factor = scale(_sizes(segments, tf.shape(summed)[0], summed.dtype))
+    return tf.cast(summed if factor is None else sums.times_rows(factor, summed), dtype)
+
+
+def _sizes(segments, count, dtype):
+    """How many rows each segment has, 1 for those that have none."""
+    return tf.maximum(tf.math.unsorted_segment_sum(tf.ones_like(segments, dtype), segments, count), 1)
+
+
+def _wide(rows):
+    return tf.cast(rows, tf.float32) if rows.dtype in sums.LOW else rows
+
+
+def _count(site, number):
+    return int(site.constant(number)) if number in site.constants else site.inputs[number]
+
+
+def _last(site, number):
+    segments = site.constants.get(number)
+    if segments is None:
+        raise site.refused(
+            "it has as many rows as its last segment id tells, which is data; take unsorted_segment_sum, or give "
+            "num_segments where the op takes it, feed its result, or run the step in the session"
+        )
+    return int(segments[-1]) + 1 if segments.size else 0

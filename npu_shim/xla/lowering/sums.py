@@ -1,0 +1,17 @@
+"""Sums of rows, in the order of TensorFlow's CPU kernels: one row after another, low dtypes in float32."""
+
+import tensorflow.compat.v1 as tf
+
+LOW = (tf.float16, tf.bfloat16)
+
+
+def by_segment(rows, segments, count):
+    """Returns the sums [count, ...] of rows [n, ...] with the same segment [n]."""
+    dtype = rows.dtype
+    rows = tf.cast(rows, tf.float32) if dtype in LOW else rows
+    return tf.cast(tf.math.unsorted_segment_sum(rows, segments, count), dtype)
+
+
+def times_rows(numbers, rows):
+    """Returns rows [n, ...], each multiplied with one of numbers [n]."""
+    return tf.reshape(numbers, tf.concat([tf.shape(numbers), tf.ones([tf.rank(rows) - 1], tf.int32)], 0)) * rows
