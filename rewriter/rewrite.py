@@ -21,6 +21,7 @@ from .graphdef import numerics, reading
 from .graphdef.apply import apply, sort_nodes
 from .graphdef.inlining import inline
 from .graphdef.outlining import outline
+from .inference.ranges import Ranges
 from .planner import report
 from .planner.decisions import Plan
 from .planner.overrides import NO_OVERRIDES, Overrides
@@ -77,12 +78,13 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
     with _without_collector():
         flat = inline(graph_def, feeds, preserved)
         before = reading.read(flat.graph_def, feeds, preserved)
+        facts = Ranges(before.nodes, flat.graph_def.node, before.fed)
         warnings, unmatched = asked.warnings + flat.warnings, asked.unmatched(before)
-        planned = plan(before, asked.table, asked.policy, asked.kernels, asked.overrides, warnings, unmatched)
+        planned = plan(before, asked.table, asked.policy, asked.kernels, asked.overrides, warnings, unmatched, facts)
         planned = _warned(planned, report.nothing_lowered(planned, asked.table))
         result = graph_def
         if planned.changed:
-            planned = _warned(planned, numerics.warnings(planned, flat.graph_def))
+            planned = _warned(planned, numerics.warnings(planned, flat.graph_def, facts))
             result, touched = apply(planned, flat.graph_def)
             verify(before, reading.reread(before, result, touched), asked.kernels, planned.emulated())
             result = outline(flat, result)

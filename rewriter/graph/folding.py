@@ -75,5 +75,5 @@ def _may_be_known(view: GraphView, port: Port, most: int) -> bool:
     if port in view.fed or node.dtypes[:1] != (FLOAT32,):
         return False
     if node.op == "Const":
-        return view.elements(port.node) <= most
+        return port.node in view.sizes and view.sizes[port.node] <= most
     return node.op in ARITHMETIC and not node.controls

@@ -4,8 +4,8 @@ The unit of a decision is the type slot: a node's type attribute, or one entry o
 which slot governs which port; nodes of the same shape share one.
 """
 
-import sys
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+import types
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
@@ -74,16 +74,7 @@ class Node(NamedTuple):
         return self.dtypes[slot] if slot >= 0 else ~slot
 
 
-def _unknown(_: int) -> int:
-    return sys.maxsize
-
-
-def _never(_: int) -> bool:
-    return False
-
-
-def _unbounded(_: Port) -> None:
-    return None
+NO_SIZES: Mapping[int, int] = types.MappingProxyType({})
 
 
 class GraphView(NamedTuple):
@@ -91,18 +82,15 @@ class GraphView(NamedTuple):
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
-    library functions; `elements` gives the number of elements of the Const at a position; `sums_nothing` says whether
-    each element of the result of the Sum at a position is one element of its input; `range_of` gives the least and the
-    most that an output may be, None where that cannot be told.
+    library functions; `sizes` are the numbers of elements of the float32 Consts, by position. What else can be told of
+    tensors before they are computed is asked of `facts.Facts`.
     """
 
     nodes: Tuple[Node, ...]
     fed: FrozenSet[Port] = frozenset()
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
-    elements: Callable[[int], int] = _unknown
-    sums_nothing: Callable[[int], bool] = _never
-    range_of: Callable[[Port], Optional[Tuple[float, float]]] = _unbounded
+    sizes: Mapping[int, int] = NO_SIZES
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""

@@ -24,12 +24,13 @@ COUNTERS = ("VariableV2", "Variable", "ReadVariableOp")
 WAY_OUT = "a keep_dtype_scope around that, or its op type on the black-list, keeps float32"
 
 
-def warnings(plan, graph_def):
+def warnings(plan, graph_def, facts):
     """Finds what a plan in float16 changes beyond rounding.
 
     Args:
         plan: a Plan made for `graph_def`.
         graph_def: tf.compat.v1.GraphDef.
+        facts: the `facts.Facts` of the graph.
 
     Returns:
         Tuple of str, one warning a place, by what kind of place it is.
@@ -38,9 +39,9 @@ def warnings(plan, graph_def):
         return ()
     return (
         *_lost_constants(plan, graph_def.node),
-        *_overflows(plan),
-        *_rounded_growth(plan),
-        *_whole_numbers(plan),
+        *_overflows(plan, facts),
+        *_rounded_growth(plan, facts),
+        *_whole_numbers(plan, facts),
     )
 
 
@@ -85,13 +86,13 @@ def _lost(values):
     return "%g, which becomes zero" % small[np.argmin(np.abs(small))] if small.size else ""
 
 
-def _overflows(plan):
+def _overflows(plan, facts):
     """Low-precision ops whose result leaves float16 although all they read is in it."""
     for position, node in enumerate(plan.view.nodes):
         if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
             continue
-        reached = _reach(plan.view.range_of(Port(position, 0)))
-        if reached >= LARGEST and all(_reach(plan.view.range_of(port)) < LARGEST for port in node.inputs):
+        reached = _reach(facts.range(Port(position, 0)))
+        if reached >= LARGEST and all(_reach(facts.range(port)) < LARGEST for port in node.inputs):
             text = "'%s' (op %s) is computed in float16 and may reach %g, which becomes infinity; %s"
             yield text % (node.name, node.op, reached, WAY_OUT)
 
@@ -100,27 +101,27 @@ def _reach(found):
     return 0.0 if found is None else max(abs(end) for end in found)
 
 
-def _rounded_growth(plan):
+def _rounded_growth(plan, facts):
     """Squares, powers and exponentials in float32 whose results are rounded to float16."""
     for cast, reader in _down(plan):
         node = plan.view.nodes[cast.source.node]
         squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
             continue
-        found = plan.view.range_of(cast.source)
+        found = facts.range(cast.source)
         if found is None or _reach(found) >= LARGEST:
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
             above = GROWS["Square" if squares else node.op]
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
 
 
-def _whole_numbers(plan):
+def _whole_numbers(plan, facts):
     """Integers, and ranges of whole numbers, that are known to pass what float16 has: one warning for all of them."""
     found = []
     for cast, reader in _down(plan):
         node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
         if node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS):
-            most = _most(plan.view, cast.source)
+            most = _most(plan.view, facts, cast.source)
             if most > WHOLE:
                 found.append((cast, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
     if found:
@@ -130,9 +131,9 @@ def _whole_numbers(plan):
         yield text % (cast.tensor, dtype, more, most, reader.name, reader.op, WAY_OUT)
 
 
-def _most(view, port):
+def _most(view, facts, port):
     """How far whole numbers are known to go: their bound, infinity for a counter in a variable, 0 for the unknown."""
-    found = view.range_of(port)
+    found = facts.range(port)
     if found is not None:
         return _reach(found)
     node = view.nodes[port.node]

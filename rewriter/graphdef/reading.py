@@ -9,7 +9,7 @@ from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, TO_FLOAT, GraphView, Layout, Node, Port, Slot
-from ..inference.ranges import Ranges
+from ..tables.dtypes import FLOAT32
 
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
 GRADIENT = "_grad/"
@@ -46,12 +46,17 @@ def read(graph_def, feeds=(), preserved=()):
     fed = frozenset(_port(name, position, nodes, "feed") for name in feeds)
     kept = frozenset(_port(name, position, nodes, "fetch").node for name in preserved)
 
-    def elements(constant):
-        dims = graph_def.node[constant].attr["value"].tensor.tensor_shape.dim
-        return functools.reduce(operator.mul, [dim.size for dim in dims], 1)
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), _sizes(nodes, graph_def.node))
 
-    told = Ranges(nodes, graph_def.node, fed)
-    return GraphView(tuple(nodes), fed, kept, frozenset(library), elements, told.sums_nothing, told.range)
+
+def _sizes(nodes, protos):
+    """Number of elements of each float32 Const."""
+    sizes = {}
+    for position, node in enumerate(nodes):
+        if node.op == "Const" and node.dtypes == (FLOAT32,):
+            dims = protos[position].attr["value"].tensor.tensor_shape.dim
+            sizes[position] = functools.reduce(operator.mul, [dim.size for dim in dims], 1)
+    return sizes
 
 
 def reread(before, graph_def, touched):

@@ -11,6 +11,7 @@ from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from ..graph.facts import Facts
 from ..graph.graph_view import Node, Port
 from . import contents
 from .properties import Asker, Inference, Rule, Tables, at
@@ -21,7 +22,7 @@ INTEGERS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
 LONGEST = 256  # entries of a vector of which the value is looked at: shapes and axes are short
 
 
-class Shapes(Inference):
+class Shapes(Inference, Facts):
     """The shapes of a graph's tensors and the values of its integer vectors."""
 
     def __init__(

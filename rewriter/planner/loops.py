@@ -20,7 +20,7 @@ from ..tables.dtypes import FLOAT32, LOW
 from ..tables.policy import Action
 from .decisions import Reason
 from .rounds import Rounds
-from .state import COMPUTED, LOWERED, NEUTRAL, Outcome, State, lowered, producer, set_meaning, strongest
+from .state import COMPUTED, LOWERED, NEUTRAL, Meaning, Outcome, State, lowered, producer, set_meaning, strongest
 
 
 def settle_ties(state: State, rounds: Rounds) -> None:
@@ -136,7 +136,7 @@ def _gradient_feeders(state: State, tie: Tie) -> List[Feeder]:
     return [(position, number) for position, number in writes if number is not None]
 
 
-def _feeding(state: State, tie: Tie) -> List[Tuple[int, int]]:
+def _feeding(state: State, tie: Tie) -> List[Tuple[int, Meaning]]:
     """(slot, meaning) of what flows into a tie."""
     return [producer(state, state.view.nodes[position], number) for position, number in tie.feeders]
 

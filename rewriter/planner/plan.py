@@ -12,11 +12,13 @@ The rule of the mixed modes, in topological order, so that a decision depends on
     with casts behind both reads, before Exp and before the last MatMul
 """
 
+from dataclasses import replace
 from itertools import count
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import PlanError
 from ..graph.emulation import Fixed, Running, emulate, gives_rounded
+from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node, topological_order
 from ..graph.kernel_table import KernelTable
 from ..tables.dtypes import FLOAT32, FLOATS, LOW
@@ -25,7 +27,7 @@ from ..tables.op_table import Entry, OpTable
 from ..tables.policy import Action, PrecisionPolicy
 from .casts import INTEGERS, Decided, find_edits
 from .decisions import Plan, Reason
-from .grappler import plan as grappler
+from .grappler.plan import plan as by_neighbours
 from .loops import decide_tied, settle_ties
 from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
@@ -41,8 +43,11 @@ def plan(
     overrides: Overrides = NO_OVERRIDES,
     warnings: Tuple[str, ...] = (),
     unmatched: Tuple[str, ...] = (),
+    facts: Facts = NO_FACTS,
 ) -> Plan:
-    """Plans the rewrite of a graph; a pure function of its arguments, and independent of the order of the nodes.
+    """Plans the rewrite of a graph by the rule of its op table.
+
+    A pure function of its arguments, and independent of the order of the nodes.
 
     Args:
         view: the graph.
@@ -52,6 +57,7 @@ def plan(
         overrides: what the user asks of single ops; without effect in a mode that must keep every dtype.
         warnings: what reading the user's options brought up, for the report.
         unmatched: the user's op names that stand for no op, for the report.
+        facts: what can be told of tensors before they are computed.
 
     Raises:
         PlanError: an op must stay in a dtype that the profile's hardware does not run it in, or an override asks for
@@ -59,9 +65,15 @@ def plan(
     """
     if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
         overrides = NO_OVERRIDES
-    if table.rule == "neighbours":
-        return grappler.plan(view, table, policy, kernels, overrides, warnings, unmatched)
-    state = State(view, table, policy, kernels)
+    planned = RULES[table.rule](view, table, policy, kernels, overrides, facts)
+    return replace(planned, warnings=warnings, unmatched=unmatched)
+
+
+def _by_producers(
+    view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable, overrides: Overrides, facts: Facts
+) -> Plan:
+    """The rule of this file: a slot's dtype depends on what is upstream of it."""
+    state = State(view, table, policy, kernels, facts)
     rules = _rules(state)
     order = topological_order(view.nodes, state.consumers)
 
@@ -77,9 +89,11 @@ def plan(
         running = emulate(view, state.first, state.becomes, kernels, _fixed(state), state.consumers)
     decided = Decided(view, state.first, state.becomes, running, state.narrowed)
     edits = find_edits(decided, state.consumers, state.readings.before)
-    return Plan(
-        view, policy, state.first, state.becomes, state.reasons, state.because, running, edits, warnings, unmatched
-    )
+    return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits)
+
+
+# the rules that an op table may ask for, see `op_table.OpTable.rule`
+RULES: Mapping[str, Callable[..., Plan]] = {"producers": _by_producers, "neighbours": by_neighbours}
 
 
 def _fixed(state: State) -> Fixed:
@@ -158,7 +172,7 @@ def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
     follows = state.policy.gray is Action.FOLLOW and rule.reason is Reason.BLACK
     if not follows or rule.entry is None or rule.entry.asked or producer(state, node, 0)[1] != LOWERED:
         return False
-    return state.view.sums_nothing(position)
+    return state.facts.sums_nothing(position)
 
 
 def _mark_constants(state: State, order: List[int]) -> None:

@@ -4,7 +4,7 @@ import heapq
 from typing import Callable, Iterable, List, Optional, Sequence, Set, Tuple
 
 from ..tables.dtypes import FLOATS
-from .state import State
+from .state import Meaning, State
 
 
 class Rounds:
@@ -32,7 +32,7 @@ class Rounds:
         if self._behind is None:
             self._behind = self._behind_ties()
 
-    def forget(self, meaning: int) -> None:
+    def forget(self, meaning: Meaning) -> None:
         """Forgets in which rounds the slots that can change had a meaning."""
         for position in self._behind or ():
             self._state.forget(position, meaning)
@@ -69,7 +69,7 @@ class Rounds:
             waiting += new
         return [position for position in self._order if position in found]
 
-    def _decided(self, position: int) -> Tuple[List[int], List[int]]:
+    def _decided(self, position: int) -> Tuple[List[int], List[Meaning]]:
         state = self._state
         start = state.first[position]
         end = start + len(state.view.nodes[position].dtypes)

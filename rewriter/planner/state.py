@@ -1,8 +1,10 @@
 """What planning fills in: one entry a slot, and the questions that every rule asks of it."""
 
+import enum
 from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
 
 from ..graph.emulation import already_rounded
+from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node, consumers_of
 from ..graph.kernel_table import KernelTable
 from ..graph.references import readings
@@ -13,8 +15,16 @@ from ..tables.policy import Action, PrecisionPolicy
 from .casts import Narrowed
 from .decisions import Reason
 
-# what a float32 tensor means to a gray consumer
-NEUTRAL, COMPUTED, LOWERED = 0, 1, 2
+
+class Meaning(enum.IntEnum):
+    """What a tensor means to a gray consumer: NEUTRAL decides nothing, COMPUTED in float32 raises, LOWERED lowers."""
+
+    NEUTRAL = 0
+    COMPUTED = 1
+    LOWERED = 2
+
+
+NEUTRAL, COMPUTED, LOWERED = Meaning
 UNKNOWN = 1 << 30  # no round yet
 LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: what they give is as neutral as a constant
 
@@ -22,7 +32,7 @@ LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: what they
 class Outcome(NamedTuple):
     """What a tie is taken to be in this round: its meaning, and the reason and the slot that caused it."""
 
-    meaning: int
+    meaning: Meaning
     reason: Reason
     because: int = -1
 
@@ -30,8 +40,10 @@ class Outcome(NamedTuple):
 class State:
     """The lists that planning fills, one entry a slot."""
 
-    def __init__(self, view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable) -> None:
-        self.view, self.table, self.policy, self.kernels = view, table, policy, kernels
+    def __init__(
+        self, view: GraphView, table: OpTable, policy: PrecisionPolicy, kernels: KernelTable, facts: Facts = NO_FACTS
+    ) -> None:
+        self.view, self.table, self.policy, self.kernels, self.facts = view, table, policy, kernels, facts
         self.first: List[int] = []
         self.becomes: List[int] = []
         for node in view.nodes:
@@ -40,7 +52,7 @@ class State:
         count = len(self.becomes)
         self.reasons: List[Reason] = [Reason.NOT_FLOAT] * count
         self.because: List[int] = [-1] * count
-        self.meaning: List[int] = [COMPUTED] * count
+        self.meaning: List[Meaning] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
         self.consumers = consumers_of(view.nodes)
         self.readings = readings(view, self.consumers)
@@ -48,31 +60,31 @@ class State:
         self.pins.update(find_pins(view, self.consumers, self.readings.late))
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
-        self.since = [[UNKNOWN] * count for _ in (NEUTRAL, COMPUTED, LOWERED)]  # by meaning: first round that gave it
+        self.since = [[UNKNOWN] * count for _ in Meaning]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
         self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
 
-    def forget(self, position: int, meaning: int) -> None:
+    def forget(self, position: int, meaning: Meaning) -> None:
         """Forgets in which round the slots of a node had a meaning."""
         for slot in range(self.first[position], self.first[position] + len(self.view.nodes[position].dtypes)):
             self.since[meaning][slot] = UNKNOWN
 
-    def earliest(self, meaning: int, slots: List[int]) -> int:
+    def earliest(self, meaning: Meaning, slots: List[int]) -> int:
         """Of slots with this meaning the one that had it first, so that chains of causes lead out of loops."""
         return min(slots, key=lambda slot: self.since[meaning][slot] if slot >= 0 else -1)
 
 
-def set_meaning(state: State, slot: int, meaning: int) -> None:
+def set_meaning(state: State, slot: int, meaning: Meaning) -> None:
     """Notes what a slot's tensors mean to gray consumers, and the round in which they first did."""
     state.meaning[slot] = meaning
     if state.since[meaning][slot] == UNKNOWN:
         state.since[meaning][slot] = state.round
 
 
-def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
+def producer(state: State, node: Node, number: int) -> Tuple[int, Meaning]:
     """The slot that governs what data input `number` gets (-1 for a fixed dtype), and its meaning to a gray op."""
     port = node.inputs[number]
     slot = state.view.nodes[port.node].layout.outputs[port.port]
@@ -82,7 +94,7 @@ def producer(state: State, node: Node, number: int) -> Tuple[int, int]:
     return slot, state.meaning[slot]
 
 
-def strongest(state: State, producers: List[Tuple[int, int]]) -> Tuple[int, int]:
+def strongest(state: State, producers: List[Tuple[int, Meaning]]) -> Tuple[Meaning, int]:
     """Of (slot, meaning) pairs: computed float32 if there is any, else low if any, else neutral; and its slot."""
     strength = NEUTRAL
     for _, meaning in producers:

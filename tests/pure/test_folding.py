@@ -9,8 +9,9 @@ from npu_shim.rewriter.graph.graph_view import Port
 TWO = 2.0
 
 
-def view_of(text, feeds=()):
-    return graphs.parse(text, feeds)._replace(elements=lambda _: 1)
+def view_of(text, feeds=(), size=1):
+    view = graphs.parse(text, feeds)
+    return view._replace(sizes=dict.fromkeys(range(len(view.nodes)), size))
 
 
 def chain(length, op="Mul"):
@@ -62,14 +63,14 @@ def test_what_the_graph_decides_is_not_known(text, feeds):
 
 @pytest.mark.parametrize(("count", "known"), [(1, True), (2, False)])
 def test_arithmetic_is_on_single_elements(count, known):
-    view = view_of("c:Const; n:Neg(c)")._replace(elements=lambda _: count)
+    view = view_of("c:Const; n:Neg(c)", size=count)
     assert folding.known(view, Port(1, 0)) == known
     assert folding.known(view, Port(0, 0))
 
 
 @pytest.mark.parametrize(("count", "known"), [(folding.LARGEST, True), (folding.LARGEST + 1, False)])
 def test_a_large_constant_stays_and_is_cast(count, known):
-    view = view_of("c:Const")._replace(elements=lambda _: count)
+    view = view_of("c:Const", size=count)
     assert folding.known(view, Port(0, 0)) == known
 
 

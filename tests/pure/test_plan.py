@@ -7,6 +7,7 @@ import pytest
 
 import graphs
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.facts import Facts
 from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
 from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.rewriter.planner.overrides import Override, Overrides
@@ -112,9 +113,14 @@ def test_a_black_sum_that_sums_nothing_moves(text, nothing, asked, low):
     table = graphs.table()
     row = Entry("Sum", "black", tensorflow=("Sum",), asked=asked)
     table = replace(table, entries={**table.entries, "Sum": row})
-    view = graphs.parse(text)._replace(sums_nothing=lambda _: nothing)
+
+    class Told(Facts):
+        def sums_nothing(self, position):
+            return nothing
+
+    view = graphs.parse(text)
     kernels = KernelTable({**graphs.kernels().by_op, "Sum": (Kernel("CPU"),)})
-    decided = {d.node: d for d in plan(view, table, MIX, kernels).decisions()}
+    decided = {d.node: d for d in plan(view, table, MIX, kernels, facts=Told()).decisions()}
     assert (decided["n"].becomes in LOW) == low
     assert decided["n"].reason is (Reason.FOLLOWS_LOW if low else Reason.BLACK)
 

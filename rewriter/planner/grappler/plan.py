@@ -17,6 +17,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from ...errors import PlanError
 from ...graph.emulation import Running
+from ...graph.facts import NO_FACTS, Facts
 from ...graph.graph_view import GraphView, Node, Port, consumers_of
 from ...graph.kernel_table import KernelTable
 from ...graph.references import readings
@@ -95,8 +96,7 @@ def plan(
     policy: PrecisionPolicy,
     kernels: KernelTable,
     overrides: Overrides = NO_OVERRIDES,
-    warnings: Tuple[str, ...] = (),
-    unmatched: Tuple[str, ...] = (),
+    facts: Facts = NO_FACTS,
 ) -> Plan:
     """Plans the rewrite of a graph by TensorFlow's rule; arguments as `plan.plan`, and as independent of node order.
 
@@ -118,7 +118,7 @@ def plan(
         _settle_clusters(painter, containers.clusters)
         _settle_loops(painter)
         _retarget_casts(painter)
-    planned = _planned(painter, policy, warnings, unmatched)
+    planned = _planned(painter, policy)
     return replace(planned, edits=waiting(planned.edits, read.before))
 
 
@@ -229,9 +229,7 @@ def _retarget_casts(painter: _Painter) -> None:
                 painter.low[vertex] = (Reason.CAST_LOW, min(readers, key=graph.rank.__getitem__))
 
 
-def _planned(
-    painter: _Painter, policy: PrecisionPolicy, warnings: Tuple[str, ...], unmatched: Tuple[str, ...]
-) -> Plan:
+def _planned(painter: _Painter, policy: PrecisionPolicy) -> Plan:
     graph = painter.graph
     becomes: List[int] = []
     reasons: List[Reason] = []
@@ -245,7 +243,7 @@ def _planned(
             because.append(cause)
     running = Running(becomes, {})  # as the pass: the CPU's slow kernels are used
     edits = _shared_casts(graph.view, graph.first, becomes)
-    return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits, warnings, unmatched)
+    return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits)
 
 
 def _outcome(painter: _Painter, position: int, was: int, vertex: int) -> Cause:
