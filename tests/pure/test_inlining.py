@@ -173,15 +173,15 @@ def test_devices_and_the_dtype_asked_for_are_inherited():
 
 
 def test_what_waits():
-    """A body's node may wait for an argument, which is no node of the flat graph: the call itself waits then."""
+    """A body's node may wait for an argument: in the flat graph it waits for what gives that."""
     text = """
         def f(x) -> r:out:0: n:NoOp(^x) r:Relu(x,^n) c:g(r:out:0,^x,^n)
         def g(x) -> x: n:NoOp
         x:Placeholder p:NoOp c:PartitionedCall{f=f}(x,^p) e:Exp(x,^c)
     """
     expected = """
-        x:Placeholder p:NoOp c:NoOp(^p) e:Exp(x,^c) c[body]/n:NoOp c[body]/r:Relu(c[in0],^c[body]/n)
-        c[body]/c:NoOp(^c[body]/n) c[body]/c[body]/n:NoOp c[in0]:Identity(x) c[out0]:Identity(c[body]/r)
+        x:Placeholder p:NoOp c:NoOp(^p) e:Exp(x,^c) c[body]/n:NoOp(^c[in0]) c[body]/r:Relu(c[in0],^c[body]/n)
+        c[body]/c:NoOp(^c[in0],^c[body]/n) c[body]/c[body]/n:NoOp c[in0]:Identity(x) c[out0]:Identity(c[body]/r)
         c[body]/c[in0]:Identity(c[body]/r) c[body]/c[out0]:Identity(c[body]/c[in0])
     """
     assert flat(text) == expected.split()
