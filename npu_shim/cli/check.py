@@ -3,7 +3,7 @@
 import json
 import sys
 
-from npu_shim.options import table as options
+from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
 
 _TRUTH = {"true": True, "false": False}
@@ -16,7 +16,7 @@ def add_arguments(parser):
         metavar="FILE",
         help="a ConfigProto as text, or a JSON object of options; - for standard input",
     )
-    for name, option in options.parameter_keys().items():
+    for name, option in table.parameter_keys().items():
         metavar = {"s": "TEXT", "b": "true|false", "i": "N"}[option.field]
         text = option.meaning.replace("%", "%%")
         parser.add_argument("--" + name.replace("_", "-"), dest="option_" + name, metavar=metavar, help=text)
@@ -28,7 +28,7 @@ def main(args):
 
     problems = []
     flags = {}
-    for name, option in options.parameter_keys().items():
+    for name, option in table.parameter_keys().items():
         text = getattr(args, "option_" + name)
         if text is not None:
             try:

@@ -1,18 +1,18 @@
 """MindSpore's amp levels O0, O1, O2, O3 and auto, in the terms of Ascend's precision modes and lists.
 
-The levels are rows of `configs/amp_levels.json`. What a level means here and there (MindSpore 2.9.0):
+The levels are rows of `configs/amp_levels.json`. What each level means in MindSpore 2.9.0 and here:
 
-    O0    both leave everything as written.
-    O1    both lower a white list only and keep the rest in float32.
+    O0    Both leave everything as written.
+    O1    Both lower a white list only and keep the rest in float32.
     O2    MindSpore lowers all cells but a black list of norms and computes the loss in float32; softmax and reductions
-          run in float16. Here a graph has no cells: matrix products, convolutions and activations are lowered, what
-          follows them too, softmax included; norms stay float32, and so do sums and means, because TensorFlow writes
-          layer norms and losses out of them.
-    O3    as O2, but norms, sums and means follow as well. Statistics of batch norm stay float32 inside the op.
-    auto  MindSpore: each operator by its list; here allow_mix_precision, with MindSpore's black list added.
+          run in float16. A TensorFlow graph has no cells: matrix products, convolutions and activations are lowered,
+          and so is what follows them, softmax included. Norms stay float32, and so do sums and means, because
+          TensorFlow composes layer norms and losses of them.
+    O3    As O2, but norms, sums and means follow as well. Statistics of batch norm stay float32 inside the op.
+    auto  MindSpore decides each operator by its list; here it is allow_mix_precision with MindSpore's black list added.
 
-In all levels losses start at the ops that are typical of them (cross-entropy, logarithm, square, absolute value): these
-and what is computed from them stay in float32.
+In every level a loss starts at the ops that are typical of losses (cross-entropy, logarithm, square, absolute value).
+These ops, and everything computed from them, stay in float32.
 """
 
 import functools
@@ -23,7 +23,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.op_table import OpTable
 
 LEVEL, WHITE, BLACK = "npu_shim_amp_level", "npu_shim_white_list", "npu_shim_black_list"
-# which level a list of the user's own replaces the list of
+# the level whose list a custom list replaces
 LEVEL_OF = {WHITE: "O1", BLACK: "O2"}
 # lists of a row of the table -> what they become in an op table; a later one wins
 LISTED = {"white": "white", "gray": "gray", "losses": "black", "black": "black"}
@@ -37,7 +37,7 @@ def levels() -> Mapping[str, Mapping[str, Any]]:
 
 
 def implied(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Option values with what a level or list of the user's own in them leaves unsaid: precision mode and profile."""
+    """Fills in the precision mode and profile that a level or custom list implies."""
     level = _level_of(values)
     if level not in levels():
         return dict(values)
@@ -50,7 +50,7 @@ def implied(values: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """(option, message) for each contradiction between a level, the user's own lists and the precision modes."""
+    """Yields (option, message) for each contradiction between a level, custom lists and the precision modes."""
     given = [name for name in (LEVEL, WHITE, BLACK) if name in values]
     if len(given) > 1:
         yield given[1], "cannot be assigned at the same time as %s" % given[0]
@@ -66,10 +66,10 @@ def problems(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
 
 
 def changes(values: Mapping[str, Any], table: OpTable) -> Dict[str, str]:
-    """What a level, or a list of the user's own, changes in an op table: TensorFlow op type -> list.
+    """Returns what a level or custom list changes in an op table: TensorFlow op type -> list.
 
     Raises:
-        ConfigError: an op type of the user's own list is not known.
+        ConfigError: a custom list names an unknown op type.
     """
     level = _level_of(values)
     if level not in levels():
@@ -82,9 +82,9 @@ def changes(values: Mapping[str, Any], table: OpTable) -> Dict[str, str]:
     for key, listed in LISTED.items():
         if own.get(key) in values:
             names = [name.strip() for name in values[own[key]].split(",") if name.strip()]
-            ops = own_ops(own[key], names, table)
+            ops = ops_of_user(own[key], names, table)
         else:
-            ops = row_ops(level, key, table)
+            ops = ops_of_level(level, key, table)
         changed.update((op, listed) for op in ops)
     return changed
 
@@ -96,13 +96,19 @@ def _level_of(values: Mapping[str, Any]) -> Any:
     return values.get(LEVEL)
 
 
-def row_ops(level: str, key: str, table: OpTable) -> List[str]:
-    """TensorFlow op types of one list of a level; the file has Ascend's names, each for all of its TensorFlow ops."""
+def ops_of_level(level: str, key: str, table: OpTable) -> List[str]:
+    """Returns the TensorFlow op types of one list of a level.
+
+    The file has Ascend's names; each stands for all of its TensorFlow ops.
+    """
     return [op for name in levels()[level].get(key, ()) for op in table.ops(name)]
 
 
-def own_ops(where: str, names: Iterable[str], table: OpTable) -> List[str]:
-    """TensorFlow op types of a user's names; TensorFlow's own meaning comes first, so that our lists can be edited."""
+def ops_of_user(where: str, names: Iterable[str], table: OpTable) -> List[str]:
+    """Returns the TensorFlow op types of a user's names.
+
+    A name is looked up as TensorFlow's before it is looked up as Ascend's, so that our lists can be edited.
+    """
     found: List[str] = []
     wrong: List[str] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""MindSpore's amp levels as functions: configs and option values that select a level, or lists of the user's own.
+"""MindSpore's amp levels as functions: they return configs or option values that select a level or a custom list.
 
     config = npu_shim.amp_level("O2", tf.ConfigProto())
 
@@ -9,7 +9,7 @@ import logging
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from npu_shim.options import precision
-from npu_shim.options.amp import BLACK, LEVEL, LEVEL_OF, WHITE, levels, own_ops, row_ops
+from npu_shim.options.amp import BLACK, LEVEL, LEVEL_OF, WHITE, levels, ops_of_level, ops_of_user
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")
@@ -25,18 +25,18 @@ def amp_level(level: str, config: Any = None, dtype: Any = "float16") -> Any:
         dtype: the low precision, "float16" or "bfloat16", or a TensorFlow dtype of that name.
 
     Returns:
-        A new config of the same kind with the level in it; without `config` the option values as a dict, for
+        A new config of the same kind that selects the level; without `config` the option values as a dict, for
         `npu_shim.rewrite(graph_def, fetches, **npu_shim.amp_level("O2"))`.
 
     Raises:
-        ConfigError: no such level or dtype, or the config has a precision mode, level or list already.
+        ConfigError: no such level or dtype, or the config already has a precision mode, level or list.
 
     Example:
         >>> session = tf.compat.v1.Session(config=npu_shim.amp_level("O2", tf.compat.v1.ConfigProto()))
     """
     if level not in tuple(levels()):
         raise ConfigError("amp_level: '%s' is none of %s%s" % (level, ", ".join(levels()), nearest(level, levels())))
-    return _applied({LEVEL: level, "precision_mode": _mode(level, dtype)}, config)
+    return _apply({LEVEL: level, "precision_mode": _precision_mode(level, dtype)}, config)
 
 
 def custom_mixed_precision(
@@ -46,7 +46,7 @@ def custom_mixed_precision(
     black_list: Optional[Iterable[str]] = None,
     dtype: Any = "float16"
 ) -> Any:
-    """Selects mixed precision by a list of one's own: exactly one of the two.
+    """Selects mixed precision by a custom list: exactly one of the two.
 
     Args:
         config: as in `amp_level`.
@@ -59,7 +59,7 @@ def custom_mixed_precision(
         As `amp_level`.
 
     Raises:
-        ConfigError: both lists or none, an op type that is not known, or what `amp_level` raises.
+        ConfigError: both lists or none, an unknown op type, or what `amp_level` raises.
 
     Example:
         >>> white = npu_shim.get_white_list()
@@ -75,25 +75,25 @@ def custom_mixed_precision(
     word, listed = option[len("npu_shim_") :], given[option]
     if not isinstance(listed, (list, tuple, set, frozenset)) or not all(isinstance(name, str) for name in listed):
         raise ConfigError("custom_mixed_precision: %s must be a list of op types, got %r" % (word, listed))
-    ops = own_ops(word, listed, precision.profile_table("ascend910"))
+    ops = ops_of_user(word, listed, precision.profile_table("ascend910"))
     forgotten = sorted(set(get_black_list()) - set(ops)) if option == BLACK else []
     if forgotten:
         text = "npu_shim: custom_mixed_precision: not in black_list, so they may be lowered: %s"
         LOG.warning(text, ", ".join(forgotten))
-    return _applied({option: ",".join(listed), "precision_mode": _mode(LEVEL_OF[option], dtype)}, config)
+    return _apply({option: ",".join(listed), "precision_mode": _precision_mode(LEVEL_OF[option], dtype)}, config)
 
 
 def get_white_list() -> List[str]:
     """Returns a new list of the TensorFlow op types that level O1 lowers, to edit for `custom_mixed_precision`."""
-    return sorted(row_ops("O1", "white", precision.profile_table("ascend910")))
+    return sorted(ops_of_level("O1", "white", precision.profile_table("ascend910")))
 
 
 def get_black_list() -> List[str]:
-    """Returns a new list of the TensorFlow op types that O2 keeps in float32, beside losses and sums."""
-    return sorted(row_ops("O2", "black", precision.profile_table("ascend910")))
+    """Returns a new list of the TensorFlow op types that level O2 keeps in float32, besides losses and sums."""
+    return sorted(ops_of_level("O2", "black", precision.profile_table("ascend910")))
 
 
-def _mode(level: str, dtype: Any) -> str:
+def _precision_mode(level: str, dtype: Any) -> str:
     name = getattr(dtype, "name", dtype)
     modes: Mapping[str, str] = levels()[level]["precision_mode"]
     if name not in tuple(modes):
@@ -101,8 +101,8 @@ def _mode(level: str, dtype: Any) -> str:
     return modes[name]
 
 
-def _applied(values: Dict[str, str], config: Any) -> Any:
-    """The values themselves, or a copy of the config with the values in its NpuOptimizer entry."""
+def _apply(values: Dict[str, str], config: Any) -> Any:
+    """Returns a copy of the config with the values in its NpuOptimizer entry; without a config the values."""
     if config is None:
         return values
     import tensorflow.compat.v1 as tf
@@ -110,16 +110,16 @@ def _applied(values: Dict[str, str], config: Any) -> Any:
     from npu_shim.options import config_proto, run_config
 
     if isinstance(config, tf.ConfigProto):
-        return config_proto.with_values(config, _agreeing(values, config_proto.read(config)))
+        return config_proto.with_values(config, _require_no_clash(values, config_proto.read(config)))
     if not isinstance(config, run_config.NPURunConfig):
         expected = "a ConfigProto, an NPURunConfig or None"
         raise ConfigError("amp_level: config must be %s, got %s" % (expected, type(config).__name__))
-    _agreeing(values, config_proto.read(run_config.session_config_of(config)))
+    _require_no_clash(values, config_proto.read(run_config.session_config_of(config)))
     session_config = config.session_config or tf.ConfigProto()
     return config.replace(session_config=config_proto.with_values(session_config, values))
 
 
-def _agreeing(values: Dict[str, str], already: Mapping[str, Any]) -> Dict[str, str]:
+def _require_no_clash(values: Dict[str, str], already: Mapping[str, Any]) -> Dict[str, str]:
     taken = [name for name in ("precision_mode", "precision_mode_v2", LEVEL, WHITE, BLACK) if name in already]
     clash = [name for name in taken if already[name] != values.get(name)]
     if clash:

@@ -1,33 +1,38 @@
-"""The session entrance: ConfigProto and its NpuOptimizer entry, written by the user, prepared and read here.
+"""The session entrance: reads and completes a ConfigProto and its NpuOptimizer entry, which the user wrote.
 
-Two kinds of change are kept apart. `prepare` makes those that the vendor's bridge makes on the user's own proto, so
-that a script that looks at its config afterwards sees what it saw there. What our hook needs on top goes into a copy
-only (`for_session`). Source: Ascend adapter of 2023-12 (r1.15); RewriterConfig of TensorFlow 1.15.5 and 2.15.1.
+Two kinds of change are kept apart. `apply_bridge_settings` makes the changes that the vendor's bridge makes to the
+user's own proto: a script that inspects its config afterwards sees what it saw on the NPU. What our hook needs besides
+goes into a copy only (`for_session`). Source: Ascend adapter of 2023-12 (r1.15); RewriterConfig of TensorFlow 1.15.5
+and 2.15.1.
 """
+
+from __future__ import annotations
+
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import table as options
+from npu_shim.options import table
 
 OPTIMIZER = "NpuOptimizer"
-# keys of an entry that TensorFlow is given: the session's number, and whether this process runs it
+# keys that `for_session` adds to an entry: the session's number, and whether this process runs it
 NUMBER, LOCAL = "_npu_shim_session", "_npu_shim_local"
 
 
-def find_npu_optimizer(config):
+def find_npu_optimizer(config: Any) -> Any:
     """Returns the first NpuOptimizer entry of a ConfigProto (a CustomGraphOptimizer), or None."""
     return next(iter(_entries(config)), None)
 
 
-def _entries(config):
-    """The NpuOptimizer entries of a ConfigProto. The original reads all of them: of an option, the last value holds."""
+def _entries(config: Any) -> list[Any]:
+    """The NpuOptimizer entries of a ConfigProto. The original reads all of them; the last value of an option wins."""
     return [entry for entry in config.graph_options.rewrite_options.custom_optimizers if entry.name == OPTIMIZER]
 
 
-def join(config):
-    """Makes one of several NpuOptimizer entries, in place: the first, with the values that hold; returns it or None.
+def merge_entries(config: Any) -> Any:
+    """Merges several NpuOptimizer entries into the first, in place, and returns it, or None if there is none.
 
-    Scripts get several by adding an entry to what `npu_config_proto` returns, which has one already.
+    Scripts get several by adding an entry to the result of `npu_config_proto`, which already has one.
     """
     rewrite = config.graph_options.rewrite_options
     entries = _entries(config)
@@ -40,11 +45,11 @@ def join(config):
     return find_npu_optimizer(config)
 
 
-def prepare(config):
-    """Changes a ConfigProto in place exactly as the bridge's patched Session does; once or twice is the same.
+def apply_bridge_settings(config: tf.ConfigProto) -> None:
+    """Changes a ConfigProto in place exactly as the bridge's patched Session does; idempotent.
 
-    An NpuOptimizer entry is added if there is none, and only then memory_optimization is turned off; always: soft
-    placement on, placement log off, remapping off, global jit off.
+    Soft placement is turned on; the placement log, remapping and global jit are turned off. If there is no NpuOptimizer
+    entry, one is added and memory_optimization is turned off.
     """
     rewrite = config.graph_options.rewrite_options
     if find_npu_optimizer(config) is None:
@@ -57,15 +62,15 @@ def prepare(config):
     npu_graph_options(config.graph_options)
 
 
-def npu_config_proto(config_proto=None):
-    """Returns the same ConfigProto after `prepare`; anything else, None too, is replaced by a new one."""
+def npu_config_proto(config_proto: Any = None) -> tf.ConfigProto:
+    """Returns the same ConfigProto after `apply_bridge_settings`; anything else, None too, is replaced by a new one."""
     if not isinstance(config_proto, tf.ConfigProto):
         config_proto = tf.ConfigProto()
-    prepare(config_proto)
+    apply_bridge_settings(config_proto)
     return config_proto
 
 
-def npu_graph_options(graph_options=None):
+def npu_graph_options(graph_options: Any = None) -> tf.GraphOptions:
     """Returns the same GraphOptions with TensorFlow's global jit off; anything else is replaced by new ones."""
     if not isinstance(graph_options, tf.GraphOptions):
         graph_options = tf.GraphOptions()
@@ -73,7 +78,7 @@ def npu_graph_options(graph_options=None):
     return graph_options
 
 
-def npu_optimizer_options(optimizer_options=None):
+def npu_optimizer_options(optimizer_options: Any = None) -> tf.OptimizerOptions:
     """Returns the same OptimizerOptions with TensorFlow's global jit off; anything else is replaced by new ones."""
     if not isinstance(optimizer_options, tf.OptimizerOptions):
         optimizer_options = tf.OptimizerOptions()
@@ -81,10 +86,10 @@ def npu_optimizer_options(optimizer_options=None):
     return optimizer_options
 
 
-def npu_run_config_init(run_config=None):
-    """Returns the same tf.estimator.RunConfig with its session_config prepared; anything else is replaced by a new one.
+def npu_run_config_init(run_config: Any = None) -> Any:
+    """Returns the same tf.estimator.RunConfig, with `npu_config_proto` applied to its session_config.
 
-    A RunConfig without session_config gets a new one. The RunConfig is changed in place, as in the bridge.
+    Anything but a RunConfig is replaced by a new one. The RunConfig is changed in place, as in the bridge.
     """
     if not isinstance(run_config, tf.estimator.RunConfig):
         run_config = tf.estimator.RunConfig()
@@ -92,12 +97,14 @@ def npu_run_config_init(run_config=None):
     return run_config
 
 
-def for_session(config, values=None, number=0, local=True):
+def for_session(
+    config: tf.ConfigProto, values: Mapping[str, Any] | None = None, number: int = 0, local: bool = True
+) -> tf.ConfigProto:
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
-    In the copy: one NpuOptimizer entry, the first, with the options that hold for this session, and the settings
-    without which Grappler would skip our optimizer (all of them switched off, graphs of a few nodes, a time after which
-    those that come last are left out, a graph that it is told to keep away from) or run it a second time for nothing.
+    The copy has one NpuOptimizer entry, the first, with this session's options. It also overrides the settings with
+    which Grappler would skip our optimizer (Grappler disabled, a minimum number of nodes, a time limit, a graph that
+    is excluded) or run it twice for nothing.
 
     Args:
         config: tf.ConfigProto.
@@ -110,9 +117,9 @@ def for_session(config, values=None, number=0, local=True):
     """
     copy = tf.ConfigProto()
     copy.CopyFrom(config)
-    prepare(copy)
+    apply_bridge_settings(copy)
     rewrite = copy.graph_options.rewrite_options
-    first = join(copy)
+    first = merge_entries(copy)
     write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
     first.parameter_map[NUMBER].i = number
     first.parameter_map[LOCAL].b = local
@@ -124,37 +131,37 @@ def for_session(config, values=None, number=0, local=True):
     return copy
 
 
-def read(config):
-    """Returns the options in a ConfigProto's NpuOptimizer entries: dict of name to Python value, see `options`.
+def read(config: tf.ConfigProto) -> dict[str, Any]:
+    """Returns the options in a ConfigProto's NpuOptimizer entries: dict of name to Python value, see `table`.
 
-    Without an entry it is empty. Unknown keys are logged; nothing is validated.
+    Without an entry the dict is empty. Unknown keys are logged; nothing is validated.
     """
-    return options.read_values(fields(config))[0]
+    return table.read_values(fields(config))[0]
 
 
-def parsed_entry(serialized):
+def parsed_entry(serialized: bytes) -> Any:
     """Returns an NpuOptimizer entry (CustomGraphOptimizer) from its bytes."""
     entry = tf.ConfigProto().graph_options.rewrite_options.custom_optimizers.add()
     entry.ParseFromString(serialized)
     return entry
 
 
-def read_values(entry):
+def read_values(entry: Any) -> dict[str, Any]:
     """Returns the options of an NpuOptimizer entry, as `read` does."""
-    return options.read_values(_fields(entry.parameter_map))[0]
+    return table.read_values(_parse_fields(entry.parameter_map))[0]
 
 
-def session_number(entry):
-    """Returns the number that `for_session` gave the entry's session, or None for an entry that it never saw."""
+def session_number(entry: Any) -> int | None:
+    """Returns the number that `for_session` gave the entry's session, or None for an entry of another origin."""
     return entry.parameter_map[NUMBER].i if NUMBER in entry.parameter_map else None
 
 
-def is_local(entry):
-    """Whether the process that made the entry's session runs all of it: others may not have the ops that are ours."""
+def is_local(entry: Any) -> bool:
+    """Whether the process that made the entry's session runs all of it: other processes may lack our own ops."""
     return entry.parameter_map[LOCAL].b if LOCAL in entry.parameter_map else False
 
 
-def _fields(parameter_map):
+def _parse_fields(parameter_map: Mapping[str, tf.AttrValue]) -> dict[str, tuple[str | None, Any]]:
     """Turns a parameter_map (map of AttrValue) into key -> (field that is set, its value)."""
     fields = {}
     for key, value in parameter_map.items():
@@ -165,16 +172,17 @@ def _fields(parameter_map):
     return fields
 
 
-def write(entry, values):
+def write(entry: Any, values: Mapping[str, Any]) -> None:
     """Writes option values (name to Python value) into an NpuOptimizer entry, each into the field of the table.
 
-    Strings are encoded as UTF-8; an int is taken for a string option as its decimal, as numbers of bytes are given so.
+    Strings are encoded as UTF-8. A string option also accepts an int and writes its decimal form: scripts give numbers
+    of bytes so.
 
     Raises:
         TypeError: a value that the field cannot hold, named with the option.
     """
     for name, value in values.items():
-        field = options.options()[name].field
+        field = table.options()[name].field
         target = entry.parameter_map[name]
         try:
             if field == "s":
@@ -188,15 +196,15 @@ def write(entry, values):
             raise TypeError(message % (name, expected, type(value).__name__, value)) from None
 
 
-def with_values(config, values):
-    """Returns a copy of a ConfigProto with option values in its one NpuOptimizer entry, added if there is none.
+def with_values(config: tf.ConfigProto, values: Mapping[str, Any]) -> tf.ConfigProto:
+    """Returns a copy of a ConfigProto with option values in its single NpuOptimizer entry, added if there is none.
 
     Raises:
         TypeError: as `write`.
     """
     made = tf.ConfigProto()
     made.CopyFrom(config)
-    entry = join(made)
+    entry = merge_entries(made)
     if entry is None:
         entry = made.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = OPTIMIZER
@@ -204,6 +212,6 @@ def with_values(config, values):
     return made
 
 
-def fields(config):
+def fields(config: tf.ConfigProto) -> dict[str, tuple[str | None, Any]]:
     """Returns what a ConfigProto's NpuOptimizer entries have: key to (proto field of its value, the value)."""
-    return {key: field for entry in _entries(config) for key, field in _fields(entry.parameter_map).items()}
+    return {key: field for entry in _entries(config) for key, field in _parse_fields(entry.parameter_map).items()}

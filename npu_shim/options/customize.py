@@ -30,10 +30,10 @@ Dtypes = Tuple[Optional[str], ...]
 
 @dataclass(frozen=True)
 class Custom:
-    """What a line asks of an op: TensorFlow's dtype names by input and by output number, None where it leaves it open.
+    """The dtypes that a line requests of an op: TensorFlow's names by input and output number, None for unspecified.
 
-    Fewer entries than an op has inputs or outputs leave the rest open. More are possible too: Ascend's MatMulV2 has a
-    third input that TensorFlow's MatMul has not.
+    If there are fewer entries than inputs or outputs, the rest is unspecified. There may also be more: Ascend's
+    MatMulV2 has a third input that TensorFlow's MatMul lacks.
     """
 
     inputs: Dtypes
@@ -47,9 +47,9 @@ class Customized:
 
     Attributes:
         path: of the file.
-        by_name: node name -> what is asked of the node; it wins over `by_op`.
-        by_op: TensorFlow op type -> what is asked of its nodes.
-        warnings: lines that do not count, because an earlier one is about the same.
+        by_name: node name -> the request for the node; it wins over `by_op`.
+        by_op: TensorFlow op type -> the request for its nodes.
+        warnings: lines that have no effect, because an earlier line has the same subject.
         unmatched: op types that stand for no op.
     """
 
@@ -73,7 +73,7 @@ def read(path: str, table: OpTable) -> Customized:
     """Reads a customize_dtypes file.
 
     Args:
-        path: as the user gave it; a relative one counts from the working directory. UTF-8 text.
+        path: as the user gave it; a relative path starts at the working directory. UTF-8 text.
         table: says which TensorFlow ops an op type stands for.
 
     Raises:
@@ -106,7 +106,7 @@ def parse(text: str, path: str, table: OpTable) -> Customized:
             problems.append("%s: file '%s', line %d: %s" % (OPTION, path, number, reason))
     if problems:
         raise ConfigError(*problems, code="INTERNAL")
-    return _collected(lines, path, table)
+    return _collect(lines, path, table)
 
 
 def _parse_line(content: str, number: int) -> _Line:
@@ -119,7 +119,7 @@ def _parse_line(content: str, number: int) -> _Line:
         name, separator, dtypes = dtypes.partition(":")
     name = name.strip()
     if not name or not separator:
-        raise ValueError("%s, expected %s" % (_short(content), FORM))
+        raise ValueError("%s, expected %s" % (_shorten(content), FORM))
     inputs, outputs = _sections(dtypes.strip(), content)
     return _Line(name, op_type, Custom(_dtypes(inputs), _dtypes(outputs), number))
 
@@ -129,7 +129,7 @@ def _sections(text: str, content: str) -> Tuple[str, str]:
     if text.startswith(OUTPUTS):
         return "", text[len(OUTPUTS) :]
     if not text.startswith(INPUTS):
-        raise ValueError("%s, expected %s" % (_short(content), FORM))
+        raise ValueError("%s, expected %s" % (_shorten(content), FORM))
     inputs, separator, outputs = text[len(INPUTS) :].partition(OUTPUTS)
     if separator:
         inputs = inputs.rstrip()
@@ -151,15 +151,15 @@ def _dtype(text: str) -> Optional[str]:
     if not word:
         return None
     if word.lower() not in DTYPES:
-        raise ValueError("%s is no dtype%s" % (_short(word), nearest(word, DTYPES)))
+        raise ValueError("%s is no dtype%s" % (_shorten(word), nearest(word, DTYPES)))
     return DTYPES[word.lower()]
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return "'%s'" % (text if len(text) <= 60 else text[:57] + "...")
 
 
-def _collected(lines: List[_Line], path: str, table: OpTable) -> Customized:
+def _collect(lines: List[_Line], path: str, table: OpTable) -> Customized:
     by_name: Dict[str, Custom] = {}
     by_op: Dict[str, Custom] = {}
     warnings: List[str] = []
@@ -168,14 +168,14 @@ def _collected(lines: List[_Line], path: str, table: OpTable) -> Customized:
         into, names = (by_op, table.ops(line.name)) if line.op_type else (by_name, (line.name,))
         if not names and line.name not in {other.name for other in missing}:
             missing.append(unmatched(OPTION, line.name, table))
-        warnings += _repeated(line, names, into, path)
+        warnings += _warn_repeated(line, names, into, path)
         for name in names:
             into.setdefault(name, line.custom)
     return Customized(path, by_name, by_op, tuple(warnings), tuple(missing))
 
 
-def _repeated(line: _Line, names: Tuple[str, ...], into: Mapping[str, Custom], path: str) -> Iterator[str]:
-    """What to say of a line whose ops have one already: the first counts, as in the original."""
+def _warn_repeated(line: _Line, names: Tuple[str, ...], into: Mapping[str, Custom], path: str) -> Iterator[str]:
+    """Yields a warning for a line whose ops already have one: the first line wins, as in the original."""
     for first in sorted({into[name].line for name in names if name in into}):
         ops = ", ".join(name for name in names if name in into and into[name].line == first)
         where = "%s: file '%s', line %d: %s" % (OPTION, path, line.custom.line, ops)

@@ -1,12 +1,14 @@
-"""What runs an op: the kernels of a device, or XLA's where a step is compiled as a whole.
+"""The kernels that run an op: a device's, or XLA's where a step is compiled as a whole.
 
     CPU, GPU  the kernels that this TensorFlow has. A wheel without GPU kernels plans for a GPU with the table that is
               shipped for its version (configs/gpu_kernels, written by scripts/gpu_kernels.py)
     XLA       what XLA compiles: the same in every wheel, and for every device
 
-A session's clusters ask for their device's kernels: what TensorFlow leaves out of a cluster runs op by op, and what XLA
-has no kernel for it leaves out by itself.
+A session's clusters are planned with their device's kernels: an op that TensorFlow leaves out of a cluster runs by
+itself, and TensorFlow leaves out every op for which XLA has no kernel.
 """
+
+from __future__ import annotations
 
 import functools
 import os
@@ -22,12 +24,12 @@ from npu_shim.rewriter.tables.slow_kernels import SLOW
 DEVICES = ("CPU", "GPU", "XLA")
 FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, ...
 
-# ops that XLA never sees: a compiled step's loops and conditionals are made functional first, in any dtype
+# ops that XLA never sees: in a compiled step, loops and conditionals of any dtype become functional first
 CONTROL_FLOW = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
 
 
 @functools.lru_cache(maxsize=None)
-def of(device):
+def of(device: str) -> KernelTable:
     """Returns the KernelTable of "CPU" or "GPU", which hold for nodes that name no device, or of "XLA".
 
     Raises:
@@ -39,21 +41,21 @@ def of(device):
     if device == "XLA":
         _require_xla()
         return KernelTable({**registry.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
-    return KernelTable(_of_devices(), device, SLOW)
+    return KernelTable(_shipped_gpu_or_own(), device, SLOW)
 
 
-def _require_xla():
+def _require_xla() -> None:
     if tf.__version__.startswith("1."):
         raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
 
 
-def has_gpu_kernels():
-    """Whether this TensorFlow has kernels for GPUs; one without registers a few, whose tensors stay on the host."""
+def has_gpu_kernels() -> bool:
+    """Whether this TensorFlow has kernels for GPUs; a CPU wheel registers only a few, with tensors on the host."""
     return any(kernel.device == "GPU" for kernel in registry.registered_kernels().get("MatMul", ()))
 
 
 @functools.lru_cache(maxsize=None)
-def _of_devices():
+def _shipped_gpu_or_own():
     own = registry.registered_kernels()
     if has_gpu_kernels():
         return own
@@ -64,19 +66,21 @@ def _of_devices():
     }
 
 
-def of_gpu(version):
+def of_gpu(version: str) -> dict[str, tuple[Kernel, ...]]:
     """Returns the shipped kernels of GPUs: op type -> tuple of Kernel.
 
     Args:
-        version: of TensorFlow, as "2.15.1". Of the shipped ones the newest is taken that is not newer, else the oldest.
+        version: TensorFlow's, such as "2.15.1". The table is of the newest shipped version that is not newer, else of
+            the oldest.
     """
-    shipped = sorted((_number(name), name) for name in os.listdir(configs.folder(FOLDER)) if name.endswith(".json"))
-    older = [name for number, name in shipped if number <= _number(version)]
+    files = [name for name in os.listdir(configs.folder(FOLDER)) if name.endswith(".json")]
+    shipped = sorted((_parse_version(name), name) for name in files)
+    older = [name for number, name in shipped if number <= _parse_version(version)]
     rows = configs.load(FOLDER, older[-1] if older else shipped[0][1])["kernels"]
     return {op: of_rows(each, "GPU") for op, each in rows.items()}
 
 
-def _number(version):
+def _parse_version(version: str) -> tuple[int, int]:
     """(2, 15) of "2.15.1" or "2.15.json"."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)

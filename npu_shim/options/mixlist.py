@@ -19,7 +19,7 @@ OPTION = "modify_mixlist"
 LISTS = {"black-list": "black", "white-list": "white", "gray-list": "gray"}
 WAYS = ("to-add", "to-remove")
 
-# All that may be asked for one op, each a set of (way, list). Everything else contradicts itself.
+# Every legal request for one op, each a set of (way, list). Anything else contradicts itself.
 LEGAL = frozenset(
     frozenset(wish)
     for wish in (
@@ -52,7 +52,7 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 @dataclass(frozen=True)
 class Mixlist:
-    """A read file: what it asks for each op name that it holds, in the user's spelling."""
+    """A read file: the request for each op name in it, in the user's spelling."""
 
     path: str
     wishes: Mapping[str, Wish]
@@ -63,13 +63,13 @@ def read(path: str) -> Mixlist:
     """Reads a mixlist file.
 
     Args:
-        path: as the user gave it; a relative one counts from the working directory. JSON with // and /* */ comments
-            and a byte order mark; what follows the closing brace is not looked at; of a repeated key the last counts,
+        path: as the user gave it; a relative path starts at the working directory. JSON that may have // and /* */
+            comments and a byte order mark; text after the closing brace is ignored; the last of repeated keys wins,
             with a warning.
 
     Raises:
         ConfigError: (INTERNAL, as the bridge answers) the file is missing or unreadable, is not JSON, has another
-            structure, or asks a contradiction for an op. All contradictions are reported at once.
+            structure, or contradicts itself about an op. All contradictions are reported at once.
     """
     try:
         with open(path, encoding="utf-8-sig") as f:
@@ -102,7 +102,7 @@ def parse(text: str, path: str) -> Mixlist:
         wishes[op] = wishes.get(op, frozenset()) | {(way, listed)}
     wrong = [op for op in wishes if wishes[op] not in LEGAL]
     if wrong:
-        raise _error(path, *("op %s cannot be both: %s" % (op, _in_words(wishes[op])) for op in wrong))
+        raise _error(path, *("op %s cannot be both: %s" % (op, _describe_wish(wishes[op])) for op in wrong))
     again = "%s: file '%s' has '%s' more than once in one object; the last counts"
     return Mixlist(path, wishes, tuple(again % (OPTION, path, key) for key in repeated))
 
@@ -113,14 +113,14 @@ def _rows(lists: Any, path: str) -> List[Tuple[str, str, str]]:
     for key, ways in _items(lists, path, "the file", tuple(LISTS)):
         for way, ops in _items(ways, path, "'%s'" % key, WAYS):
             if not isinstance(ops, list) or not all(isinstance(op, str) for op in ops):
-                raise _error(path, "'%s' of '%s' is %s, expected a list of op types" % (way, key, _short(ops)))
+                raise _error(path, "'%s' of '%s' is %s, expected a list of op types" % (way, key, _shorten(ops)))
             rows += [(LISTS[key], way[3:], op) for op in ops]
     return rows
 
 
 def _items(value: Any, path: str, where: str, known: Sequence[str]) -> List[Tuple[str, Any]]:
     if not isinstance(value, dict):
-        raise _error(path, "%s is %s, expected an object with %s" % (where, _short(value), " and ".join(known)))
+        raise _error(path, "%s is %s, expected an object with %s" % (where, _shorten(value), " and ".join(known)))
     for key in value:
         if key not in known:
             expected = ", ".join(known) + nearest(key, known)
@@ -128,7 +128,7 @@ def _items(value: Any, path: str, where: str, known: Sequence[str]) -> List[Tupl
     return list(value.items())
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     try:
         text = json.dumps(value)
     except RecursionError:
@@ -136,7 +136,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _in_words(wish: Wish) -> str:
+def _describe_wish(wish: Wish) -> str:
     words = sorted("%s the %s-list" % ("added to" if way == "add" else "removed from", name) for way, name in wish)
     return " and ".join(words) if len(words) > 1 else words[0] + " alone"
 
@@ -155,7 +155,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Merged:
-    """A table with a mixlist in it; each name of the mixlist is either in `matched` or in `unmatched`."""
+    """An op table with a mixlist applied; each name of the mixlist is either in `matched` or in `unmatched`."""
 
     table: OpTable
     warnings: Tuple[str, ...]
@@ -164,18 +164,18 @@ class Merged:
 
 
 def merge(mixlist: Mixlist, table: OpTable) -> Merged:
-    """Puts a mixlist's changes into an op table.
+    """Applies a mixlist's changes to an op table.
 
-    to-add black or white puts an op on that list; to-remove from the list that it is on makes it gray; to-remove from
-    another list changes nothing and warns; gray to-add changes nothing by itself. One name may stand for several
-    TensorFlow ops, and several names for one: ReduceSum and ReduceSumD are both Sum.
+    to-add to the black or white list puts an op on that list. to-remove from its current list makes an op gray, from
+    another list it changes nothing and warns. to-add to the gray list changes nothing by itself. One name may stand for
+    several TensorFlow ops, and several names for one: ReduceSum and ReduceSumD are both Sum.
     """
     asked: Dict[str, List[str]] = {}  # TensorFlow op type -> the names that stand for it
     for name in mixlist.wishes:
         for op in table.ops(name):
             asked.setdefault(op, []).append(name)
     warnings: List[str] = list(mixlist.warnings)
-    changes = {op: _settle(op, names, mixlist, table, warnings) for op, names in asked.items()}
+    changes = {op: _resolve_list(op, names, mixlist, table, warnings) for op, names in asked.items()}
     for name in mixlist.wishes:
         warnings += _warnings_about(name, mixlist.wishes[name], table, changes)
     matched = tuple(
@@ -187,10 +187,10 @@ def merge(mixlist: Mixlist, table: OpTable) -> Merged:
     return Merged(table.with_lists(changes), tuple(warnings), missing, matched)
 
 
-def _settle(op: str, names: Sequence[str], mixlist: Mixlist, table: OpTable, warnings: List[str]) -> str:
-    """The list that an op ends on, when `names` stand for it."""
+def _resolve_list(op: str, names: Sequence[str], mixlist: Mixlist, table: OpTable, warnings: List[str]) -> str:
+    """Returns the list that an op ends up on when `names` stand for it."""
     now: str = table.entries[op].listed
-    decided = {name: result(now, mixlist.wishes[name]) for name in names if _decides(now, mixlist.wishes[name])}
+    decided = {name: result(now, mixlist.wishes[name]) for name in names if _chooses_list(now, mixlist.wishes[name])}
     if not decided:
         return now
     last = list(decided)[-1]
@@ -200,23 +200,23 @@ def _settle(op: str, names: Sequence[str], mixlist: Mixlist, table: OpTable, war
     return decided[last]
 
 
-def _decides(now: str, wish: Wish) -> bool:
-    """Whether a wish says on which list an op of list `now` is to be; else it is silent about it."""
+def _chooses_list(now: str, wish: Wish) -> bool:
+    """Whether a wish chooses the list of an op that is on list `now`."""
     return result(now, wish) != now or bool(wish & {("add", "black"), ("add", "white")})
 
 
 def _warnings_about(name: str, wish: Wish, table: OpTable, changes: Mapping[str, str]) -> List[str]:
-    """What a name asks for and does not get, one line for all of its ops together."""
+    """Returns the requests of a name that have no effect, one line each for all of its ops together."""
     texts: List[str] = []
     for way, listed in sorted(wish):
         elsewhere = [op for op in table.ops(name) if way == "remove" and table.entries[op].listed != listed]
         if elsewhere:
-            texts.append("not on the %s-list, so it cannot be removed from it%s" % (listed, _named(name, elsewhere)))
+            texts.append("not on the %s-list, so it cannot be removed from it" % listed + _op_suffix(name, elsewhere))
     fixed = [op for op in table.ops(name) if changes[op] != "black" and changes[op] != table.entries[op].listed]
     for role, why in FIXED_ROLES.items():
         ops = [op for op in fixed if table.entries[op].role == role]
         if ops:
-            texts.append("keeps its dtype whatever its list, because it %s%s" % (why, _named(name, ops)))
+            texts.append("keeps its dtype whatever its list, because it %s%s" % (why, _op_suffix(name, ops)))
     clash = table.entries.get(name)
     if clash is not None and name not in table.ops(name):
         own = " and ".join(table.ops(name))
@@ -224,12 +224,12 @@ def _warnings_about(name: str, wish: Wish, table: OpTable, changes: Mapping[str,
     return ["%s: %s: %s" % (OPTION, name, text) for text in texts]
 
 
-def _named(name: str, ops: Sequence[str]) -> str:
+def _op_suffix(name: str, ops: Sequence[str]) -> str:
     return "" if list(ops) == [name] else " (%s)" % ", ".join(ops)
 
 
 def describe_match(match: Match) -> str:
-    """One line about a name that stands for ops: which, and what became of them."""
+    """Returns one line about a name that stands for ops: the ops, and how their lists changed."""
     groups: Dict[Tuple[str, str], List[str]] = {}
     for op, was, becomes in match.changes:
         groups.setdefault((was, becomes), []).append(op)
@@ -241,7 +241,7 @@ def describe_match(match: Match) -> str:
 
 
 def result(now: str, wish: Wish) -> str:
-    """The list ("white", "gray" or "black") of an op that is on list `now` and for which a legal `wish` was made."""
+    """Returns the list ("white", "gray" or "black") to which a legal `wish` moves an op of list `now`."""
     for listed in ("black", "white"):
         if ("add", listed) in wish:
             return listed

@@ -1,4 +1,4 @@
-"""What a user's op type stands for: Ascend IR names, their variants and TensorFlow's names; and what to say if nothing.
+"""Resolves a user's op types: Ascend IR names, their variants and TensorFlow's names; explains unmatched ones.
 
 Source: the op types of Ascend's fusion engine; users' files have its names, TensorFlow's, and misspelt ones.
 """
@@ -16,11 +16,11 @@ class Unmatched:
     """An op type in a user's file that stands for no TensorFlow op.
 
     Attributes:
-        option: the option whose file has it.
+        option: the option whose file contains it.
         name: in the user's spelling.
-        suggestion: the nearest name that is known, or None.
+        suggestion: the nearest known name, or None.
         ops: TensorFlow op types that the suggestion stands for.
-        note: why a known Ascend op stands for none, else "".
+        note: why a known Ascend op has no TensorFlow op, else "".
     """
 
     option: str
@@ -31,7 +31,7 @@ class Unmatched:
 
 
 def unmatched(option: str, name: str, table: OpTable) -> Unmatched:
-    """Returns what there is to say about a name for which `table.ops` has nothing."""
+    """Explains a name for which `table.ops` has nothing."""
     note = without_tensorflow().get(name, "")
     if note:
         return Unmatched(option, name, note=note)
@@ -40,13 +40,13 @@ def unmatched(option: str, name: str, table: OpTable) -> Unmatched:
 
 
 def without_tensorflow() -> Mapping[str, str]:
-    """Ascend op types for which TensorFlow has no op, each with what it has instead."""
+    """Returns the Ascend op types for which TensorFlow has no op, each with TensorFlow's substitute."""
     notes: Mapping[str, str] = configs.load("ascend_names.json")["without_tensorflow"]
     return notes
 
 
 def describe(missing: Unmatched, op_counts: Optional[Mapping[str, int]] = None) -> str:
-    """One line about an unmatched name.
+    """Returns one line about an unmatched name.
 
     Args:
         missing: the name.

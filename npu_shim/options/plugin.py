@@ -5,44 +5,47 @@ here hold for the process; here they are the defaults of sessions that give none
 2023-12 (r1.15), npu_plugin.
 """
 
+from __future__ import annotations
+
 import logging
+from typing import Any, Mapping
 
 from npu_shim.options.argument_checks import check_bool_type, check_nonnegative_integer
+from npu_shim.options.table import PRECISION_MODES
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
 AOE_MODES = ("1", "2", "4")
-PRECISION_MODES = ("precision_mode", "precision_mode_v2")
-_given = {}  # precision options of npu_resource_init, the process's as on the NPU
+_given: dict[str, Any] = {}  # precision options of npu_resource_init, the process's as on the NPU
 
 
-def with_defaults(values):
-    """Returns a session's option values, completed by what npu_resource_init was given; the session's own mode wins."""
+def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a session's option values with npu_resource_init's as defaults; a mode of the session's own wins."""
     own_mode = any(name in values for name in PRECISION_MODES)
     defaults = {name: value for name, value in _given.items() if not (own_mode and name in PRECISION_MODES)}
     return {**defaults, **values}
 
 
 def npu_resource_init(
-    graph_run_mode=1,
-    op_debug_level=0,
-    enable_profiling=False,
-    profiling_options=None,
-    precision_mode=None,
-    enable_scope_fusion_passes=None,
-    enable_exception_dump=2,
-    aoe_mode=None,
-    work_path=None,
-    op_compiler_cache_mode=None,
-    op_compiler_cache_dir=None,
-    debug_dir=None,
-    hcom_multi_mode=False,
-    distribute_config=None,
-    aoe_config_file=None,
-    precision_mode_v2=None,
-    **others,
-):
-    """Takes the options of the NPU's resources; nothing is allocated.
+    graph_run_mode: int = 1,
+    op_debug_level: int = 0,
+    enable_profiling: bool = False,
+    profiling_options: str | None = None,
+    precision_mode: str | None = None,
+    enable_scope_fusion_passes: str | None = None,
+    enable_exception_dump: int = 2,
+    aoe_mode: str | None = None,
+    work_path: str | None = None,
+    op_compiler_cache_mode: str | None = None,
+    op_compiler_cache_dir: str | None = None,
+    debug_dir: str | None = None,
+    hcom_multi_mode: bool = False,
+    distribute_config: str | None = None,
+    aoe_config_file: str | None = None,
+    precision_mode_v2: str | None = None,
+    **others: Any
+) -> None:
+    """Checks the options of the NPU's resources and keeps the precision options; nothing is allocated.
 
     Args:
         graph_run_mode: 1 training, 0 inference.
@@ -61,7 +64,7 @@ def npu_resource_init(
         distribute_config: str.
         aoe_config_file: str.
         precision_mode_v2: str, as precision_mode.
-        others: options of other releases, taken and not used.
+        others: options of other releases, accepted and ignored.
 
     Raises:
         TypeError: an option of another type.
@@ -87,17 +90,17 @@ def npu_resource_init(
     _given.update({name: value for name, value in chosen.items() if value is not None}, graph_run_mode=graph_run_mode)
 
 
-def npu_resource_shutdown():
-    """Forgets what npu_resource_init was given; there are no resources to give back."""
+def npu_resource_shutdown() -> None:
+    """Forgets the options of npu_resource_init; there are no resources to release."""
     _given.clear()
 
 
-def npu_close():
+def npu_close() -> None:
     """Does nothing: there is no device to close."""
 
 
-def set_device_sat_mode(mode):
-    """Takes the device's overflow mode: 1, INF and NAN, is what CPUs and GPUs do; 0, saturation, does not exist here.
+def set_device_sat_mode(mode: int) -> None:
+    """Sets the device's overflow mode: 1, INF and NAN, is what CPUs and GPUs do; 0, saturation, only warns.
 
     Raises:
         ConfigError: neither 0 nor 1.
@@ -108,6 +111,6 @@ def set_device_sat_mode(mode):
         LOG.warning("npu_shim: set_device_sat_mode(0): overflow gives INF and NAN on CPUs and GPUs, not saturation")
 
 
-def is_inf_nan_enabled():
+def is_inf_nan_enabled() -> bool:
     """Returns True: overflow gives INF and NAN on CPUs and GPUs."""
     return True

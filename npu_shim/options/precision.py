@@ -1,4 +1,4 @@
-"""From the options of a session to the rewriter's inputs: a policy and an op table."""
+"""Resolves a session's options into the rewriter's inputs: a policy and an op table."""
 
 import functools
 import os
@@ -19,15 +19,15 @@ from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECIS
 
 @dataclass(frozen=True)
 class Precision:
-    """What options mean: the policy of the mode, the op table with the user's lists in it, and what there is to say.
+    """Resolved options: the policy of the mode, the op table with the user's lists applied, and the messages.
 
     Attributes:
         policy: of the mode.
         table: of the profile, with the changes of an amp level and of a mixlist.
-        warnings: what reading the options brought up.
+        warnings: raised while the options were read.
         missing: op types of the user's files that stand for no op.
-        matched: one line for each op type of a mixlist: what it stands for and what became of it.
-        customized: what customize_dtypes asks for, or None.
+        matched: one line for each op type of a mixlist: the ops it stands for and how their lists changed.
+        customized: the requests of customize_dtypes, or None.
     """
 
     policy: PrecisionPolicy
@@ -39,11 +39,11 @@ class Precision:
 
     @property
     def unmatched(self) -> Tuple[str, ...]:
-        """One line for each of `missing`."""
+        """Returns one line for each of `missing`."""
         return self.unmatched_in(None)
 
     def unmatched_in(self, op_counts: Optional[Mapping[str, int]]) -> Tuple[str, ...]:
-        """One line for each of `missing`, with the number of nodes that its nearest name would have met.
+        """Returns one line for each of `missing`, with the number of nodes that its nearest name would have met.
 
         Args:
             op_counts: number of nodes of the graph by op type.
@@ -52,15 +52,15 @@ class Precision:
 
 
 def resolve(values: Mapping[str, Any]) -> Precision:
-    """Reads the precision options: checks the values, then reads the files that they name.
+    """Resolves the precision options: checks the values, then reads the files that they name.
 
     Args:
-        values: option name -> value, as `table.read_values` and `table.of_keywords` give them; those that matter here
+        values: option name -> value, as `table.read_values` and `table.of_keywords` return them; the options read here
             are precision_mode, precision_mode_v2, graph_run_mode, modify_mixlist, customize_dtypes, npu_shim_profile,
             npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list and npu_shim_black_list.
 
     Raises:
-        ConfigError: a value that is not accepted, the first as in `table.validate`; or a file that cannot be read.
+        ConfigError: the first problem of `table.validate`, or a file that cannot be read.
     """
     full = validate(values)
     chosen = shipped(full)
@@ -70,12 +70,12 @@ def resolve(values: Mapping[str, Any]) -> Precision:
 
 
 def shipped(values: Mapping[str, Any]) -> Precision:
-    """The policy of the mode and the op table of the profile, before any file of the user's."""
+    """Returns the policy of the mode and the op table of the profile, before any of the user's files is read."""
     table = profile_table(values.get(profiles.OPTION) or "ascend910")
     return Precision(policy_of(values), table, table.warnings)
 
 
-def _op_information(values: Mapping[str, Any], chosen: Precision) -> Precision:
+def _read_op_information(values: Mapping[str, Any], chosen: Precision) -> Precision:
     folder = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
     if not folder:
         return chosen
@@ -83,41 +83,41 @@ def _op_information(values: Mapping[str, Any], chosen: Precision) -> Precision:
     return replace(chosen, table=table, warnings=tuple(map(shortened, table.warnings)))
 
 
-def _amp_level(values: Mapping[str, Any], chosen: Precision) -> Precision:
+def _apply_amp_level(values: Mapping[str, Any], chosen: Precision) -> Precision:
     return replace(chosen, table=chosen.table.with_lists(amp.changes(values, chosen.table)))
 
 
-def _mixlist(values: Mapping[str, Any], chosen: Precision) -> Precision:
+def _apply_mixlist(values: Mapping[str, Any], chosen: Precision) -> Precision:
     if not values.get(mixlist.OPTION):
         return chosen
     merged = mixlist.merge(mixlist.read(values[mixlist.OPTION]), chosen.table)
     matched = tuple(map(mixlist.describe_match, merged.matched))
-    return _with(replace(chosen, table=merged.table, matched=matched), merged.warnings, merged.unmatched)
+    return _add_messages(replace(chosen, table=merged.table, matched=matched), merged.warnings, merged.unmatched)
 
 
-def _customized(values: Mapping[str, Any], chosen: Precision) -> Precision:
+def _read_customize_dtypes(values: Mapping[str, Any], chosen: Precision) -> Precision:
     if not values.get(customize.OPTION):
         return chosen
     read = customize.read(values[customize.OPTION], chosen.table)
     if chosen.policy.unsupported is Action.KEEP:
         without = "%s: has no effect with %s, as in the original" % (customize.OPTION, chosen.policy.name)
-        return _with(chosen, (*read.warnings, without), read.unmatched)
-    return _with(replace(chosen, customized=read), read.warnings, read.unmatched)
+        return _add_messages(chosen, (*read.warnings, without), read.unmatched)
+    return _add_messages(replace(chosen, customized=read), read.warnings, read.unmatched)
 
 
-def _with(chosen: Precision, warnings: Iterable[str], missing: Iterable[Unmatched]) -> Precision:
+def _add_messages(chosen: Precision, warnings: Iterable[str], missing: Iterable[Unmatched]) -> Precision:
     said = (*chosen.warnings, *map(shortened, warnings))
     return replace(chosen, warnings=said, missing=(*chosen.missing, *missing))
 
 
-# what the user's files and lists change, in this order; `checking` runs them one by one, to find all that is wrong
+# the user's files and lists are applied in this order; `checking` runs the steps one by one to find every problem
 STEPS: Tuple[Callable[[Mapping[str, Any], Precision], Precision], ...] = (
-    _op_information, _amp_level, _mixlist, _customized,
+    _read_op_information, _apply_amp_level, _apply_mixlist, _read_customize_dtypes,
 )  # fmt: skip
 
 
 def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:
-    """The policy of precision_mode or precision_mode_v2; with neither, graph_run_mode's (0 inference, 1 training)."""
+    """Returns the policy of precision_mode or precision_mode_v2, else graph_run_mode's (0 inference, 1 training)."""
     if values.get("precision_mode"):
         return PRECISION_MODE[values["precision_mode"]]
     if values.get("precision_mode_v2"):
@@ -127,12 +127,12 @@ def policy_of(values: Mapping[str, Any]) -> PrecisionPolicy:
 
 
 def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
-    """The op table of a profile.
+    """Returns the op table of a profile.
 
     Args:
         profile: one of PROFILES.
-        folder: of op information files to read instead of the shipped ones: all its *.json files in the order of their
-            names. Files that have changed since are read again.
+        folder: where to read op information files instead of the shipped ones: all its *.json files in the order of
+            their names. Changed files are read again.
 
     Raises:
         ConfigError: no such profile; (INTERNAL) no such folder, no file in it, or a file that cannot be read.
@@ -152,11 +152,11 @@ def profile_table(profile: str, folder: Optional[str] = None) -> OpTable:
         hint = "npu-shim ops --copy-to makes a copy to edit"
         raise ConfigError("ops_info_dir: '%s' has no op information file (*.json); %s" % (where, hint), code="INTERNAL")
     stamps = tuple((path, stat.st_mtime_ns, stat.st_size) for path, stat in zip(paths, stats))
-    return _table(profile, stamps)
+    return _build_table(profile, stamps)
 
 
 @functools.lru_cache(maxsize=8)
-def _table(profile: str, stamps: Tuple[Tuple[str, int, int], ...]) -> OpTable:
+def _build_table(profile: str, stamps: Tuple[Tuple[str, int, int], ...]) -> OpTable:
     variants = configs.load("ascend_names.json")["variants"]
     chosen = PROFILES[profile]
     try:

@@ -1,4 +1,4 @@
-"""The profiles: which op information files, which rule and which precision modes belong together. No TensorFlow."""
+"""The profiles: each combines op information files, a propagation rule and precision modes. No TensorFlow."""
 
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -13,10 +13,10 @@ class Profile(NamedTuple):
     """One profile.
 
     Attributes:
-        folder: of its op information files in configs/.
+        folder: where its op information files are, in configs/.
         all_dtypes: whether its hardware runs every op in float16 and in float32.
         rule: `OpTable.rule`.
-        modes: option -> the precision modes that it has, the first being its default; None for all of them.
+        modes: option -> its precision modes, the default first; None for all of them.
     """
 
     folder: str
@@ -35,7 +35,7 @@ PROFILES: Dict[str, Profile] = {
 
 
 def implied(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """Option values with the precision mode that their profile leaves unsaid."""
+    """Fills in the precision mode that the profile implies."""
     modes = _modes(values)
     if modes is None or any(values.get(option) for option in modes):
         return dict(values)
@@ -43,7 +43,7 @@ def implied(values: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """(option, message) for each option that does not go with the profile."""
+    """Yields (option, message) for each option that contradicts the profile."""
     modes = _modes(values)
     for option, accepted in (modes or {}).items():
         if values.get(option) not in (None, "", *accepted):

@@ -1,26 +1,31 @@
 """The rewriter as one function: options in the user's words, a GraphDef in, a GraphDef and its plan out."""
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import kernel_tables, precision
-from npu_shim.options import table as option_table
+from npu_shim.options import kernel_tables, precision, table
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
+from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
-from npu_shim.rewriter.rewrite import Asked, rewrite_graph_def
+from npu_shim.rewriter.rewrite import Asked, Rewritten, rewrite_graph_def
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
 
-def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
-    """Rewrites a graph to mixed precision, exactly as a session does it.
+def rewrite(
+    graph_def: tf.GraphDef, fetches: Iterable[str], feeds: Iterable[str] = (), device: str = "CPU", **options: Any
+) -> tuple[tf.GraphDef, Plan]:
+    """Rewrites a graph to mixed precision, exactly as a session does.
 
     Args:
         graph_def: a tf.compat.v1.GraphDef; it is not changed.
         fetches: names of tensors or operations that are fetched or run; they keep their names and dtypes.
         feeds: names of tensors that are fed.
-        device: what runs the result: "CPU" or "GPU", for nodes that name no device, or "XLA" for a step that is
-            compiled as a whole, as compile_step and export do.
+        device: where the result runs: "CPU" or "GPU", for nodes that name no device, or "XLA" for a step that is
+            compiled as a whole, as by compile_step and export.
         **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
             modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
             "gpu" or "grappler"), `ops_info_dir` and `amp_level`.
@@ -29,19 +34,19 @@ def rewrite(graph_def, fetches, feeds=(), device="CPU", **options):
         (GraphDef, Plan).
 
     Raises:
-        ConfigError: a graph, an option, a file, a device, a fetch or a feed that cannot be taken.
-        PlanError: an op must run in a dtype that the profile or the op does not have.
+        ConfigError: a graph, an option, a file, a device, a fetch or a feed is not accepted.
+        PlanError: an op must run in a dtype that the profile or the op lacks.
         VerifyError: the result breaks the contract (a fault of npu_shim).
 
     Example:
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
-    _check_given(graph_def, fetches=fetches, feeds=feeds)
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(option_table.of_keywords(options)), device)
+    _check_arguments(graph_def, fetches=fetches, feeds=feeds)
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(table.of_keywords(options)), device)
     return done.graph_def, done.plan
 
 
-def _check_given(graph_def, **names):
+def _check_arguments(graph_def: Any, **names: Any) -> None:
     """Raises ConfigError for a tf.Graph or a MetaGraphDef instead of a GraphDef, for tensors instead of names."""
     if not isinstance(graph_def, tf.GraphDef):
         hint = {"Graph": ": give graph.as_graph_def()", "FuncGraph": ": give graph.as_graph_def()"}
@@ -54,8 +59,15 @@ def _check_given(graph_def, **names):
             raise ConfigError(text % (what, shortened(repr(given))))
 
 
-def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=()):
-    """Rewrites a graph as resolved options ask.
+def rewrite_graph(
+    graph_def: tf.GraphDef,
+    feeds: Iterable[str],
+    preserved: Iterable[str],
+    chosen: precision.Precision,
+    device: str = "CPU",
+    elsewhere: Iterable[str] = (),
+) -> Rewritten:
+    """Rewrites a graph according to resolved options.
 
     Args:
         graph_def: a tf.compat.v1.GraphDef; it is not changed.
@@ -63,7 +75,7 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=(
         preserved: names of nodes or tensors whose names and dtypes must stay.
         chosen: the `precision.Precision` of the options.
         device: one of `kernel_tables.DEVICES`: whose kernels run the result.
-        elsewhere: names of nodes that the user's options may name although this graph, part of a whole, lacks them.
+        elsewhere: names of further nodes that the user's options may name: this graph may be a part of a whole.
 
     Returns:
         Rewritten.
@@ -73,13 +85,18 @@ def rewrite_graph(graph_def, feeds, preserved, chosen, device="CPU", elsewhere=(
         return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, elsewhere)
 
     asked = Asked(
-        chosen.policy, chosen.table, kernel_tables.of(device), _overrides(chosen.customized), chosen.warnings, unmatched
+        chosen.policy,
+        chosen.table,
+        kernel_tables.of(device),
+        _to_overrides(chosen.customized),
+        chosen.warnings,
+        unmatched,
     )
     return rewrite_graph_def(graph_def, feeds, preserved, asked)
 
 
-def _overrides(customized):
-    """What customize_dtypes asks for, in the rewriter's terms."""
+def _to_overrides(customized):
+    """Translates the requests of customize_dtypes into the rewriter's terms."""
     if customized is None:
         return NO_OVERRIDES
 
@@ -92,7 +109,7 @@ def _overrides(customized):
 
 
 def _unknown_nodes(chosen, view, elsewhere):
-    """One line for each node that customize_dtypes names and neither the graph nor the whole that it is of has."""
+    """Returns one line for each node of customize_dtypes that is neither in the graph nor in `elsewhere`."""
     if chosen.customized is None:
         return ()
     names = {node.name for node in view.nodes}.union(elsewhere)

@@ -1,8 +1,10 @@
 """The Estimator entrance: NPURunConfig and the small configs it takes.
 
 Arguments, defaults and order come from the option table (`configs/options.json`), the checks from the Ascend adapter of
-2023-12 (r1.15). Arguments of other releases, earlier and later, are taken too, so that old and new scripts run.
+2023-12 (r1.15). Arguments of earlier and later releases are accepted too, so that old and new scripts run.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import functools
@@ -14,12 +16,11 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
-from npu_shim.options import config_proto
-from npu_shim.options import table as options
+from npu_shim.options import config_proto, table
 from npu_shim.rewriter.errors import nearest
 
-# TensorFlow 2.16 and later have Estimator only with the package tensorflow-estimator; without that the module imports
-# all the same, and the class says what is missing when it is used
+# TensorFlow 2.16 and later have Estimator only with the package tensorflow-estimator; without it the import of this
+# module still succeeds, and the class says what is missing when it is used
 after_215.restore(tf)
 _PARENT = getattr(getattr(tf, "estimator", None), "RunConfig", object)
 
@@ -58,7 +59,7 @@ class DumpConfig:
 
 @dataclasses.dataclass
 class DynamicInputConfig:
-    """Inputs whose shapes change between the listed `dynamic_dims`; TensorFlow's may change freely."""
+    """Inputs whose shapes vary among the listed `dynamic_dims`; in TensorFlow they may vary freely."""
 
     input_shape: Any
     dynamic_dims: Any
@@ -105,7 +106,7 @@ class ExperimentalConfig:
 
 @dataclasses.dataclass
 class _Distribute:
-    """What RunConfig(experimental_distribute=...) reads in a cluster with parameter servers."""
+    """The fields that RunConfig(experimental_distribute=...) reads in a cluster with parameter servers."""
 
     train_distribute: Any
     eval_distribute: Any
@@ -113,13 +114,13 @@ class _Distribute:
 
 
 @functools.lru_cache(maxsize=None)
-def signature():
+def signature() -> inspect.Signature:
     """Returns NPURunConfig's signature, from the option table."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature(
         [
             inspect.Parameter(name, kind, default=option.run_config["default"])
-            for name, option in options.options().items()
+            for name, option in table.options().items()
             if option.run_config is not None
         ]
     )
@@ -135,14 +136,14 @@ class _LazySignature:
 class NPURunConfig(_PARENT):
     """tf.estimator.RunConfig with every argument of every release of Ascend's NPURunConfig, see the option table.
 
-    Other defaults than RunConfig's: no summaries, a checkpoint every 100 steps. Of RunConfig's own arguments it has
-    those in the table only. Precision options are not checked here but at the first run, as in the original; to check
-    them at once use `npu_shim.options.table.check_values`. Attributes of NPU options are private (`_precision_mode`)
-    but for those that the original has public. `replace` copies NPU attributes and changes RunConfig's properties only.
+    Two defaults differ from RunConfig's: no summaries, and a checkpoint every 100 steps. Of RunConfig's own arguments
+    it takes only those in the table. Precision options are checked at the first run, as in the original; `check_config`
+    checks them at once. Attributes of NPU options are private (`_precision_mode`) except where the original's are
+    public. `replace` copies the NPU attributes and changes RunConfig's properties only.
 
     Raises:
-        TypeError: an unknown argument, or one of another type.
-        ValueError: a value out of range, or a combination that cannot be.
+        TypeError: an unknown argument, or an argument of the wrong type.
+        ValueError: a value out of range, or a contradictory combination.
     """
 
     __signature__ = _LazySignature()
@@ -152,8 +153,8 @@ class NPURunConfig(_PARENT):
             raise after_215.without_estimator("NPURunConfig", tf)
         given = _bind(args, kwargs)
         _check(given)
-        table = options.options()
-        parent = {name: given[name] for name in given if table[name].run_config.get("parent")}
+        rows = table.options()
+        parent = {name: given[name] for name in given if rows[name].run_config.get("parent")}
         if given["save_checkpoints_steps"] is None and given["save_checkpoints_secs"] is None:
             parent["save_checkpoints_steps"] = 100
         if given["distribute"] is not None:
@@ -164,9 +165,9 @@ class NPURunConfig(_PARENT):
                 setattr(self, attribute(name), given[name])
 
 
-def attribute(name):
-    """Returns the name of the attribute in which an NPURunConfig keeps an option of its own: `name` or `_name`."""
-    return name if options.options()[name].run_config.get("public") else "_" + name
+def attribute(name: str) -> str:
+    """Returns the name of the attribute in which an NPURunConfig keeps one of its own options: `name` or `_name`."""
+    return name if table.options()[name].run_config.get("public") else "_" + name
 
 
 def _bind(args, kwargs):
@@ -188,7 +189,7 @@ def _require(condition, error, message, *words):
 
 
 def _check(given):
-    """Makes the checks of the original's constructor, in its order."""
+    """Performs the checks of the original's constructor, in its order."""
     loop = given["iterations_per_loop"]
     _require(isinstance(loop, int), TypeError, "iterations_per_loop must be int, got %s", type(loop))
     _require(loop > 0, ValueError, "iterations_per_loop must be positive, got %d", loop)
@@ -233,7 +234,7 @@ def _check_parameter_servers(distribute, mix_compile_mode):
     _require(not cluster or mix_compile_mode, ValueError, "a cluster in TF_CONFIG needs mix_compile_mode=True")
 
 
-def session_config_of(config):
+def session_config_of(config: NPURunConfig) -> tf.ConfigProto:
     """Returns a new ConfigProto: an NPURunConfig's session_config with the config's options in one NpuOptimizer entry.
 
     Raises:
@@ -242,7 +243,7 @@ def session_config_of(config):
     made = tf.ConfigProto(allow_soft_placement=True)
     if config.session_config is not None:
         made.CopyFrom(config.session_config)
-    entry = config_proto.join(made)
+    entry = config_proto.merge_entries(made)
     if entry is None:
         entry = made.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = config_proto.OPTIMIZER
@@ -252,14 +253,14 @@ def session_config_of(config):
     return made
 
 
-def values_of(config):
+def values_of(config: NPURunConfig) -> dict[str, Any]:
     """Returns the options that the original writes for an NPURunConfig: dict of parameter_map key to Python value.
 
-    Some keys are written always, the others if their value is not None (so precision_mode="" is written, and refused at
-    the first run).
+    Some keys are always written, the others only if their value is not None: precision_mode="" is written, and refused
+    at the first run.
     """
     values = {}
-    for name, option in options.parameter_keys().items():
+    for name, option in table.parameter_keys().items():
         value = _value_of(config, option)
         if value is None and option.write == "always":
             value = option.default
@@ -279,8 +280,8 @@ def _value_of(config, option):
 
 
 def _is_given(config, name):
-    """Tells whether the user gave an option to NPURunConfig: it is not what it would be without."""
-    option = options.options()[name]
+    """Whether the user gave an option to NPURunConfig: its value differs from the default."""
+    option = table.options()[name]
     if option.source is not None:
         return _value_of(config, option) is not None
     return option.run_config is not None and _value_of(config, option) != option.run_config["default"]

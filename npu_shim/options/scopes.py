@@ -1,11 +1,14 @@
-"""Scopes that mark ops: the attribute is set on every op made inside, and what it means is decided where it is read.
+"""Scopes that mark ops: every op made inside gets the attribute; whoever reads the attribute decides its meaning.
 
-`_keep_dtype` is read by the precision planner. The others have no meaning off the NPU and do nothing else.
+The precision planner reads `_keep_dtype`. The others have no meaning off the NPU and do nothing else.
 Source: Ascend adapter of 2023-12 (r1.15) and 2026-07 (CANN 9.0), npu_scope.
 """
 
+from __future__ import annotations
+
 import contextlib
 import enum
+from typing import Any, ContextManager, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -30,8 +33,8 @@ class NpuExecutePlacement(enum.Enum):
 
 
 @contextlib.contextmanager
-def attributes(**values):
-    """Scope in which every new op of the default graph gets these attributes (bool, int or str by name)."""
+def attributes(**values: bool | int | str) -> Iterator[None]:
+    """Scope in which every new op of the default graph gets the given attributes (name to bool, int or str)."""
     with tf.get_default_graph()._attr_scope({name: _attr_value(value) for name, value in values.items()}):
         yield
 
@@ -44,18 +47,18 @@ def _attr_value(value):
     return tf.AttrValue(s=tf.compat.as_bytes(value))
 
 
-def keep_dtype_scope(gradients=False):
+def keep_dtype_scope(gradients: bool = False) -> ContextManager[None]:
     """Scope whose ops keep their dtype in the modes that lower.
 
     Args:
-        gradients: whether their gradient ops keep theirs too, wherever these are made; otherwise, as in the original,
-            gradient ops are kept only if they are made inside the scope.
+        gradients: whether their gradient ops keep their dtype too, wherever they are made. Otherwise, as in the
+            original, only gradient ops that are made inside the scope do.
     """
     return attributes(**{KEEP: KEEP_WITH_GRADIENTS if gradients else 1})
 
 
 @contextlib.contextmanager
-def to_float(dtype):
+def to_float(dtype: Any) -> Iterator[None]:
     """Scope whose ops compute in `dtype`, whatever the precision mode and the lists say; the innermost scope wins.
 
     Variables, constants and data sources keep their dtypes, and an op without a kernel for `dtype` keeps its own.
@@ -75,12 +78,12 @@ def to_float(dtype):
         yield
 
 
-def without_npu_compile_scope():
-    """Scope whose ops stay on the host on the NPU; here TensorFlow places them as ever."""
+def without_npu_compile_scope() -> ContextManager[None]:
+    """Scope whose ops stay on the host on the NPU; here TensorFlow places them as usual."""
     return attributes(**{OPT_OUT: True})
 
 
-def npu_variable_scope(placement=NpuExecutePlacement.ALL):
+def npu_variable_scope(placement: NpuExecutePlacement = NpuExecutePlacement.ALL) -> ContextManager[None]:
     """Scope whose variables belong to an engine of the NPU.
 
     Raises:
@@ -91,51 +94,51 @@ def npu_variable_scope(placement=NpuExecutePlacement.ALL):
     return attributes(_variable_placement=placement.value)
 
 
-def npu_stage_scope(stage):
+def npu_stage_scope(stage: int) -> ContextManager[None]:
     """Scope whose ops form pipeline stage number `stage`."""
     return attributes(_stage_level=int(stage))
 
 
-def npu_mem_type_scope():
+def npu_mem_type_scope() -> ContextManager[None]:
     """Scope whose outputs lie in the NPU's peer-to-peer memory."""
     return attributes(_output_memory_type=1)
 
 
-def npu_weight_prefetch_scope(buffer_pool_id=0, buffer_pool_size=536870912):
+def npu_weight_prefetch_scope(buffer_pool_id: int = 0, buffer_pool_size: int = 536870912) -> ContextManager[None]:
     """Scope whose weights are prefetched into a buffer pool of `buffer_pool_size` bytes."""
     return attributes(_buffer_pool_id=buffer_pool_id, _buffer_pool_size=buffer_pool_size)
 
 
-def op_specified_engine_scope(engine_name, kernel_lib_name):
+def op_specified_engine_scope(engine_name: str, kernel_lib_name: str) -> ContextManager[None]:
     """Scope whose ops run on a named engine with a named kernel library."""
     return attributes(_specified_engine_name=engine_name, _specified_kernel_lib_name=kernel_lib_name)
 
 
-def npu_qos_label_scope(label):
-    """Scope whose traffic bears a quality-of-service label, an int."""
+def npu_qos_label_scope(label: int) -> ContextManager[None]:
+    """Scope whose traffic carries a quality-of-service label, an int."""
     return attributes(_qos_service_label=label)
 
 
-def subgraph_multi_dims_scope(index):
+def subgraph_multi_dims_scope(index: int) -> ContextManager[None]:
     """Scope of the subgraph number `index` with several sets of input shapes."""
     return attributes(_subgraph_multi_dims_index=index)
 
 
-def npu_optimizer_scope():
+def npu_optimizer_scope() -> ContextManager[None]:
     """Scope of the training optimizer's ops."""
     return attributes(_optimizer=True)
 
 
-def disable_autofuse():
+def disable_autofuse() -> ContextManager[None]:
     """Scope whose ops the NPU's compiler does not fuse."""
     return attributes(_disable_autofuse_scope=True)
 
 
-def limit_core_num_scope(op_aicore_num="0", op_vectorore_num="0"):
-    """Scope whose ops use so many cores of the NPU at most; the second name is spelled as the vendor spells it.
+def limit_core_num_scope(op_aicore_num: str = "0", op_vectorore_num: str = "0") -> ContextManager[None]:
+    """Scope that limits the number of NPU cores of its ops; the second name is spelled as the vendor spells it.
 
     Raises:
-        ConfigError: a number that is no str with a whole number above 0.
+        ConfigError: an argument is not a str with a whole number above 0.
     """
     for name, value in (("op_aicore_num", op_aicore_num), ("op_vectorore_num", op_vectorore_num)):
         if not isinstance(value, str) or not value.isdigit() or int(value) <= 0:
@@ -144,15 +147,15 @@ def limit_core_num_scope(op_aicore_num="0", op_vectorore_num="0"):
 
 
 @contextlib.contextmanager
-def npu_recompute_scope():
-    """Name scope "NpuRecompute": its activations are computed again in the backward pass on the NPU, kept here."""
+def npu_recompute_scope() -> Iterator[None]:
+    """Name scope "NpuRecompute": the NPU recomputes its activations in the backward pass; here they are kept."""
     with tf.name_scope("NpuRecompute"):
         yield
 
 
 @contextlib.contextmanager
-def npu_graph_slice_scope(slice_num=None):
-    """Name scope "SliceNum-N-NpuGraphSlicingN": cut into N parts along the batch on the NPU, whole here.
+def npu_graph_slice_scope(slice_num: int | None = None) -> Iterator[None]:
+    """Name scope "SliceNum-N-NpuGraphSlicingN": the NPU slices the batch into N parts; here it stays whole.
 
     Raises:
         ConfigError: slice_num is neither None nor an int above 0.
@@ -163,8 +166,8 @@ def npu_graph_slice_scope(slice_num=None):
         yield
 
 
-def keep_tensors_dtypes(graph, input_tensors):
-    """Marks the ops that make some tensors of a finished graph, so that they keep their dtype.
+def keep_tensors_dtypes(graph: tf.Graph, input_tensors: Sequence[str]) -> None:
+    """Marks the ops that produce the given tensors of a finished graph, so that they keep their dtype.
 
     Args:
         graph: tf.Graph.
@@ -183,13 +186,13 @@ def keep_tensors_dtypes(graph, input_tensors):
 
 
 def set_graph_exec_config(
-    fetch,
-    dynamic_input=False,
-    dynamic_graph_execute_mode="dynamic_execute",
-    dynamic_inputs_shape_range=None,
-    is_train_graph=False,
-):
-    """Returns `fetch`, whose ops are marked with how the NPU runs their graph; shapes may change freely here.
+    fetch: Any,
+    dynamic_input: bool = False,
+    dynamic_graph_execute_mode: str = "dynamic_execute",
+    dynamic_inputs_shape_range: str | None = None,
+    is_train_graph: bool = False,
+) -> Any:
+    """Marks the ops of `fetch` with how the NPU runs their graph, and returns it; here shapes may vary freely.
 
     Args:
         fetch: Operation, Tensor, tensor name, or a list or tuple of them.
@@ -222,12 +225,12 @@ def set_graph_exec_config(
     return fetch
 
 
-def set_op_tensor_max_range(tensor, max_shape):
+def set_op_tensor_max_range(tensor: tf.Tensor, max_shape: str) -> None:
     """Marks a tensor's op with its largest shape, a str."""
     _mark(tensor, {"_op_max_shape": max_shape})
 
 
-def set_op_input_tensor_multi_dims(tensor, input_shape, input_dims):
+def set_op_input_tensor_multi_dims(tensor: tf.Tensor, input_shape: str, input_dims: str) -> None:
     """Marks a tensor's op with the sets of input shapes, two str."""
     _mark(tensor, {"_subgraph_multi_dims_input_shape": input_shape, "_subgraph_multi_dims_input_dims": input_dims})
 

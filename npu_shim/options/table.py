@@ -1,4 +1,4 @@
-"""The options: what each is called, where it is written, what it accepts and what it does here. No TensorFlow.
+"""The option table: each option's name, where it is written, what it accepts and what it does here. No TensorFlow.
 
 The table itself is `configs/options.json`: every NPURunConfig argument and every parameter_map key of the releases of
 the Ascend adapter from 2021 (r1.1.1) to 2026 (CANN 9.0), in the order of NPURunConfig's signature of 2023 (its 76
@@ -20,7 +20,7 @@ from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2, m
 
 LOG = logging.getLogger("npu_shim")
 
-# what an absent or a wrong proto field reads as, by the field the option is written to
+# the value of an absent or wrong proto field, by the field that the option is written to
 ZERO: dict[str, Any] = {"s": "", "b": False, "i": 0}
 
 # a mixlist needs a mixed mode, whichever of the two options gives it (adapter r1.13 and later)
@@ -28,8 +28,8 @@ MIXED = {"precision_mode": mixed_modes(PRECISION_MODE), "precision_mode_v2": mix
 PREFIX = "npu_shim_"  # of our own options
 PRECISION_MODES = ("precision_mode", "precision_mode_v2")
 
-# accelerate_train_mode: in float16 or bfloat16 first, up to a share of the steps or a multiple of the loss to reach,
-# then in a mode that does not mix
+# accelerate_train_mode: training starts in float16 or bfloat16, up to a share of the steps or to a multiple of the
+# target loss, and ends in a mode that does not mix
 ACCELERATE = "experimental_accelerate_train_mode"
 FAST_MODES = ("fast", "fast1")
 FAST_ENDS = {"step": (0.2, 0.9), "loss": (1.01, 1.5)}
@@ -134,7 +134,7 @@ def read_values(parameter_map: Mapping[str, tuple[str | None, Any]]) -> tuple[di
 
 
 class Misplaced(str):
-    """What an entry in the wrong field reads as where its meaning is not plain: empty, and a problem of its option."""
+    """The value of an entry in the wrong field whose meaning is unclear: empty, and a Problem of its option."""
 
     written: str  # "field 'b'"
 
@@ -144,11 +144,11 @@ _WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_field(option: Option, field: str | None, value: Any) -> Any:
-    """Returns the value of a parameter_map entry, also of one in the wrong field whose meaning is plain.
+    """Returns the value of a parameter_map entry; an entry in the wrong field is converted if its meaning is clear.
 
     `.s = b"true"` and `.i = 1` are True for a bool, `.s = b"3"` and `.b = True` are ints, `.i = 1024` is "1024" and
-    `.b = True` is "true" for an option that takes that word. The vendor's reader takes the zero of the expected field
-    instead, so that use_off_line in `.s` switched the NPU off; an entry that sets no field still reads so.
+    `.b = True` is "true" for an option that accepts that word. The vendor's reader returns the zero of the expected
+    field instead, so that use_off_line in `.s` switched the NPU off; here only an entry that sets no field reads so.
 
     Args:
         option: the key's row.
@@ -196,16 +196,16 @@ _READERS = {"b": _as_bool, "i": _as_int, "s": _as_str}
 
 
 def completed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns option values with what an amp level, a list of the user's own or a profile leaves unsaid."""
+    """Fills in the options that an amp level, a custom list or a profile implies."""
     return profiles.implied(amp.implied(values))
 
 
 def check_values(values: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """Returns every problem of the values of `read_values`, in the order in which the original finds them.
+    """Returns every problem of the values from `read_values`, in the order in which the original finds them.
 
     Source: Ascend adapter r1.13 to 2026; the precision options come first (value of precision_mode, value of
-    precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions of amp levels and
-    profiles, which are our own, then the others in the table's order.
+    precision_mode_v2, mixlist without a mixed mode, both modes at once), then contradictions with amp levels and
+    profiles, which are our own options, then the others in the table's order.
     """
     return _problems(values, completed(values))
 
@@ -229,9 +229,9 @@ def validate(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns keyword arguments as option values; None means not given.
+    """Converts keyword arguments into option values; None means not given.
 
-    Our own options go without their prefix: `profile` for npu_shim_profile, `ops_info_dir`, `amp_level`, `xla`.
+    Our own options may omit their prefix: `profile` for npu_shim_profile, `ops_info_dir`, `amp_level`, `xla`.
 
     Raises:
         ConfigError: an unknown name.
@@ -305,7 +305,7 @@ def _other_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _accelerate_problems(values: Mapping[str, Any]) -> Iterator[str]:
-    """The form of "fast|step|0.9": mode, what tells the progress, where to end; the last two may be left out."""
+    """Checks "fast|step|0.9": the mode, the measure of progress, the end; the last two are optional."""
     mode, *rest = values[ACCELERATE].split("|")
     kind, end = (rest + ["step", ""][len(rest) :])[:2]
     if mode not in FAST_MODES or kind not in FAST_ENDS or len(rest) > 2:

@@ -1,22 +1,25 @@
-"""What the options say about watching a session's runs: dump_path, dump_step, profiling_options. No TensorFlow."""
+"""Options that watch a session's runs: dump_path, dump_step, profiling_options. No TensorFlow."""
+
+from __future__ import annotations
 
 import json
 import os
+from typing import Any, Callable, Iterator, Mapping
 
 from npu_shim.rewriter.errors import ConfigError
 
 MOST_STEPS = 100
 
 
-def asked_for(values):
-    """Returns the names of the switches that are on in a dict of option values."""
+def switched_on(values: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the watching options that are switched on in a dict of option values."""
     return [name for name in ("enable_dump", "enable_dump_debug", "profiling_mode") if values.get(name)]
 
 
-def chosen_steps(text):
-    """Returns the (first, last) pairs that dump_step means, "0|5|10-20", or None for every step.
+def parse_steps(text: str | None) -> list[tuple[int, int]] | None:
+    """Parses dump_step, such as "0|5|10-20", into (first, last) pairs; None means every step.
 
-    >>> chosen_steps("0|5|10-20")
+    >>> parse_steps("0|5|10-20")
     [(0, 0), (5, 5), (10, 20)]
 
     Raises:
@@ -32,37 +35,37 @@ def chosen_steps(text):
     return [(int(part[0]), int(part[-1])) for part in parts]
 
 
-def dump_folder(path):
+def dump_folder(path: str | None) -> str:
     """Returns dump_path.
 
     Raises:
-        ConfigError: it is no folder that can be read and written.
+        ConfigError: it is not a folder that can be read and written.
     """
     if not path or not os.path.isdir(path) or not os.access(path, os.R_OK | os.W_OK):
         raise ConfigError("dump_path=%r must be a folder that can be read and written" % (path,), code="INTERNAL")
     return path
 
 
-def profile_folder(text):
+def profile_folder(text: str | None) -> str:
     """Returns the folder that profiling_options (JSON) names as "output".
 
     Raises:
-        ConfigError: no JSON object, or no folder in it.
+        ConfigError: it is not a JSON object, or it names no folder.
     """
     try:
-        return os.fspath(json.loads(text or "{}")["output"])
+        return str(os.fspath(json.loads(text or "{}")["output"]))
     except (ValueError, KeyError, TypeError):
         raise ConfigError('profiling_options=%r must be JSON with "output"' % (text,), code="INTERNAL") from None
 
 
-def problems(values):
-    """Yields a function for each of these options that is asked for: it raises ConfigError or does nothing.
+def problems(values: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+    """Yields a check for each of these options that is set: a function that raises ConfigError or does nothing.
 
     Args:
         values: dict of option values.
     """
     if values.get("enable_dump") or values.get("enable_dump_debug"):
         yield lambda: dump_folder(values.get("dump_path"))
-        yield lambda: chosen_steps(values.get("dump_step"))
+        yield lambda: parse_steps(values.get("dump_step"))
     if values.get("profiling_mode"):
         yield lambda: profile_folder(values.get("profiling_options"))

@@ -22,7 +22,7 @@ import threading
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.watch_options import chosen_steps, dump_folder
+from npu_shim.options.watch_options import dump_folder, parse_steps
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import doors
@@ -63,7 +63,7 @@ def _run(values, numbers, session, once, fetches, feed_dict, options, run_metada
 def _next_folder(values, numbers, fetched):
     """Returns where this run is dumped, or None: counts the runs of each set of fetches."""
     try:
-        wanted = chosen_steps(values.get("dump_step"))
+        wanted = parse_steps(values.get("dump_step"))
         path = dump_folder(values.get("dump_path"))
     except ConfigError as error:
         raise tf.errors.InternalError(None, None, str(error)) from error

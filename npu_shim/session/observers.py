@@ -5,7 +5,7 @@ import logging
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import table as options
+from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import clusters as xla
 from npu_shim.session import doors, dump, profiling
@@ -43,7 +43,7 @@ def without_effect(values):
     NPUEstimator writes some options whether they were given or not: a value that NPURunConfig has by itself counts as
     not set.
     """
-    known = options.options()
+    known = table.options()
     return [
         name
         for name, value in values.items()

@@ -102,7 +102,7 @@ def _extend(original):
 def _user_init(self, original, target, graph, config):
     config = tf.ConfigProto() if config is None else config
     if isinstance(config, tf.ConfigProto):  # TensorFlow has an error of its own for what is none
-        config_proto.prepare(config)
+        config_proto.apply_bridge_settings(config)
     original(self, target, graph, config=config)
 
 

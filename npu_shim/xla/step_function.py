@@ -260,7 +260,7 @@ def _options(source, given):
     if source.options is None and not given:
         return None
     values = {**(source.options or {}), **option_table.of_keywords(given)}
-    for name in watch_options.asked_for(values):
+    for name in watch_options.switched_on(values):
         LOG.warning("npu_shim: %s has no effect in a step that is compiled as a whole: it watches sessions", name)
     return values
 

@@ -18,7 +18,7 @@ def with_entry(**fields):
 def test_prepare_without_entry():
     config = tf.ConfigProto(allow_soft_placement=False, log_device_placement=True)
     config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_2
-    config_proto.prepare(config)
+    config_proto.apply_bridge_settings(config)
     rewrite = config.graph_options.rewrite_options
     assert [entry.name for entry in rewrite.custom_optimizers] == ["NpuOptimizer"]
     assert not rewrite.custom_optimizers[0].parameter_map
@@ -31,7 +31,7 @@ def test_prepare_without_entry():
 
 def test_prepare_with_entry_leaves_memory_optimization_and_the_entry():
     config = with_entry(precision_mode=("s", b"force_fp16"))
-    config_proto.prepare(config)
+    config_proto.apply_bridge_settings(config)
     rewrite = config.graph_options.rewrite_options
     assert len(rewrite.custom_optimizers) == 1
     assert rewrite.memory_optimization == rewrite.DEFAULT_MEM_OPT
@@ -43,9 +43,9 @@ def test_prepare_keeps_what_is_not_its_own():
     config = with_entry()
     config.graph_options.rewrite_options.custom_optimizers.add().name = "Other"
     config.gpu_options.allow_growth = True
-    config_proto.prepare(config)
+    config_proto.apply_bridge_settings(config)
     once = config.SerializeToString(deterministic=True)
-    config_proto.prepare(config)
+    config_proto.apply_bridge_settings(config)
     assert config.SerializeToString(deterministic=True) == once
     assert config.gpu_options.allow_growth
     assert [e.name for e in config.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer", "Other"]

@@ -41,7 +41,7 @@ def without_gpu_kernels(monkeypatch):
         op: tuple(k for k in each if k.device != "GPU" or op == "Identity")
         for op, each in registry.registered_kernels().items()
     }
-    caches = kernel_tables.of, kernel_tables._of_devices
+    caches = kernel_tables.of, kernel_tables._shipped_gpu_or_own
     monkeypatch.setattr(registry, "registered_kernels", lambda: own)
     for cache in caches:
         cache.cache_clear()
@@ -85,7 +85,7 @@ def test_a_plan_for_a_cpu_takes_no_kernel_of_a_gpu(without_gpu_kernels):
 def test_what_is_compiled_as_a_whole_is_lowered_alike_by_every_wheel(without_gpu_kernels, monkeypatch):
     found = [npu_shim.compile_step(step(), ["loss"], ["x"], device=device, **MIX).plan for device in ("CPU", "GPU")]
     monkeypatch.setattr(registry, "registered_kernels", dict)  # not one kernel of a device
-    kernel_tables._of_devices.cache_clear()
+    kernel_tables._shipped_gpu_or_own.cache_clear()
     found.append(npu_shim.rewrite(step(), ["loss"], ["x"], device="XLA", **MIX)[1])
     lowered = [sorted(d.op for d in plan.decisions() if d.becomes == FLOAT16) for plan in found]
     assert lowered[0] == lowered[1] == lowered[2]

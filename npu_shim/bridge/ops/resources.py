@@ -125,7 +125,7 @@ def decorator_tf_session(func):
     @functools.wraps(func)
     def prepared(self, target="", graph=None, config=None):
         config = tf.ConfigProto() if config is None else config
-        config_proto.prepare(config)
+        config_proto.apply_bridge_settings(config)
         func(self, target, graph, config=config)
 
     return prepared
