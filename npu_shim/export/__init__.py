@@ -1,5 +1,5 @@
 """Compiled steps written as programs that run without TensorFlow, and what a graph costs when it is compiled."""
 
-from npu_shim.export.step import export
+from npu_shim.export.step import checkpoint, export, state_roles
 
-__all__ = ["export"]
+__all__ = ["checkpoint", "export", "state_roles"]
