@@ -1,0 +1,139 @@
+"""The documentation: its links hold, its site builds, and it says what the code has."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pages
+import pytest
+
+ROOT = pages.ROOT
+DOCS = ROOT / "docs"
+PAGES = {str(path.relative_to(ROOT)): path for path in pages.all_pages()}
+API = (DOCS / "api.md").read_text(encoding="utf-8")
+
+
+def broken(page):
+    """The page's relative links that lead nowhere."""
+    for link in pages.links(page):
+        name, _, anchor = link.partition("#")
+        target = page if not name else (page.parent / name).resolve()
+        if re.match(r"[a-z]+:", link):
+            continue
+        if not target.exists() or (anchor and anchor not in pages.anchors(target)):
+            yield link
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_links_hold(name):
+    assert list(broken(PAGES[name])) == []
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A head\n[a](page.md#a-head) [b](nowhere.md) [c](#none) [d](https://example.org)\n`[e](no.md)`\n")
+    assert list(broken(page)) == ["nowhere.md", "#none"]
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(PAGES) if name.startswith("docs") or name == "README.md"])
+def test_every_block_is_of_a_kind_that_is_run_or_said_not_to(name):
+    assert {block.language for block in pages.blocks(PAGES[name])} <= set(pages.LANGUAGES)
+    assert PAGES[name].read_text(encoding="utf-8").count("```") == 2 * len(pages.blocks(PAGES[name]))
+
+
+def test_the_readme_fits_on_some_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_contributing_fits_on_one():
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 70
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "printed"),
+    [
+        ("loss ...", "a\nloss 0.5\n", True), ("cast   w  f32 -> f16", "cast w f32 -> f16", True),
+        ("... b", "a b", True),
+        ("... float slots, ... s", "m: 3 of 4 float slots, casts 2, 0.1 s", True), ("loss 1", "loss 10", False),
+        ("loss ...", "no loss 1", False), ("a b", "a\nc b", False),
+    ],
+)  # fmt: skip
+def test_what_a_page_says_is_printed_is_looked_for(line, output, printed):
+    assert pages.is_printed(line, output) == printed
+
+
+PATHS = sorted(
+    (name, path)
+    for name in ("README.md", "CONTRIBUTING.md", "BUILD.md", "docs/code.md")
+    for path in set(re.findall(r"`((?:rewriter|npu_shim|configs|scripts|tests|docs|benchmarks)/[\w/.-]+)`",
+                               (ROOT / name).read_text(encoding="utf-8")))
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path"), PATHS)
+def test_paths_that_pages_name_exist(name, path):
+    assert (ROOT / path).exists()
+
+
+def test_the_reference_has_every_public_name():
+    import npu_shim
+    import npu_shim.loss_scale
+
+    listed = set(re.findall(r"^::: ([\w.]+)$", API, re.MULTILINE))
+    public = {"npu_shim." + name for name in npu_shim.PUBLIC}
+    public |= {"npu_shim.loss_scale." + name for name in npu_shim.loss_scale.PUBLIC}
+    public |= {"npu_shim.pjrt.load", "npu_shim.pjrt.Program", "npu_shim.export.export", "npu_shim.export.checkpoint"}
+    assert public - listed == {"npu_shim.loss_scale.POLICIES"}  # a table, which the page names
+    assert listed - public == set()
+
+
+def messages():
+    """Every string of the sources, what is formatted into it as `...`."""
+    for folder in ("npu_shim", "rewriter"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield re.sub(r"%[sdrg]", "...", node.value)
+    yield (ROOT / "npu_shim" / "session" / "native" / "hook.cc").read_text(encoding="utf-8")
+
+
+def quoted():
+    """The messages in the first column of troubleshooting.md."""
+    found = re.findall(r"^\| `([^`]+)` \|", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return [each.replace("\\|", "|") for each in found]
+
+
+def test_messages_that_troubleshooting_quotes_are_those_of_the_code():
+    texts = list(messages())
+    missing = []
+    for message in quoted():
+        parts = [part.strip() for part in message.split("...") if part.strip()]
+        form = re.compile(".*".join(map(re.escape, parts)))
+        if not any(form.search(text) for text in texts):
+            missing.append(message)
+    assert len(quoted()) > 50
+    assert missing == []
+
+
+def test_the_site_builds(tmp_path):
+    """Strictly: a link, an anchor, a page outside of the navigation or an API name that does not resolve ends it."""
+    for name in ("mkdocs", "material", "mkdocstrings", "griffe"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip("%s is not installed: pip install 'npu-shim[docs]'" % name)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(DOCS / "site" / "mkdocs.yml")]
+    built = subprocess.run(
+        [*command, "-d", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout
+    made = {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("index.html")}
+    assert {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")} - made == {"index"}
+    api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r">\s*npu_shim\.rewrite\s*<", api)
+    loaded = re.findall(r"(?:src|href)=\"(https?://[^\"]+)\"", (tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert not [address for address in loaded if address.endswith((".js", ".css"))]  # it reads offline
+
+
