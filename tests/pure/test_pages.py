@@ -95,8 +95,9 @@ def messages():
     for folder in ("npu_shim", "rewriter"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield re.sub(r"%[sdrg]", "...", node.value)
+                text = getattr(node, "value" if sys.version_info >= (3, 8) else "s", None)
+                if isinstance(text, str):
+                    yield re.sub(r"%[sdrg]", "...", text)
     yield (ROOT / "npu_shim" / "session" / "native" / "hook.cc").read_text(encoding="utf-8")
 
 
