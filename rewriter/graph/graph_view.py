@@ -9,6 +9,7 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequenc
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+MOVED = "_npu_shim_moved"  # attribute of what placement.py lowered
 
 
 class Slot(NamedTuple):
@@ -62,6 +63,7 @@ class Node(NamedTuple):
     kept: bool = False  # carries the attribute _keep_dtype of keep_dtype_scope
     asked: int = 0  # dtype number in the attribute _npu_shim_to_float of to_float, 0 for none
     rounded: int = 0  # low dtype that an earlier rewrite had it stand for, 0 for none; see emulation.py
+    moved: bool = False  # an earlier rewrite moved a cast in front of it: what it gives is neutral; see placement.py
 
     def input_dtype(self, number: int) -> int:
         """Dtype that this node wants at data input `number`."""

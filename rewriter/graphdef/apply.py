@@ -6,7 +6,8 @@ import tensorflow.compat.v1 as tf
 
 from ..graph import folding
 from ..graph.emulation import ROUNDED
-from ..graph.graph_view import KEEP, Port
+from ..graph.graph_view import KEEP, MOVED, Port
+from ..planner.decisions import Reason
 from ..tables.dtypes import LOW
 from ..tf_internals import forget_full_type
 from . import constants
@@ -54,6 +55,7 @@ def apply(plan, graph_def):
     protos.extend(_constant(cast, view, protos, names) if cast.folded else _cast(cast, names) for cast in plan.casts)
     protos.extend(_restored(b, view.nodes, names) for b in plan.edits.boundaries if len(b.casts) > 1)
     touched |= _mark_rounding(plan, protos)
+    _mark_moved(plan, protos)
     return Applied(rewritten, tuple(sorted(touched)))
 
 
@@ -73,6 +75,13 @@ def _mark_rounding(plan, protos):
         if pair or cast.source.node in ways or any(position in ways for position, _ in cast.consumers):
             proto.attr[ROUNDED].type = cast.dtype if cast.dtype in LOW else cast.source_dtype
     return set(ways)
+
+
+def _mark_moved(plan, protos):
+    """Marks the nodes that casts were moved across: what they give stays neutral for another rewrite."""
+    for position, slot in enumerate(plan.first):
+        if plan.view.nodes[position].dtypes and plan.reasons[slot] is Reason.MOVED:
+            protos[position].attr[MOVED].b = True
 
 
 def sort_nodes(graph_def):

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
-from ..graph.graph_view import KEEP, TO_FLOAT, GraphView, Layout, Node, Port, Slot
+from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, GraphView, Layout, Node, Port, Slot
 from ..tables.dtypes import FLOAT32
 
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
@@ -126,7 +126,8 @@ def _read_node(proto, layouts, ports):
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0
-    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded)
+    moved = MOVED in attr
+    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, moved)
 
 
 def _keep_gradients(protos, nodes):

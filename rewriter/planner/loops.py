@@ -168,4 +168,4 @@ def decide_tied(state: State, position: int, node: Node) -> None:
     cause = state.gradients_low.get(number) if position in state.ties[number].gradients else None
     state.because[slot] = outcome.because if cause is None else cause
     is_low = state.becomes[slot] in LOW or cause is not None or outcome.reason is Reason.ALREADY_ROUNDED
-    set_meaning(state, slot, LOWERED if is_low else outcome.meaning)
+    set_meaning(state, slot, LOWERED if is_low and not node.moved else outcome.meaning)

@@ -155,7 +155,7 @@ def _note(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], ne
         state.reasons[slot] = reason
         state.because[slot] = because
         if dtype in LOW or (reason is Reason.ALREADY_ROUNDED and gives_rounded(node, k)):
-            set_meaning(state, slot, LOWERED)
+            set_meaning(state, slot, NEUTRAL if node.moved else LOWERED)
         elif neutral or (rule.moves and _all_neutral(state, node, rule.governed[k])):
             set_meaning(state, slot, NEUTRAL)
         else:

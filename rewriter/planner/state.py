@@ -63,7 +63,7 @@ class State:
         self.since = [[UNKNOWN] * count for _ in Meaning]  # by meaning: first round that gave it
         ties = find_ties(view) if policy.gray is not Action.KEEP else ()
         self.ties = [tie for tie in ties if view.nodes[tie.members[0][0]].dtypes[0] in FLOATS]
-        self.outcome: List[Outcome] = [_first_outcome(tie, policy) for tie in self.ties]
+        self.outcome: List[Outcome] = [_first_outcome(view, tie, policy) for tie in self.ties]
         self.gradients_low: Dict[int, int] = {}  # float32 container with low gradients -> the slot that one comes from
         self.tie_of = {position: number for number, tie in enumerate(self.ties) for position, _ in tie.members}
 
@@ -130,9 +130,11 @@ def lowered(state: State, dtype: int) -> int:
     return state.policy.low if dtype == FLOAT32 else dtype
 
 
-def _first_outcome(tie: Tie, policy: PrecisionPolicy) -> Outcome:
+def _first_outcome(view: GraphView, tie: Tie, policy: PrecisionPolicy) -> Outcome:
     if policy.gray is Action.RAISE:
         return Outcome(COMPUTED, Reason.RAISED)
+    if policy.gray is Action.FOLLOW and all(view.nodes[position].moved for position, _ in tie.members):
+        return Outcome(NEUTRAL, Reason.ALREADY_LOW)
     if policy.gray is Action.LOWER:
         return Outcome(LOWERED, Reason.ALL)
     return Outcome(COMPUTED, Reason.LOOP_ADDS) if tie.accumulates else Outcome(LOWERED, Reason.LOOP_LOW)

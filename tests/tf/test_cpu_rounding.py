@@ -10,6 +10,7 @@ from npu_shim.options import kernel_tables, precision, rewriting
 from npu_shim.options.table import of_keywords
 from npu_shim.rewriter.graph.emulation import ROUNDED, Way
 from npu_shim.rewriter.planner import report
+from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.session import clusters as xla
 from npu_shim.session.clusters import marking
 
@@ -165,6 +166,23 @@ def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile): 
     again, second = npu_shim.rewrite(done, ["loss"], ["x", "w"], **how)
     assert again is done
     assert not [warning for warning in second.warnings if "lowers nothing" in warning]
+
+
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_a_second_rewrite_knows_what_casts_were_moved_across(device):  # R5
+    """What only moved a weight was low for the second one, and what else read it followed: an op more in float16."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(1):
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        w = tf.placeholder(tf.float32, [4, 4], "w")
+        turned = tf.concat(tf.split(w, 2, 1)[::-1], 1)
+        chosen = tf.where(tf.greater(x, 0.0), w, turned)  # nobody reads it
+        looped = tf.while_loop(lambda i, *_: i < 2, lambda i, h, v: (i + 1, tf.matmul(h, v), v), (0, x, turned))[1]
+        with tf.control_dependencies([chosen]):
+            tf.identity(tf.matmul(looped, turned), "loss")
+    how = {"device": device, "precision_mode": MIX}
+    done, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss"], ["x", "w"], **how)
+    assert {decision.op for decision in plan.decisions() if decision.reason is Reason.MOVED} >= {"Split", "ConcatV2"}
+    assert npu_shim.rewrite(done, ["loss"], ["x", "w"], **how)[0] is done
 
 
 def test_what_is_fetched_changes_no_bit():
