@@ -174,10 +174,11 @@ def describe(step, module, kind, float32_products, options):
     names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
     names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
     fetched = [("fetch", each.name, each.dtype, "") for each in step.fetches if not isinstance(each, str)]
+    results = program.result.tuple_shapes or [program.result]  # a single value is no tuple of one
     return Manifest(
         arguments=_tensors(names, program.parameters),
         results=_tensors(fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated],
-                         program.result.tuple_shapes),
+                         results),
         kind=kind,
         float32_products=float32_products,
         options={name: value for name, value in sorted(options.items()) if value is not None},

@@ -91,6 +91,24 @@ def test_the_manifest_says_what_goes_in_and_out(session, tmp_path):
     assert manifest.read(str(tmp_path / "step")) == written
 
 
+def test_a_step_with_a_single_result(tmp_path):
+    """XLA gives one value as it is, several as a tuple: a step that is only run updates its one variable."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = tf.get_variable("w", [2], initializer=tf.ones_initializer(), use_resource=True)
+        tf.group(w.assign_sub(0.5 * tf.placeholder(tf.float32, [2], "x")), name="train")
+        session.run(tf.global_variables_initializer())
+        written = export(session, ["train"], {"x:0": (2,)}, str(tmp_path / "step"))
+    assert [(t.kind, t.name, t.shape) for t in written.results] == [("state", "w", (2,))]
+    if os.environ.get("NPU_SHIM_JAX"):
+        run = "import npu_shim.pjrt as p; s = p.load(%r, 'cpu'); s.run({'x:0': [1., 2.]}); print(*s.state()['w'])"
+        (tmp_path / "site").mkdir()
+        done = subprocess.run(
+            [os.environ["NPU_SHIM_JAX"], "-c", run % str(tmp_path / "step")], stdout=subprocess.PIPE, check=True,
+            env=dict(os.environ, PYTHONPATH=package(tmp_path / "site")),
+        )  # fmt: skip
+        assert done.stdout.decode().split() == ["0.5", "0.0"]
+
+
 def test_values_are_the_sessions(session, tmp_path):
     made, feeds = session
     made.run(FETCHES, feeds)
