@@ -3,7 +3,9 @@
     parse("x:Placeholder w:Const; a:MatMul(x,w); r:Relu(a)")
 
 One node a statement, `name:Op(inputs)` or just `name:Op`; `@d` behind the op sets its dtype (h float16, b bfloat16,
-f float32, i int32, r resource), `[k=v]` an attribute. Inputs are `name` or `name:port`, control inputs `^name`.
+f float32, i int32, r resource, v variant). `[keep]` is a node that a scope keeps, `[to_h]` one for which a scope asks
+for float16, `[rounded]` one that an earlier rewrite had stand for float16. Inputs are `name` or `name:port`, control
+inputs `^name`.
 """
 
 import re
@@ -13,9 +15,9 @@ from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
 from npu_shim.rewriter.tables import op_table
 from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16, FLOAT32, NUMBERS
 
-I32, BOOL, RESOURCE = NUMBERS["int32"], NUMBERS["bool"], NUMBERS["resource"]
+I32, BOOL, RESOURCE, VARIANT = (NUMBERS[name] for name in ("int32", "bool", "resource", "variant"))
 F, H, B = FLOAT32, FLOAT16, BFLOAT16
-DTYPES = {"f": F, "h": H, "b": B, "i": I32, "r": RESOURCE}
+DTYPES = {"f": F, "h": H, "b": B, "i": I32, "r": RESOURCE, "v": VARIANT}
 FLOAT_LIKE = frozenset({F, H, B, NUMBERS["float64"], I32})
 
 
@@ -43,6 +45,15 @@ FIXED = {
     "TensorArrayWriteV3": _layout("TensorArrayWriteV3", [~RESOURCE, ~I32, 0, ~F], [~F]),
     "TensorArrayReadV3": _layout("TensorArrayReadV3", [~RESOURCE, ~I32, ~F], [0]),
     "TensorArraySizeV3": _layout("TensorArraySizeV3", [~RESOURCE, ~F], [~I32], ()),
+    "StackV2": _layout("StackV2", [~I32], [~RESOURCE]),
+    "StackPushV2": _layout("StackPushV2", [~RESOURCE, 0], [0]),
+    "StackPopV2": _layout("StackPopV2", [~RESOURCE], [0]),
+    "TensorListReserve": _layout("TensorListReserve", [~I32, ~I32], [~VARIANT]),
+    "TensorListSetItem": _layout("TensorListSetItem", [~VARIANT, ~I32, 0], [~VARIANT]),
+    "TensorListGetItem": _layout("TensorListGetItem", [~VARIANT, ~I32, ~I32], [0]),
+    "TensorListPopBack": _layout("TensorListPopBack", [~VARIANT, ~I32], [~VARIANT, 0]),
+    "TensorListLength": _layout("TensorListLength", [~VARIANT], [~I32], ()),
+    "Shape": _layout("Shape", [0], [~I32]),
     "VarHandleOp": _layout("VarHandleOp", [], [~RESOURCE]),
     "ResourceGather": _layout("ResourceGather", [~RESOURCE, ~I32], [0]),
 }
@@ -89,7 +100,7 @@ def kernels(*missing):
 
 
 STATEMENT = re.compile(
-    r"(?P<name>[\w/.[\]-]+):(?P<op>\w+)(@(?P<dtypes>[fhbir]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
+    r"(?P<name>[\w/.[\]-]+):(?P<op>\w+)(@(?P<dtypes>[fhbirv]+))?(\[(?P<flag>\w+)\])?(\((?P<inputs>[^)]*)\))?"
 )
 
 
@@ -109,7 +120,7 @@ def parse(text, feeds=(), preserved=()):
                 row["name"], row["op"], "", shape, tuple(DTYPES[d] for d in dtypes),
                 tuple(_port(name, position) for name in data),
                 tuple(position[name[1:]] for name in names if name[0] == "^"),
-                row["flag"] == "keep",
+                row["flag"] == "keep", {"to_h": H, "to_f": F}.get(row["flag"], 0), H if row["flag"] == "rounded" else 0,
             )
         )  # fmt: skip
     fed = frozenset(_port(name, position) for name in feeds)

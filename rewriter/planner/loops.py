@@ -65,7 +65,8 @@ def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[in
 
 def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
     """What keeps a tie from being low, or None."""
-    for position, _ in tie.members:
+    # of several reasons the first by name is told, so that the order of the nodes says nothing
+    for position in sorted((position for position, _ in tie.members), key=lambda p: state.view.nodes[p].name):
         reason = _tied_pin(state, position)
         if reason is not None:
             return Outcome(COMPUTED, reason)
