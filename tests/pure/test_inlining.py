@@ -329,6 +329,8 @@ def test_outputs_by_argument_and_number():
     ]  # fmt: skip
     inlined = inline(protos.parse(text))
     assert outline(inlined, inlined.graph_def) == inlined.source
+    first = "def f(x) -> q:out:0: r:Relu(x) q:Exp(r:out)\n x:Placeholder c:f(x)"
+    assert flat(first)[3] == "c[body]/q:Exp(c[body]/r)"
 
 
 def test_names_of_tensors():
@@ -451,6 +453,15 @@ REWRITTEN = {
           c-output-0-to-float16:Cast@h(c:output:0) c-output-0-to-float16-rounded:Cast(c-output-0-to-float16:out:0)
         x:Placeholder d:PartitionedCall{Tin=f;Tout=f;f=f_low_0}(x) e:Exp(d)
     """),
+    # whatever the order in which they were added
+    "a pair the other way round": (NESTED, """
+        d[body]/c[out0]-0-to-float16-rounded:Cast(d[body]/c[out0]-0-to-float16)
+        d[body]/c[out0]-0-to-float16:Cast@h(d[body]/c[out0]) d[out0]:Identity(d[body]/c[out0]-0-to-float16-rounded)
+    """, """
+        def f_low_0(x) -> c-output-0-to-float16-rounded:out:0: c:PartitionedCall{Tin=f;Tout=f;f=g}(x)
+          c-output-0-to-float16:Cast@h(c:output:0) c-output-0-to-float16-rounded:Cast(c-output-0-to-float16:out:0)
+        x:Placeholder d:PartitionedCall{Tin=f;Tout=f;f=f_low_0}(x) e:Exp(d)
+    """),
     # what reads nothing stands by its name: in the body of the node that it is about, or of the value
     "constants": (CALL, """
         c[body]/a-0-to-float16:Const@h c[body]/r:Relu(c[body]/a-0-to-float16) c[in1]-0-to-float16:Const@h
@@ -484,6 +495,13 @@ REWRITTEN = {
     """, """
         def f_low_0(x, y) -> r:out:0: a:MatMul@h(x-to-float16:out:0,y) r:Relu(a:out:0) x-to-float16:Cast@h(x)
         x:Placeholder c:PartitionedCall/cpu:0{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(c)
+    """),
+    # a cast of a result is named after the call, and that name is taken
+    "a name that the graph has": (CALL.replace("e:Exp", "c-to-float16:NoOp e:Exp"), """
+        c[out0]-0-to-float16:Cast@h(c[out0]) e:Exp(c[out0]-0-to-float16)
+    """, """
+        x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f}(x,x) c-to-float16:NoOp e:Exp(c-to-float16-1)
+          c-to-float16-1:Cast@h(c)
     """),
     # results in a list attribute, of which one has changed
     "several results": (TWO_RESULTS, """
