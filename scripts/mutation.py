@@ -101,7 +101,7 @@ def _changes(node, in_comparison):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
+            if isinstance(child, ast.AST) and not _is_minus(node):
                 yield from _changes(child, isinstance(node, ast.Compare))
 
 
@@ -139,6 +139,14 @@ def _arithmetic(node):
 def _unary(node):
     if isinstance(node.op, ast.Not):
         yield node, node.operand
+    elif _is_minus(node):  # -1, which often stands for "none", becomes 0, which never does
+        yield node, ast.Constant(1 - node.operand.value)
+
+
+def _is_minus(node):
+    """Whether a node is a negative number."""
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    return negative and isinstance(node.operand, ast.Constant)
 
 
 def _constant(node):

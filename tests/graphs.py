@@ -54,6 +54,19 @@ FIXED = {
     "TensorListPopBack": _layout("TensorListPopBack", [~VARIANT, ~I32], [~VARIANT, 0]),
     "TensorListLength": _layout("TensorListLength", [~VARIANT], [~I32], ()),
     "Shape": _layout("Shape", [0], [~I32]),
+    "Betainc": _layout("Betainc", [0], [0], admits=frozenset({F, NUMBERS["float64"]})),
+    "Lgamma": _layout("Lgamma", [0], [0], admits=frozenset({F, H})),
+    "TensorArrayScatterV3": _layout("TensorArrayScatterV3", [~RESOURCE, ~I32, 0, ~F], [~F]),
+    "TensorArraySplitV3": _layout("TensorArraySplitV3", [~RESOURCE, 0, ~NUMBERS["int64"], ~F], [~F]),
+    "TensorListFromTensor": _layout("TensorListFromTensor", [0, ~I32], [~VARIANT]),
+    "TensorListScatter": _layout("TensorListScatter", [0, ~I32, ~I32], [~VARIANT]),
+    "TensorListScatterV2": _layout("TensorListScatterV2", [0, ~I32, ~I32, ~I32], [~VARIANT]),
+    "TensorListSplit": _layout("TensorListSplit", [0, ~I32, ~NUMBERS["int64"]], [~VARIANT]),
+    "TensorListPushBack": _layout("TensorListPushBack", [~VARIANT, 0], [~VARIANT]),
+    "TensorListPushBackBatch": _layout("TensorListPushBackBatch", [~VARIANT, 0], [~VARIANT]),
+    "TensorListScatterIntoExistingList": _layout(
+        "TensorListScatterIntoExistingList", [~VARIANT, 0, ~I32], [~VARIANT]
+    ),
     "VarHandleOp": _layout("VarHandleOp", [], [~RESOURCE]),
     "ResourceGather": _layout("ResourceGather", [~RESOURCE, ~I32], [0]),
 }
@@ -74,7 +87,7 @@ def layout(op, count):
 
 
 WHITE, BLACK = ("MatMul", "Conv2D"), ("Exp", "Softmax", "Pow")
-GRAY = ("Add", "Mul", "Relu", "FusedBatchNormV3", "Tanh")
+GRAY = ("Add", "Mul", "Relu", "FusedBatchNormV3", "Tanh", "Betainc", "Lgamma")
 MOVES = ("Reshape", "Identity", "IdentityN", "Split", "Gather")
 SOURCES = ("Const", "Placeholder", "ReadVariableOp", "VariableV2")
 

@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import re
+import warnings
 
 
 def font_size(font, text, *args, **kwargs):
@@ -126,7 +127,9 @@ def gives_matrices(adjacency_matrix, say):
     def as_sparse_matrix(*args, **kwargs):
         from scipy import sparse
 
-        found = adjacency_matrix(*args, **kwargs)
+        with warnings.catch_warnings():  # NetworkX 2.8 announces what is mended here
+            warnings.simplefilter("ignore", FutureWarning)
+            found = adjacency_matrix(*args, **kwargs)
         if sparse.isspmatrix(found):
             return found
         say("networkx.adjacency_matrix, a sparse array since NetworkX 3.0, is a sparse matrix here")

@@ -6,7 +6,8 @@ import pytest
 
 import graphs
 from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
-from npu_shim.rewriter.graph.ties import find_ties
+from npu_shim.rewriter.graph.lists import LISTS
+from npu_shim.rewriter.graph.ties import MEMBERS, find_ties
 from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.rewriter.planner.plan import plan
 from npu_shim.rewriter.tables.dtypes import LOW
@@ -70,6 +71,9 @@ ARRAYS = {
     WRITE % "a" + "a:MatMul(x,x) n:TensorArraySizeV3(t,u)": "a:h r:h t:h u:h | x>h(a,a)",
     # somebody else has the handle: what is in the array is not known
     WRITE % "a" + "a:MatMul(x,x) y:Unlisted@r(t)": "a:h | a>f(u) x>h(a,a)",
+    # or that of its gradient's array
+    WRITE % "a" + "a:MatMul(x,x) d:TensorArrayGradV3(t,u) y:Unlisted@r(d)": "a:h | a>f(u) x>h(a,a)",
+    WRITE % "a" + "a:MatMul(x,x) d:TensorArrayGradV3(t,u) y:Unlisted(d:1)": "a:h r:h t:h u:h | x>h(a,a)",
     # by way of ops that hand it on
     WRITE % "a" + "a:MatMul(x,x) i:Identity@r(t) y:Unlisted@r(i)": "a:h | a>f(u) x>h(a,a)",
 }
@@ -106,13 +110,19 @@ def test_of_a_loop_that_follows_the_cause_is_told():
     assert {decided[name].reason for name in "emn"} == {Reason.LOOP_LOW}
 
 
-def ties_of(text):
-    view = graphs.parse(text)
+def ties_of(text, **given):
+    view = graphs.parse(text, **given)
     return sorted(sorted(view.nodes[position].name for position, _ in tie.members) for tie in find_ties(view))
 
 
 HANDLES = BEGIN + "t:TensorArrayV3(z) q:StackV2@r(z) h:StackPushV2@r(q,t) g:StackPopV2@r(q) "
 HANDLES += "r:TensorArrayReadV3(g,z,t:1)"
+
+
+@pytest.mark.parametrize(("op", "number"), [*MEMBERS.items(), *LISTS.items()])
+def test_what_a_container_is_written_is_a_value_of_its_dtype(op, number):
+    if number is not None:
+        assert graphs.FIXED[op].inputs[number] == 0
 
 
 def test_the_handle_of_an_array_goes_through_a_stack_in_a_nested_loop():
@@ -129,3 +139,48 @@ def test_gradient_arrays_are_of_their_array():
     assert sorted(view.nodes[position].name for position, _ in tie.members) == ["r", "t", "u"]
     assert [view.nodes[position].name for position in tie.gradients] == ["u"]
     assert tie.feeders == ()
+
+
+LIST = BEGIN + "l:TensorListReserve(z,z) s:TensorListSetItem(l,z,x) "
+SHORT = "g:TensorListGetItem(%s,z,z)"
+LISTS_OF = {
+    # every op that hands the list on works on the same one
+    LIST + SHORT % "s": ["g l s"],
+    LIST + "i:Identity@v(s) e:Enter@v(i) m:Merge@v(e,n) n:NextIteration@v(m) " + SHORT % "m": ["e m n", "g l s"],
+    LIST + "t:TensorListPopBack(s,z) " + SHORT % "t": ["g l s t"],
+    # two lists are two, until they meet
+    LIST + "k:TensorListReserve(z,z) " + SHORT % "k": ["g k", "l s"],
+    LIST + "k:TensorListReserve(z,z) a:AddN@v(s,k) " + SHORT % "k": ["g k l s"],
+    # IdentityN hands on each by itself
+    LIST + "k:TensorListReserve(z,z) a:IdentityN@vv(s,k) " + SHORT % "a:1": ["g k", "l s"],
+    LIST + "k:TensorListReserve(z,z) a:IdentityN@vv(s,k) " + SHORT % "a": ["g l s", "k"],
+    # its length is no value of the list
+    LIST + "k:TensorListLength(s) " + SHORT % "s": ["g l s"],
+    # of a list of lists the outer one's slot is no number; the inner ones belong together
+    LIST + "o:TensorListReserve@v(z,z) p:TensorListSetItem@v(o,z,s) q:TensorListGetItem@v(p,z,z) " + SHORT % "q": [
+        "g l s"
+    ],
+    # what is not known here may do anything
+    LIST + "u:Unlisted@v(s) " + SHORT % "s": [],
+    LIST + "k:Unlisted@v(z) j:TensorListSetItem(k,z,x) " + SHORT % "s": ["g l s"],
+}
+
+
+@pytest.mark.parametrize("text", LISTS_OF)
+def test_lists(text):
+    assert sorted(" ".join(names) for names in ties_of(text)) == LISTS_OF[text]
+
+
+@pytest.mark.parametrize("outside", [{"preserved": ["s"]}, {"feeds": ["s"]}, {"preserved": ["l"]}])
+def test_a_list_that_is_known_outside_stays(outside):
+    other = " k:TensorListReserve(z,z) j:TensorListGetItem(k,z,z)"
+    assert ties_of(LIST + SHORT % "s" + other, **outside) == [["j", "k"]]
+
+
+def test_of_what_gives_a_list_and_a_tensor_the_tensor_is_fetched():
+    text = LIST + "t:TensorListPopBack(s,z)"
+    assert ties_of(text, preserved=["t"]) == [["l", "s", "t"]]
+    assert ties_of(text, feeds=["t"]) == []
+    view = graphs.parse(text)
+    [tie] = find_ties(view)
+    assert [(view.nodes[position].name, number) for position, number in tie.feeders] == [("s", 2)]

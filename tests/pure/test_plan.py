@@ -125,6 +125,42 @@ def test_a_black_sum_that_sums_nothing_moves(text, nothing, asked, low):
     assert decided["n"].reason is (Reason.FOLLOWS_LOW if low else Reason.BLACK)
 
 
+@pytest.mark.parametrize(
+    ("op", "mode", "low"),
+    [
+        ("Betainc", "allow_mix_precision", False),
+        ("Betainc", "force_fp16", False),
+        ("Lgamma", "allow_mix_precision", True),
+        ("Lgamma", "force_fp16", True),
+        ("Lgamma", "allow_mix_precision_bf16", False),
+    ],
+)
+def test_an_op_whose_definition_admits_no_low_dtype_stays(op, mode, low):
+    done = planned("x:Placeholder a:MatMul(x,x) b:%s(a) e:Exp(b) r:Relu(b)" % op, PRECISION_MODE[mode])
+    decided = {d.node: d for d in done.decisions()}
+    assert (decided["b"].becomes in LOW) == low
+    assert low or (decided["b"].reason, decided["b"].because) == (Reason.NO_LOW_TYPE, None)
+
+
+def test_an_op_that_the_hardware_runs_in_float16_only_is_lowered():
+    table = graphs.table()
+    entries = {**table.entries, "Relu": Entry("Relu", tensorflow=("Relu",), dtypes=frozenset({"float16"}))}
+    mode = PRECISION_MODE["allow_fp32_to_fp16"]
+    done = planned("x:Placeholder r:Relu(x)", mode, table=replace(table, entries=entries))
+    [decision] = [d for d in done.decisions() if d.node == "r"]
+    assert (decision.becomes, decision.reason, decision.because) == (graphs.H, Reason.HARDWARE, None)
+
+
+def test_what_a_user_or_a_mode_asked_for_has_no_other_cause():
+    view = graphs.parse("x:Placeholder a:MatMul(x,x) e:Exp(x) c:MatMul(x,x) y:Exp(a)")
+    asked = {"a": custom([graphs.H, graphs.H], [graphs.F]), "e": custom([graphs.H], [graphs.H])}
+    for mode in PRECISION_MODE.values():
+        if mode.name != "must_keep_origin_dtype":
+            done = plan(view, graphs.table(), mode, graphs.kernels(), Overrides(asked, {}))
+            because = {d.node: d.because for d in done.decisions()}
+            assert [because[name] for name in "xaec"] == [None] * 4, mode.name
+
+
 ROUNDED = {
     # values that are float16's already are not rounded again
     "x:Placeholder c:Cast@fh(x) u:Cast@hf(c) a:MatMul(u,u)": " | ",

@@ -92,7 +92,7 @@ def test_the_same_values_and_variables_as_the_original(tmp_path):
     env = {key: value for key, value in os.environ.items() if key != "TF2_BEHAVIOR"}
     out = {}
     for name, python in (("original", original()), ("ours", sys.executable)):
-        argv = [python, "-W", "ignore", contrib_cases.__file__, str(tmp_path / (name + ".npz"))]
+        argv = [python, "-W", "ignore", os.path.dirname(contrib_cases.__file__), str(tmp_path / (name + ".npz"))]
         done = subprocess.run(
             argv, env={**env, "TF_CPP_MIN_LOG_LEVEL": "3"}, cwd=str(tmp_path), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,

@@ -1,0 +1,88 @@
+"""Functions and layers: tf.contrib.crf, image, data, layers and their like."""
+
+import numpy as np
+
+from . import case, values
+
+
+@case
+def crf(tf, contrib):
+    inputs, tags = tf.constant(values("unary", 4, 5, 3)), tf.constant(np.arange(20).reshape(4, 5) % 3, tf.int32)
+    lengths, bitmap = tf.constant([5, 1, 3, 0]), tf.constant(values("bitmap", 4, 5, 3) > -0.5)
+    likelihood, transitions = contrib.crf.crf_log_likelihood(inputs, tags, lengths)
+    decoded = contrib.crf.crf_decode(inputs, transitions, lengths)
+    single = contrib.crf.crf_decode(inputs[:, :1], transitions, tf.constant([1, 1, 1, 0]))
+    return [likelihood, tf.gradients(likelihood, transitions), decoded, single,
+            contrib.crf.crf_multitag_sequence_score(inputs, bitmap, lengths, transitions),
+            contrib.crf.crf_log_norm(inputs[:, :1], lengths, transitions)]  # fmt: skip
+
+
+@case
+def images(tf, contrib):
+    picture, c = tf.constant(values("image", 2, 6, 5, 3)), contrib.image
+    turns = c.angles_to_projective_transforms([0.3, -1.2], 6.0, 5.0)
+    moves = c.translations_to_projective_transforms([1.0, -2.0])
+    flow = tf.constant(3 * values("flow", 2, 6, 5, 2))
+    points = tf.constant(8 * values("points", 2, 7, 2))
+    return [
+        c.rotate(picture, 0.7),
+        c.rotate(picture, [0.2, 3.0], "BILINEAR"),
+        c.rotate(picture[0, :, :, 0], 1.0),
+        c.translate(picture, [1.0, 2.0]),
+        c.translate(picture[0], [0.5, -0.25], "BILINEAR"),
+        c.compose_transforms(turns, moves),
+        c.flat_transforms_to_matrices(turns),
+        c.dense_image_warp(picture, flow),
+        contrib.resampler.resampler(picture, points + 2.0),
+        c.transform(picture, turns, output_shape=[3, 4]),
+    ]
+
+
+@case
+def small_functions(tf, contrib):
+    x = tf.constant(values("x", 3, 5))
+    p = contrib.sparsemax.sparsemax(x * 3)
+    labels = tf.one_hot([0, 1, 2], 5)
+    ids = tf.constant([[0, 1, 1], [2, 0, 3]])
+    f = contrib.framework
+    return [
+        p,
+        contrib.sparsemax.sparsemax_loss(x * 3, p, labels),
+        contrib.nn.scaled_softplus(x, 0.5, 1.0),
+        contrib.layers.embed_sequence(ids, 4, 3),
+        contrib.layers.embed_sequence(ids, 4, 3, unique=True, scope="u"),
+        contrib.layers.bow_encoder(ids, 4, 3),
+        contrib.layers.bow_encoder(ids, 4, 3, sparse_lookup=False, scope="d"),
+        f.reduce_sum_n([x, x]),
+        f.with_shape([3, 5], x),
+        f.with_same_shape(x, x * 2),
+        f.py_func(lambda a, b: {"c": a + b}, (x,), {"b": x}, {"c": tf.float32}, {"c": [3, 5]}),
+        contrib.lookup.string_to_index(tf.constant(["b", "z"]), tf.constant(["a", "b"])),
+    ]
+
+
+@case
+def datasets(tf, contrib):
+    numbers = tf.data.Dataset.range(11)
+    out = []
+    for change in (contrib.data.batch_and_drop_remainder(4), contrib.data.sliding_window_batch(3, 2),
+                   contrib.data.sliding_window_batch(3, window_shift=1, window_stride=2),
+                   contrib.data.map_and_batch(lambda x: x * 2, 3), contrib.data.assert_element_shape([])):  # fmt: skip
+        iterator = tf.data.make_one_shot_iterator(numbers.apply(change))
+        first = iterator.get_next()
+        with tf.control_dependencies([first]):
+            out.append([first, iterator.get_next()])
+    return out
+
+
+@case
+def slim_layers(tf, contrib):
+    layers, x = contrib.layers, tf.constant(values("x", 2, 8, 8, 4))
+    with contrib.framework.arg_scope(
+        [layers.conv2d], normalizer_fn=layers.batch_norm, normalizer_params={"scale": True}
+    ):
+        y = layers.conv2d(x, 6, 3, stride=2)
+    y = layers.separable_conv2d(layers.max_pool2d(y, 2), 4, 3, 1)
+    z = layers.fully_connected(layers.flatten(y), 5, weights_regularizer=layers.l2_regularizer(0.1))
+    group = layers.group_norm(x, groups=2)
+    return [z, layers.layer_norm(z), layers.instance_norm(x), group, tf.losses.get_regularization_losses()]

@@ -1,0 +1,118 @@
+"""tf.contrib.rnn and tf.contrib.cudnn_rnn."""
+
+import numpy as np
+
+from . import case, values
+
+
+def _rnn(tf, cell, depth=4, scope=None, inputs=None):
+    """Outputs and state of a cell over a sequence, and the gradients of their sum."""
+    inputs = tf.constant(values("in", 3, 5, depth)) if inputs is None else inputs
+    outputs, state = tf.nn.dynamic_rnn(cell, inputs, sequence_length=[5, 2, 4], dtype=tf.float32, scope=scope)
+    return outputs, state, _gradients(tf, outputs)
+
+
+def _gradients(tf, outputs):
+    variables = sorted(tf.trainable_variables(), key=lambda v: v.op.name)
+    return [g for g in tf.gradients(tf.reduce_sum(outputs * outputs), variables) if g is not None]
+
+
+def _each(tf, cells, **kwargs):
+    out = []
+    for index, cell in enumerate(cells):
+        out.append(_rnn(tf, cell, scope="cell%d" % index, **kwargs))
+    return out
+
+
+@case
+def rnn_layer_norm(tf, contrib):
+    make = contrib.rnn.LayerNormBasicLSTMCell
+    return _each(
+        tf, [make(6), make(6, layer_norm=False, forget_bias=0.5), make(6, norm_gain=0.5, activation=tf.nn.relu)]
+    )
+
+
+@case
+def rnn_coupled(tf, contrib):
+    make = contrib.rnn.CoupledInputForgetGateLSTMCell
+    return _each(tf, [make(6), make(6, use_peepholes=True, num_proj=3, proj_clip=0.1), make(6, layer_norm=True),
+                      make(6, state_is_tuple=False, num_unit_shards=3)])  # fmt: skip
+
+
+@case
+def rnn_searched(tf, contrib):
+    rnn = contrib.rnn
+    cells = [rnn.NASCell(6), rnn.NASCell(6, num_proj=3, use_bias=True), rnn.UGRNNCell(6), rnn.SRUCell(6)]
+    return _each(tf, [*cells, rnn.IntersectionRNNCell(6, num_in_proj=6)])
+
+
+@case
+def rnn_independent(tf, contrib):
+    rnn = contrib.rnn
+    groups = [rnn.GLSTMCell(6, number_of_groups=2), rnn.GLSTMCell(8, num_proj=4, number_of_groups=2)]
+    return _each(tf, [rnn.IndRNNCell(6), rnn.IndyGRUCell(6), rnn.IndyLSTMCell(6), *groups])
+
+
+@case
+def rnn_phased(tf, contrib):
+    times = tf.constant(np.cumsum(np.abs(values("time", 3, 5, 1)), 1))
+    inputs = (times, tf.constant(values("in", 3, 5, 4)))
+    return _each(tf, [contrib.rnn.PhasedLSTMCell(6, use_peepholes=True)], inputs=inputs)
+
+
+@case
+def rnn_blocks(tf, contrib):
+    make = contrib.rnn.LSTMBlockCell
+    return _each(tf, [make(6), make(6, use_peephole=True, cell_clip=0.2, forget_bias=0.3), contrib.rnn.GRUBlockCell(6),
+                      contrib.rnn.GRUBlockCellV2(6)])  # fmt: skip
+
+
+@case
+def rnn_fused(tf, contrib):
+    inputs = tf.constant(values("in", 5, 3, 4))
+    fused = contrib.rnn.LSTMBlockFusedCell(6, use_peephole=True, cell_clip=0.5)
+    a = fused(inputs, dtype=tf.float32, sequence_length=[5, 2, 4])
+    b = contrib.rnn.LSTMBlockFusedCell(6, name="other")(inputs, dtype=tf.float32)
+    adaptor = contrib.rnn.TimeReversedFusedRNN(contrib.rnn.FusedRNNCellAdaptor(tf.nn.rnn_cell.GRUCell(6), True))
+    c = adaptor(inputs, dtype=tf.float32, sequence_length=[5, 2, 4])
+    return a, b, c, _gradients(tf, tf.concat([a[0], b[0], c[0]], 2))
+
+
+@case
+def rnn_convolutional(tf, contrib):
+    inputs = tf.constant(values("in", 3, 5, 4, 4, 2))
+    cell = contrib.rnn.Conv2DLSTMCell(input_shape=[4, 4, 2], output_channels=3, kernel_shape=[3, 3])
+    out = _each(tf, [cell], inputs=inputs)
+    skip = contrib.rnn.ConvLSTMCell(1, [4, 2], 3, [3], skip_connection=True, use_bias=False)
+    with tf.variable_scope("skip"):
+        return [*out, skip(tf.constant(values("in1", 3, 4, 2)), skip.zero_state(3, tf.float32))]
+
+
+@case
+def rnn_wrappers(tf, contrib):
+    gru = tf.nn.rnn_cell.GRUCell
+    cells = [contrib.rnn.AttentionCellWrapper(tf.nn.rnn_cell.BasicLSTMCell(6), 3, attn_vec_size=5),
+             contrib.rnn.AttentionCellWrapper(gru(6), 2, attn_size=4, input_size=3, state_is_tuple=False),
+             contrib.rnn.InputProjectionWrapper(gru(6), 3, tf.nn.relu), contrib.rnn.OutputProjectionWrapper(gru(6), 3),
+             contrib.rnn.HighwayWrapper(gru(4)), contrib.rnn.HighwayWrapper(gru(4), False, 0.5)]  # fmt: skip
+    ids = tf.constant([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [1, 1, 1, 1, 1]])
+    embedding = contrib.rnn.EmbeddingWrapper(gru(6), 5, 4)
+    return [*_each(tf, cells), tf.nn.dynamic_rnn(embedding, tf.expand_dims(ids, 2), dtype=tf.float32)]
+
+
+@case
+def rnn_stacked(tf, contrib):
+    def cells():
+        return [tf.nn.rnn_cell.GRUCell(6), tf.nn.rnn_cell.LSTMCell(3)]
+
+    inputs = tf.constant(values("in", 3, 5, 4))
+    a = contrib.rnn.stack_bidirectional_dynamic_rnn(
+        cells(), cells(), inputs, dtype=tf.float32, sequence_length=[5, 2, 4]
+    )
+    b = contrib.rnn.stack_bidirectional_rnn(cells(), cells(), tf.unstack(inputs, axis=1), dtype=tf.float32, scope="s")
+    return a, b
+
+
+@case
+def cudnn_cells(tf, contrib):
+    return _each(tf, [contrib.cudnn_rnn.CudnnCompatibleLSTMCell(6), contrib.cudnn_rnn.CudnnCompatibleGRUCell(6)])
