@@ -98,31 +98,36 @@ class _Writer:
             if number >= 0:
                 taken[number].add(name)
         for position in added:
-            origin = position
-            while self._source(origin) in added:
-                origin = self._source(origin)
+            origin, source = position, self._source(position)
+            while source is not None and source[0] in added:
+                origin, source = source[0], self._source(source[0])
             number = self._scope_of_origin(origin)
             name = _unused(self._local_name(number, self._after[position].name), taken[number])
             self._added.setdefault(number, []).append(position)
             self._home.append((number, name))
 
     def _source(self, position):
-        """Position of the first node that a node reads, or None."""
-        for text in self._after[position].input:
-            return self._now[split(text.lstrip("^"))[0]]
-        return None
+        """(position of the node, output) that a node reads first, or None where it only waits."""
+        first = next(iter(self._after[position].input), "^")
+        if first[0] == "^":
+            return None
+        name, port = split(first)
+        return self._now[name], port
 
     def _scope_of_origin(self, position):
-        """The scope of an added node that reads no other added node."""
-        node = self._after[position]
-        for text in node.input:
-            name, port = split(text.lstrip("^"))
-            found = self._ports.get((self._now[name], port))
-            return found[0] if found else self._home[self._now[name]][0]
-        found = ADDED.match(node.name)
+        """The scope of an added node that reads no other added node; of one that only waits its name tells it.
+
+        What takes a value in stands for an argument of several functions: to wait for it does not say in which.
+        """
+        source = self._source(position)
+        if source is not None:
+            found = self._ports.get(source)
+            return found[0] if found else self._home[source[0]][0]
+        name = self._after[position].name
+        found = ADDED.match(name)
         if found:
             return self._ports[self._position[found["marker"]], int(found["port"])][0]
-        return self._prefixes[node.name[: node.name.rfind("]/") + 2] if "]/" in node.name else ""]
+        return self._prefixes[name[: name.rfind("]/") + 2] if "]/" in name else ""]
 
     def _local_name(self, number, name):
         """The name of an added node in its scope; it does not depend on where the scope is."""

@@ -480,6 +480,15 @@ REWRITTEN = {
         def f_low_0(x, y) -> r:out:0: a:MatMul(x,y) k:Const@h(^a) r:Relu(k:out:0)
         x:Placeholder c:PartitionedCall{Tin=ff;Tout=f;f=f_low_0}(x,x) e:Exp(k) k:Const@h(^x)
     """),
+    # an added node may wait for an argument
+    "waiting for an argument": (WHILE, """
+        w[body]/k:Const@h(^w[var1]) w[body]/a:MatMul(w[body]/k,w[var1]:1) w[cond]/k:Const(^w[merge0])
+        w[cond]/l:Less@b(w[cond]/k,w[merge0])
+    """, """
+        def b_low_0(i@i, x) -> i@i, a:out:0: a:MatMul(k:out:0,x) k:Const@h(^x)
+        def c_low_1(i@i, x) -> l:out:0@b: k:Const(^i) l:Less@b(k:out:0,i)
+        i:Const@i x:Placeholder w:While{T=if;body=b_low_0;cond=c_low_1}(i,x) e:Exp(w:1)
+    """),
     # a name that is taken in the body, and a device that the call has already
     "names and devices": (NAMES_TAKEN, """
         c[in0]-0-to-float16:Cast@h(c[in0]) c[body]/a:MatMul@h(c[in0]-0-to-float16,c[in1])
