@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import graphs
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.facts import NO_FACTS, Facts
 from npu_shim.rewriter.graph.graph_view import Port
 from npu_shim.rewriter.graph.kernel_table import Kernel, KernelTable
 from npu_shim.rewriter.planner.decisions import Reason
@@ -53,15 +54,23 @@ def _kernels(missing, slow):
     return KernelTable(by_op, slow=dict.fromkeys(slow, frozenset({graphs.H})))
 
 
+class Told(Facts):
+    """Of every Sum that it sums nothing."""
+
+    def sums_nothing(self, position):
+        """As Facts has it."""
+        return True
+
+
 def planned(settings, text):
     """The plan of a case as lines."""
     given = dict(word.split("=") for word in settings.split())
     names = {key: value.split(",") if value else [] for key, value in given.items()}
     view = graphs.parse(text, names["feeds"], names["fetches"])
-    if given["sums"]:
-        view = view._replace(sums_nothing=lambda _: True)
+    kernels = _kernels(names["missing"], names["slow"])
+    facts = Told() if given["sums"] else NO_FACTS
     try:
-        made = plan(view, _table(), PRECISION_MODE[given["mode"]], _kernels(names["missing"], names["slow"]))
+        made = plan(view, _table(), PRECISION_MODE[given["mode"]], kernels, facts=facts)
     except PlanError as error:
         return _wrapped("error", [str(error)])
     return [
