@@ -4,8 +4,13 @@ Importing this package imports neither TensorFlow nor numpy; every public name i
 """
 
 import importlib
+import os
 
 __version__ = "0.1.0"
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+if not os.path.isdir(os.path.join(_HERE, "rewriter")):  # a checkout: rewriter/ and configs/ lie beside this folder
+    __path__.append(os.path.dirname(_HERE))
 
 # public name -> module that defines it
 PUBLIC = {

@@ -140,3 +140,13 @@ def test_modules_import_by_both_of_their_homes_only_once():
 
     assert twice(*PURE) == "[]"
     assert "errors.py" in twice(*PURE, "rewriter.errors")  # and the check can fail
+
+
+def test_a_checkout_needs_no_installation_to_be_imported():
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import npu_shim.rewriter.planner.plan, npu_shim.configs as c\n"
+    code += "print(npu_shim.rewriter.__file__, c.__file__, npu_shim.ConfigError.__module__)"
+    done = subprocess.run([sys.executable, "-S", "-E", "-c", code, str(ROOT)], stdout=subprocess.PIPE, check=True)
+    rewriter, configs, home = done.stdout.decode().split()
+    assert rewriter == str(ROOT / "rewriter" / "__init__.py")
+    assert configs == str(ROOT / "configs" / "__init__.py")
+    assert home == "npu_shim.rewriter.errors"
