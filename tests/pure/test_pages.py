@@ -90,6 +90,22 @@ def test_the_reference_has_every_public_name():
     assert listed - public == set()
 
 
+COMMANDS = (DOCS / "commands.md").read_text(encoding="utf-8")
+
+
+def test_every_command_has_its_row():
+    from npu_shim import cli
+
+    assert set(re.findall(r"^\| `npu-shim ([\w-]+)", COMMANDS, re.MULTILINE)) == set(cli.COMMANDS)
+
+
+def test_every_environment_variable_has_its_row():
+    """Those that the package itself reads, by their names in its strings."""
+    sources = [path for folder in ("npu_shim", "rewriter") for path in (ROOT / folder).rglob("*.py")]
+    read = {name for path in sources for name in re.findall(r'"(NPU_SHIM_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
+    assert set(re.findall(r"^\| `(NPU_SHIM_[A-Z_]+)`", COMMANDS, re.MULTILINE)) == read
+
+
 def messages():
     """Every string of the sources, what is formatted into it as `...`."""
     for folder in ("npu_shim", "rewriter"):
