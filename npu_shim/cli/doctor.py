@@ -23,9 +23,9 @@ def main(_):
     _print_estimator()
     devices = tf.config.experimental.list_physical_devices()
     print("devices       %s" % ", ".join(device.name.replace("/physical_device:", "") for device in devices))
-    from npu_shim.session import clusters as xla
+    from npu_shim.session import clusters
 
-    print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if xla.wanted({}) else "off"))
+    print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if clusters.wanted({}) else "off"))
     return 0 if healthy and _self_test() else 1
 
 

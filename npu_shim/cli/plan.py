@@ -69,9 +69,9 @@ def names(text):
 def device(wanted):
     """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
     from npu_shim.options import kernel_tables
-    from npu_shim.session import clusters as xla
+    from npu_shim.session import clusters
 
-    chosen = (wanted or xla.accelerator()).upper()
+    chosen = (wanted or clusters.accelerator()).upper()
     if chosen not in kernel_tables.DEVICES:
         raise ConfigError("--device is '%s', expected one of %s" % (wanted, ", ".join(kernel_tables.DEVICES)))
     return chosen

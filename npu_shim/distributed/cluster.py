@@ -79,7 +79,8 @@ def _end():
             tf.Session(target, config=config).run(barrier, options=options)
             time.sleep(1)  # the others may still be reading the barrier's own data
         except tf.errors.OpError as reason:
-            LOG.warning("npu_shim: the other ranks ended without a word (%s)", type(reason).__name__)
+            text = "npu_shim: the other ranks exited without reaching the final barrier (%s)"
+            LOG.warning(text, type(reason).__name__)
 
 
 @contextlib.contextmanager

@@ -116,16 +116,16 @@ def _fetched_loops(session, fetches):
     handler = tf_internals.fetch_handler(session.graph, fetches)
     names = {operation.name for operation in handler.targets()} | {tensor.op.name for tensor in handler.fetches()}
     # what an assignment to a resource variable returns is fetched as a read behind it
-    names |= {each.op.name for each in _leaves(fetches) if hasattr(each, "op")}
+    names |= {each.op.name for each in _flatten(fetches) if hasattr(each, "op")}
     return [loop for name, loop in vars(session)[_LOOPS].items() if name in names]
 
 
-def _leaves(fetches):
+def _flatten(fetches):
     if isinstance(fetches, collections.abc.Mapping):
         fetches = list(fetches.values())
     if not isinstance(fetches, (list, tuple)):
         return [fetches]
-    return [leaf for part in fetches for leaf in _leaves(part)]
+    return [leaf for part in fetches for leaf in _flatten(part)]
 
 
 def steps_of_run(step, per_loop, last=None, marks=()):

@@ -1,15 +1,18 @@
-"""The doors of a session's runs, and what stands at all of them.
+"""The doors of a session's runs: every method that starts a run, wrapped by the functions that watch the session.
 
 TensorFlow starts a run in four ways: `run`, `make_callable`, `_make_callable_from_options` (Keras' own) and the pair
-`partial_run_setup` and `partial_run`. What watches or mends runs (dumps, the overflow search, iterations, shapes) is
-one function a session, put there by `watch`, and works whichever way a run is started. A partial run computes piece by
-piece what was asked for beforehand: nothing can be added to it, so it is not watched, and says so once.
+`partial_run_setup` and `partial_run`. Whatever observes or changes runs (dumps, the overflow search, iterations,
+shapes) is a function that `watch` adds to a session; it works whichever way a run is started. A partial run computes
+pieces of what was requested beforehand, and nothing can be added to it: it is not watched, and one warning says so.
 
 The doors are methods of TensorFlow's BaseSession, replaced while they are open; sessions themselves are not changed.
 """
 
+from __future__ import annotations
+
 import functools
 import logging
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -17,33 +20,33 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.session.native import loader
 
 LOG = logging.getLogger("npu_shim")
-_WATCHES = "_npu_shim_watches"  # attribute of a session that is known: list of what watches it, the innermost first
+_WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the functions that watch it, innermost first
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
 _originals = {}  # (class, name of a method) -> its own method, while replaced
-_greeters = []  # functions of a session that is met for the first time
+_greeters = []  # functions to call with a session at its first run
 
 
-def watch(session, function):
-    """Puts a function around every run of a session from now on, outside of those that are there.
+def watch(session: tf.Session, function: Callable[..., Any]) -> None:
+    """Wraps a function around every run of a session from now on, outside of the functions added before.
 
     Args:
-        session: tf.Session; it is held by nothing here.
+        session: tf.Session; nothing here holds a reference to it.
         function: takes (session, once, fetches, feed_dict, options, run_metadata) and returns the results of the
-            fetches; it runs `once(fetches, feed_dict, options, run_metadata)` as often, and with what, as it likes.
-            Fetches are as for Session.run.
+            fetches. It calls `once(fetches, feed_dict, options, run_metadata)` as often, and with such arguments, as it
+            needs. Fetches are as for Session.run.
     """
     open_doors()
     known(session).append(function)
 
 
-def at_close(session, function):
+def at_close(session: tf.Session, function: Callable[[], Any]) -> None:
     """Calls a function without arguments once when a session is closed."""
     open_doors()
     vars(session).setdefault(_CLOSINGS, []).append(function)
 
 
-def at_unwatched(session, function):
+def at_unwatched(session: tf.Session, function: Callable[[], Any]) -> None:
     """Calls a function without arguments whenever a session begins a run that nothing can watch.
 
     That is a part of a partial run, or a run whose tensors are connected to each other.
@@ -52,42 +55,42 @@ def at_unwatched(session, function):
     vars(session).setdefault(_UNWATCHED, []).append(function)
 
 
-def plain_run(session, fetches, feed_dict=None):
+def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs a session as TensorFlow does, inside of all that watches it."""
     run = _originals.get((base_session(), "run")) or base_session().run
     return run(session, fetches, feed_dict)
 
 
-def replace(cls, method, make):
-    """Replaces a method of a class by `make(method)` until `restore`; a second call for it does nothing."""
+def replace(cls: type, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces a method of a class by `make(method)` until `restore`; a second call does nothing."""
     if (cls, method) not in _originals:
         original = _originals[cls, method] = getattr(cls, method)
         setattr(cls, method, functools.wraps(original)(make(original)))
 
 
-def is_replaced(cls, method):
+def is_replaced(cls: type, method: str) -> bool:
     """Whether a method of a class is replaced now."""
     return (cls, method) in _originals
 
 
-def restore():
-    """Gives every class its own methods back, which closes the doors: nothing watches a session then."""
+def restore() -> None:
+    """Restores every class's own methods; this closes the doors, so that nothing watches a session any more."""
     while _originals:
         (cls, method), original = _originals.popitem()
         setattr(cls, method, original)
     del _greeters[:]
 
 
-def base_session():
-    """Returns the class that both of TensorFlow's session classes are made of."""
+def base_session() -> type:
+    """Returns the base class of both of TensorFlow's session classes."""
     return tf.Session.__mro__[1]
 
 
-def open_doors(greet=None):
+def open_doors(greet: Callable[[tf.Session], Any] | None = None) -> None:
     """Opens the doors; a second call does nothing.
 
     Args:
-        greet: function of a session, called at the first run of each that was made before `known` could be told of it.
+        greet: function of a session; it is called at the first run of each session that was made before the patch.
     """
     if greet is not None:
         _greeters.append(greet)
@@ -95,8 +98,8 @@ def open_doors(greet=None):
         replace(base_session(), method, make)
 
 
-def known(session):
-    """Returns the list of what watches a session; from now on the session is known here."""
+def known(session: tf.Session) -> list[Callable[..., Any]]:
+    """Returns the list of the functions that watch a session, and registers the session."""
     return vars(session).setdefault(_WATCHES, [])
 
 
@@ -108,8 +111,8 @@ def _watches(session):
     return vars(session)[_WATCHES]
 
 
-def _through(session, once, *arguments):
-    """Runs `once(fetches, feed_dict, options, run_metadata)` inside of what watches the session."""
+def _run_watched(session, once, *arguments):
+    """Calls `once(fetches, feed_dict, options, run_metadata)` inside the functions that watch the session."""
     for function in _watches(session):
         once = functools.partial(function, session, once)
     return once(*arguments)
@@ -118,7 +121,7 @@ def _through(session, once, *arguments):
 def _run(original):
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         with loader.interrupts():
-            return _through(self, functools.partial(original, self), fetches, feed_dict, options, run_metadata)
+            return _run_watched(self, functools.partial(original, self), fetches, feed_dict, options, run_metadata)
 
     return run
 
@@ -149,10 +152,10 @@ def _make_callable_from_options(original):
 
 
 class _Callables:
-    """What `_make_callable_from_options` returns: a callable that can fetch more than its options say.
+    """The result of `_make_callable_from_options`: a callable that can fetch more than its options say.
 
-    Feeds and connections between tensors are those of the options; for each set of fetches TensorFlow's own callable
-    is made once.
+    Feeds and connections between tensors are those of the options. TensorFlow's own callable is made once for each set
+    of fetches.
     """
 
     def __init__(self, session, original, options):
@@ -182,11 +185,11 @@ class _Callables:
         fed = dict(zip(self._options.feed, feeds))
         both = [list(fetches), operations]
         metadata = keywords.get("run_metadata")
-        return _through(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
+        return _run_watched(self._session, self._once, both, fed, self._options.run_options, metadata)[0]
 
     def _once(self, fetches, feed_dict, options=None, run_metadata=None):
         handler = tf_internals.fetch_handler(self._session.graph, fetches)
-        # what is fed cannot be fetched as well: it is known, or is another tensor's value
+        # a fed tensor cannot be fetched as well: its value is known, or is another tensor's
         connected = {each.to_tensor: each.from_tensor for each in self._options.tensor_connection}
         names = [connected.get(tensor.name, tensor.name) for tensor in handler.fetches()]
         asked = [name for name in dict.fromkeys(names) if name not in feed_dict]

@@ -1,15 +1,17 @@
 """Dumping tensors of a session's runs: the options enable_dump and enable_dump_debug.
 
-A session whose NpuOptimizer entry asks for it fetches, in the same run, the tensors that the run computes anyway: those
-of the chosen ops and steps for enable_dump, all float ones for enable_dump_debug, which looks for the first op whose
-output has INF or NAN although its inputs have none. Tensors inside of loops and branches cannot be fetched and are left
-out. Runs are numbered from 0 for each set of fetches, as the NPU numbers them for each of its graphs; a graph of
-another session, or one that an earlier program left in the folder, keeps its number, and the next gets another.
+If its NpuOptimizer entry has these options, a session also fetches tensors that the run computes anyway: those of the
+chosen ops and steps for enable_dump, all float tensors for enable_dump_debug, which searches for the first op whose
+output has INF or NAN although its inputs have none. Tensors inside loops and branches cannot be fetched and are
+omitted. Runs are numbered from 0 for each set of fetches, as the NPU numbers them for each of its graphs. The number of
+a graph of another session, or of one that an earlier program left in the folder, is not used again.
 
 dump_path/graph_0/step_5/index.json, dense.MatMul.output_0.npy; dump_path/graph_0/step_7/overflow.json
 index.json names op, tensor and dtype of each file; a bfloat16 tensor's file holds its values as float32.
 Source: Ascend adapter of 2023-12 (r1.15), options of NpuOptimizer; the files are numpy's, not the NPU's.
 """
+
+from __future__ import annotations
 
 import functools
 import hashlib
@@ -18,6 +20,7 @@ import json
 import logging
 import os
 import threading
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -33,35 +36,35 @@ _lock = threading.Lock()
 _numbers = {}  # real path of a dump_path -> numbers of graphs that this program has given there
 
 
-def attach(session, values):
+def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     """Makes a session dump its runs as its options say.
 
     Args:
         session: tf.Session.
         values: dict with the dump options that are set, see `options`.
     """
-    doors.watch(session, functools.partial(_run, values, {}))
+    doors.watch(session, functools.partial(_run_and_dump, values, {}))
 
 
-def _run(values, numbers, session, once, fetches, feed_dict, options, run_metadata):
+def _run_and_dump(values, numbers, session, once, fetches, feed_dict, options, run_metadata):
     handler = tf_internals.fetch_handler(session.graph, fetches)
     fetched = [tensor.op for tensor in handler.fetches()] + list(handler.targets())
     folder = _next_folder(values, numbers, fetched)
     if folder is None:
         return once(fetches, feed_dict, options, run_metadata)
     operations = upstream(session.graph, fetched, feed_dict or {})
-    tensors = _watched(operations, session.graph, values)
+    tensors = _tensors_to_fetch(operations, session.graph, values)
     result, arrays = once([fetches, tensors], feed_dict, options, run_metadata)
     found = {tensor.name: array for tensor, array in zip(tensors, arrays)}
     if values.get("enable_dump"):
-        _write_tensors(folder, _dumped(operations, values), found, values.get("dump_data") or "tensor")
+        _write_tensors(folder, _ops_to_dump(operations, values), found, values.get("dump_data") or "tensor")
     if values.get("enable_dump_debug"):
         _report_overflow(folder, operations, found)
     return result
 
 
 def _next_folder(values, numbers, fetched):
-    """Returns where this run is dumped, or None: counts the runs of each set of fetches."""
+    """Counts the runs of each set of fetches; returns the folder for this run's dump, or None."""
     try:
         wanted = parse_steps(values.get("dump_step"))
         path = dump_folder(values.get("dump_path"))
@@ -74,29 +77,29 @@ def _next_folder(values, numbers, fetched):
     numbers[key][1] += 1
     if wanted is not None and not any(first <= step <= last for first, last in wanted):
         return None
-    return os.path.join(_graph(path, graph), "step_%d" % step)
+    return os.path.join(_graph_folder(path, graph), "step_%d" % step)
 
 
 def _new_number(path):
-    """Returns a number that no graph in a dump_path has, of another session or of an earlier program."""
+    """Returns a number that no graph in a dump_path has, neither another session's nor an earlier program's."""
     with _lock:
         taken = _numbers.setdefault(os.path.realpath(path), set())
-        number = next(n for n in itertools.count() if n not in taken and not os.path.exists(_graph(path, n)))
+        number = next(n for n in itertools.count() if n not in taken and not os.path.exists(_graph_folder(path, n)))
         taken.add(number)
     return number
 
 
-def _graph(path, number):
+def _graph_folder(path, number):
     return os.path.join(path, "graph_%d" % number)
 
 
-def upstream(graph, fetched, feeds):
-    """Returns the ops that compute the fetched ones, with these, in the order in which the graph got them.
+def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[Any]) -> list[tf.Operation]:
+    """Returns the fetched ops and their ancestors, in the order of the graph.
 
     Args:
         graph: tf.Graph.
         fetched: list of tf.Operation.
-        feeds: the feed_dict; nothing is computed for what is fed.
+        feeds: the feed_dict; nothing is computed for a fed tensor.
     """
     fed = {getattr(key, "name", key) for key in feeds}
     waiting = list(fetched)
@@ -108,13 +111,13 @@ def upstream(graph, fetched, feeds):
         found.add(operation)
         waiting.extend(each.op for each in operation.inputs if each.name not in fed)
         waiting.extend(operation.control_inputs)
-        # what is fed is known all the same
+        # the value of a fed tensor is known all the same
         found.update(each.op for each in operation.inputs if each.name in fed)
     return [operation for operation in graph.get_operations() if operation in found]
 
 
 def _can_be_fetched(tensor, graph):
-    # a value inside of a loop or of a branch that was not taken does not exist for a fetch
+    # a value inside a loop, or inside a branch that was not taken, does not exist for a fetch
     return (
         tensor.op._get_control_flow_context() is None
         and graph.is_fetchable(tensor)
@@ -123,10 +126,10 @@ def _can_be_fetched(tensor, graph):
     )
 
 
-def _watched(operations, graph, values):
+def _tensors_to_fetch(operations, graph, values):
     tensors = {}
     debug = values.get("enable_dump_debug")
-    for _, sides in _dumped(operations, values) if values.get("enable_dump") else ():
+    for _, sides in _ops_to_dump(operations, values) if values.get("enable_dump") else ():
         tensors.update((tensor.name, tensor) for side in sides.values() for tensor in side)
     for operation in operations if debug else ():
         for tensor in operation.outputs:
@@ -135,8 +138,8 @@ def _watched(operations, graph, values):
     return [tensor for tensor in tensors.values() if _can_be_fetched(tensor, graph)]
 
 
-def _dumped(operations, values):
-    """Returns (op, side -> tensors) for the ops of dump_layer (names or scopes, blank separated; all without)."""
+def _ops_to_dump(operations, values):
+    """Returns (op, side -> tensors) for the ops of dump_layer (names or scopes, separated by blanks; unset: all)."""
     layers = (values.get("dump_layer") or "").split()
     mode = values.get("dump_mode") or "output"
     sides = ("input", "output") if mode == "all" else (mode,)
@@ -159,13 +162,13 @@ def _write_tensors(folder, chosen, arrays, data):
                     entry.update(_summary(tensor, arrays[tensor.name]))
                     if data == "tensor":
                         entry["file"] = file_name(operation.name, side, number)
-                        _save(os.path.join(folder, entry["file"]), arrays[tensor.name])
+                        _save_array(os.path.join(folder, entry["file"]), arrays[tensor.name])
                     index.append(entry)
     _write_json(os.path.join(folder, "index.json"), index)
 
 
-def file_name(operation, side, number):
-    """Returns the file of an op's input or output; no two ops share one, and no file system finds it too long.
+def file_name(operation: str, side: str, number: int) -> str:
+    """Returns the file name of an op's input or output: unique for each op, and short enough for every file system.
 
     >>> file_name("dense/MatMul", "output", 0), file_name("dense.MatMul", "output", 0)
     ('dense.MatMul.output_0.npy', 'dense%2EMatMul.output_0.npy')
@@ -176,14 +179,14 @@ def file_name(operation, side, number):
     return "%s.%s_%d.npy" % (stem, side, number)
 
 
-def _save(path, array):
-    """Writes an array; a dtype that numpy's files do not know, bfloat16, as float32, which holds all its values."""
+def _save_array(path, array):
+    """Writes an array. numpy's files do not know bfloat16: it is written as float32, which holds all its values."""
     array = np.asarray(array)
     np.save(path, array.astype(np.float32) if array.dtype.kind == "V" else array)
 
 
 def _summary(tensor, array):
-    """Returns a tensor's name, dtype, shape, and what its values are like."""
+    """Returns a tensor's name, dtype, shape and a summary of its values."""
     array = np.asarray(array)
     summary = {"tensor": tensor.name, "dtype": tensor.dtype.name, "shape": list(array.shape)}
     values = array.astype(np.float64).ravel()
@@ -194,12 +197,12 @@ def _summary(tensor, array):
     return summary
 
 
-def first_overflow(operations, arrays):
+def first_overflow(operations: Iterable[tf.Operation], arrays: Mapping[str, Any]) -> tf.Operation | None:
     """Returns the first op with INF or NAN in an output and none in its inputs, or None.
 
     Args:
         operations: the ops that ran, in the order of the graph.
-        arrays: dict of tensor name to numpy array, of the tensors that are known.
+        arrays: dict of tensor name to numpy array, for the tensors whose values are known.
     """
     bad = {name for name, array in arrays.items() if not np.isfinite(np.asarray(array, np.float64)).all()}
     for operation in operations:
@@ -221,7 +224,7 @@ def _report_overflow(folder, operations, arrays):
         report[side] = [_summary(tensor, arrays[tensor.name]) for _, tensor in known]
         for number, tensor in known:
             name = file_name(operation.name, side[:-1], number)
-            _save(os.path.join(folder, name), arrays[tensor.name])
+            _save_array(os.path.join(folder, name), arrays[tensor.name])
     _write_json(os.path.join(folder, "overflow.json"), report)
     ranges = ", ".join("%s in [%.6g, %.6g]" % (i["tensor"], i["min"], i["max"]) for i in report["inputs"] if "min" in i)
     LOG.warning("npu_shim: overflow begins in %s '%s' (%s), see %s", operation.type, operation.name, ranges, folder)

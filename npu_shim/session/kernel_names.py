@@ -1,10 +1,11 @@
-"""Stateful ops in two dtypes within one session.
+"""Renames stateful ops that run in two dtypes within one session.
 
-A session makes the kernel of a stateful op once and finds it again by the op's name, in every graph that it runs. A
-node's dtype can depend on what is run: the TensorArray of an RNN's input is float16 when the network only runs forward,
-and float32 when an embedding trains through it. So a stateful op in another dtype than the user's gets a name of its
-own, as it would have in a graph that was written so.
+A session creates the kernel of a stateful op once and looks it up by the op's name in every graph that it runs. A
+node's dtype can depend on the fetches: the TensorArray of an RNN's input is float16 when the network only runs forward,
+and float32 when an embedding is trained through it. So a stateful op whose dtype has changed gets a name of its own.
 """
+
+from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
@@ -13,12 +14,12 @@ from npu_shim.rewriter import tf_internals
 _LOCATION = b"loc:@"
 
 
-def distinct(before, after):
+def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
     """Renames the stateful nodes of a rewritten graph whose dtypes have changed, in place.
 
     Args:
         before: tf.compat.v1.GraphDef, a session's graph.
-        after: the GraphDef that the rewriter made of it; it is changed.
+        after: the rewritten GraphDef; it is changed.
 
     Returns:
         Dict of old name -> new name.
@@ -31,7 +32,7 @@ def distinct(before, after):
         if old is not None and old.op == node.op and node.op in ops and ops[node.op].is_stateful:
             changed = [v for v in _dtypes(node) if v not in _dtypes(old)]
             if changed:
-                moved[node.name] = _unused("%s-in-%s" % (node.name, tf.as_dtype(changed[0]).name), taken)
+                moved[node.name] = _reserve_name("%s-in-%s" % (node.name, tf.as_dtype(changed[0]).name), taken)
     if moved:
         for node in after.node:
             _rewire(node, moved)
@@ -44,7 +45,7 @@ def _dtypes(node):
     return [dtype for value in values for dtype in ([value.type] if value.type else value.list.type)]
 
 
-def _unused(name, taken):
+def _reserve_name(name, taken):
     while name in taken:
         name += "_"
     taken.add(name)

@@ -1,4 +1,4 @@
-"""What a session says about a graph that it is about to run: one line, or none."""
+"""The line that a session logs about a graph that it is about to run."""
 
 from typing import Optional
 
@@ -9,24 +9,25 @@ from npu_shim.rewriter.tables.op_table import OpTable
 
 
 def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optional[str]:
-    """Returns a line about a planned graph, or None.
+    """Returns the line about a planned graph, or None.
 
-    A graph that was changed has its line. So has one whose white-listed ops are in low precision already; where they
-    stay float32 a warning of the plan says so. Graphs without such ops, those that initialize or save variables, have
-    none.
+    A changed graph has a line, and so has a graph whose white-listed ops are in low precision already; where they stay
+    float32, a warning of the plan says so. A graph without such ops, which initializes or saves variables, has none.
 
     Args:
         plan: the graph's.
         table: the op table that it was planned with.
-        seconds: that the rewrite took.
+        seconds: how long the rewrite took.
     """
     counts = report.summary(plan, seconds)
     if counts["lowered"]:
-        return report.one_line(plan, counts)
+        lowered: str = report.one_line(plan, counts)
+        return lowered
     if plan.changed and not _only_runs(plan):
         raised = sum(d.was in LOW and d.becomes == FLOAT32 for d in plan.decisions())
         up = ", %d slots raised to float32" % raised if raised else ""
-        return report.one_line(plan, counts) + up
+        changed: str = report.one_line(plan, counts) + up
+        return changed
     listed = [d for d in plan.decisions() if d.op in table.entries and table.entries[d.op].listed == "white"]
     low = sum(d.was in LOW for d in listed)
     if not low:
@@ -36,5 +37,5 @@ def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optiona
 
 
 def _only_runs(plan: Plan) -> bool:
-    """Whether all dtypes stay as they are written, and what is low runs in another way than by its own kernel."""
+    """Whether all dtypes stay as written, and only the way in which low ops run changes."""
     return bool(plan.running.ways) and all(d.was == d.becomes for d in plan.decisions())

@@ -1,31 +1,33 @@
-"""What watches a session's runs as its options ask: dumps, the profiler, shapes; and what has no effect here."""
+"""Attaches the observers that a session's options request: dumps, the profiler, shapes; logs options without effect."""
+
+from __future__ import annotations
 
 import functools
 import logging
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import clusters as xla
-from npu_shim.session import doors, dump, profiling
+from npu_shim.session import clusters, doors, dump, profiling
 
 LOG = logging.getLogger("npu_shim")
 
 
-def attach(session, values):
-    """Makes a session watch its runs as its options say.
+def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
+    """Attaches the observers that the options request to a session.
 
     Args:
         session: tf.Session.
         values: dict of option values.
 
     Raises:
-        tf.errors.InternalError: profiling_options that cannot be read. Wrong dump options raise at the first run.
+        tf.errors.InternalError: profiling_options cannot be read. Wrong dump options raise at the first run.
     """
     for name in without_effect(values):
         _log_once(name)
-    shapes = xla.prepare(values)
+    shapes = clusters.configure(values)
     if shapes is not None:
         doors.watch(session, shapes.run)
     if values.get("enable_dump") or values.get("enable_dump_debug"):
@@ -37,21 +39,20 @@ def attach(session, values):
             raise tf.errors.InternalError(None, None, str(error)) from error
 
 
-def without_effect(values):
-    """Returns the names of the options in `values` (dict) that somebody set and that have no effect off the NPU.
+def without_effect(values: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the options in `values` (dict) that the user set and that have no effect off the NPU.
 
-    NPUEstimator writes some options whether they were given or not: a value that NPURunConfig has by itself counts as
-    not set.
+    NPUEstimator writes some options whether they were given or not: NPURunConfig's default counts as not set.
     """
     known = table.options()
     return [
         name
         for name, value in values.items()
-        if known[name].status == "accepted" and value not in (*_unset(known[name]), None, "")
+        if known[name].status == "accepted" and value not in (*_default_values(known[name]), None, "")
     ]
 
 
-def _unset(option):
+def _default_values(option):
     return (option.default, option.run_config["default"]) if option.run_config is not None else (option.default,)
 
 

@@ -1,10 +1,12 @@
-"""Sessions: the patches that the bridge's imports make, and what happens when a session hands a graph to NpuOptimizer.
+"""Sessions: the patches that the bridge's imports make, and the rewrite of the graphs that reach NpuOptimizer.
 
 The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
 `_optimize` here -> session_options.py -> precision.resolve -> rewriting.rewrite_graph -> back through the hook into the
-session. A graph that does not come this way although its config names NpuOptimizer is an error, or, where
-TensorFlow or the script leave no choice, a warning: see `_missed`, `_meet` and `_watch_target`.
+session. If a config names NpuOptimizer and a graph does not come this way, that is an error, or a warning where
+TensorFlow or the script leave no choice: see `_on_missed_graph`, `_adopt_session` and `_watch_target`.
 """
+
+from __future__ import annotations
 
 import functools
 import importlib
@@ -21,9 +23,17 @@ from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.planner import report
-from npu_shim.session import call_scopes, doors, kernel_names, observers, rounding, session_options, trace
-from npu_shim.session import clusters as xla
-from npu_shim.session import lines as session_lines
+from npu_shim.session import (
+    call_scopes,
+    clusters,
+    doors,
+    kernel_names,
+    lines,
+    observers,
+    rounding,
+    session_options,
+    trace,
+)
 from npu_shim.session.native import loader
 
 LOG = logging.getLogger("npu_shim")
@@ -33,11 +43,11 @@ _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.
 # what runs training steps in place of TensorFlow; it stands above this room, and is loaded where it is asked for
 ENGINES = {"pjrt": "npu_shim.engine.sessions"}
 _numbers = itertools.count(1)  # of sessions
-_reached = set()  # numbers of the sessions of which a graph has come to the rewriter
+_reached = set()  # numbers of the sessions of which a graph has reached the rewriter
 
 
-def activate():
-    """Brings NpuOptimizer to life for every session whose config names it, as any import of npu_bridge or hccl does.
+def activate() -> None:
+    """Activates NpuOptimizer for every session whose config names it, as any import of npu_bridge or hccl does.
 
     On an NPU each of these imports loads the plugin. A second call does nothing.
     """
@@ -45,33 +55,33 @@ def activate():
     if doors.is_replaced(base, "__init__"):
         return
     show_log()
-    doors.open_doors(_meet)
-    doors.replace(base, "__init__", functools.partial(_init, _base_init))  # both session classes go through it
-    doors.replace(base, "_extend_graph", _extend)
+    doors.open_doors(_adopt_session)
+    doors.replace(base, "__init__", functools.partial(_patch_init, _base_init))  # both session classes go through it
+    doors.replace(base, "_extend_graph", _patch_extend_graph)
 
 
-def patch():
-    """Makes every session from now on run through NpuOptimizer, as the import of npu_bridge.npu_init does.
+def patch() -> None:
+    """Routes the graphs of every new session through NpuOptimizer, as the import of npu_bridge.npu_init does.
 
-    A second call does nothing. The caller's ConfigProto gets what the original adds to it, and no more; what the hook
-    needs on top goes into a copy.
+    A second call does nothing. The caller's ConfigProto gets exactly what the original adds to it; what the hook needs
+    besides goes into a copy.
     """
     activate()
     for cls in (tf.Session, tf.InteractiveSession):
-        doors.replace(cls, "__init__", functools.partial(_init, _user_init))
+        doors.replace(cls, "__init__", functools.partial(_patch_init, _user_init))
 
 
-def unpatch():
-    """Takes `patch` and `activate` back; sessions that exist are rewritten as before, and no longer watched."""
+def unpatch() -> None:
+    """Reverts `patch` and `activate`; graphs of existing sessions are still rewritten, but no longer watched."""
     doors.restore()
 
 
-def is_patched():
-    """Whether new sessions run through NpuOptimizer even if their config does not name it."""
+def is_patched() -> bool:
+    """Whether the graphs of new sessions reach NpuOptimizer even if their config does not name it."""
     return doors.is_replaced(tf.Session, "__init__")
 
 
-def show_log():
+def show_log() -> None:
     """Lets our log lines reach standard error, unless the program has set up logging or NPU_SHIM_LOG is "off"."""
     if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
         return
@@ -82,8 +92,8 @@ def show_log():
     LOG.propagate = False
 
 
-def _init(init, original):
-    """A session class's `__init__`, given how to call its own."""
+def _patch_init(init, original):
+    """Returns a session class's new `__init__`: it calls `init` with the original one."""
 
     def patched(self, target="", graph=None, config=None):
         init(self, original, target, graph, config)
@@ -91,7 +101,7 @@ def _init(init, original):
     return patched
 
 
-def _extend(original):
+def _patch_extend_graph(original):
     def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
         call_scopes.watch(self.graph)
         return original(self)
@@ -110,14 +120,14 @@ def _base_init(self, original, target, graph, config):
     entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
     doors.known(self)
     if entry is not None:
-        loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+        loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
         options, number = session_options.of_config(config), next(_numbers)
         session_options.keep(self, number, options)
         config = config_proto.for_session(config, options.values, number, not target)
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
-        call_scopes.know(number, self.graph)
+        call_scopes.register_graph(number, self.graph)
         _attach_engine(self, options.values)
         observers.attach(self, options.values)
         if target:
@@ -139,12 +149,12 @@ def _attach_engine(session, values):
         raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
 
-def _meet(session):
-    """A session runs that was made before npu_bridge was imported: its next graphs are rewritten, and it is told so."""
+def _adopt_session(session):
+    """Adopts a running session that was made before npu_bridge was imported: its next graphs are rewritten."""
     config = session._config
     if config is None or config_proto.find_npu_optimizer(config) is None:
         return
-    loader.connect(_optimize, _missed, xla.log_clusters, xla.MINIMUM_OPS)
+    loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
     _attach_engine(session, config_proto.read(config))
     observers.attach(session, config_proto.read(config))
     _log_once(
@@ -154,7 +164,7 @@ def _meet(session):
 
 
 def _watch_target(number, session, once, *arguments):
-    """A session on another process's server hands its graphs to NpuOptimizer there, if there is one."""
+    """Warns if the server of another process, on which a session runs, did not hand its graph to NpuOptimizer."""
     result = once(*arguments)
     if number not in _reached:
         _log_once(
@@ -164,8 +174,8 @@ def _watch_target(number, session, once, *arguments):
     return result
 
 
-def _missed(config):
-    """The hook's callback for a graph that never came to `_optimize`; returns where it has to run as it is written."""
+def _on_missed_graph(config):
+    """The hook's callback for a graph that never reached `_optimize`; returns if it may run as written."""
     proto = tf.ConfigProto.FromString(config)
     if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
         _log_once(
@@ -184,7 +194,7 @@ def _missed(config):
 
 
 def _optimize(graph, config, item, feeds, fetches, preserved):
-    """The hook's callback: a graph in bytes -> the rewritten graph in bytes, or None where it stays as it is."""
+    """The hook's callback: a graph in bytes -> the rewritten graph in bytes, or None if it stays unchanged."""
     if item != MAIN_GRAPH:
         return None
     try:
@@ -205,7 +215,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     chosen = options.precision()
     if options.values.get("use_off_line") is False:  # the graph is not for the device
         return None
-    marks = xla.wanted(options.values)
+    marks = clusters.wanted(options.values)
     graph_def = tf.GraphDef.FromString(graph)
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
@@ -218,21 +228,21 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
         kernel_names.distinct(graph_def, done.graph_def)
     keep, result = [*feeds, *fetches, *preserved], done.graph_def
     if marks:
-        result = xla.mark(result, keep)
+        result = clusters.mark(result, keep)
     if config_proto.is_local(entry):
-        result = rounding.fused(result, keep, xla.accelerator())
+        result = rounding.fuse_casts(result, keep, clusters.accelerator())
     return None if result is graph_def else result.SerializeToString(deterministic=True)
 
 
 def _log(done, chosen):
     for text in done.plan.warnings:
         _log_once(text)
-    said = session_lines.line(done.plan, chosen.table, done.seconds)
-    if said is None:  # no graph that trains, but one that initializes or saves variables
+    summary = lines.line(done.plan, chosen.table, done.seconds)
+    if summary is None:  # the graph does not train: it initializes or saves variables
         return
     for text in done.plan.unmatched:
         _log_once(text)
-    LOG.info("npu_shim: %s", said)
+    LOG.info("npu_shim: %s", summary)
     if os.environ.get("NPU_SHIM_LOG") == "plan":
         for line in (*chosen.matched, *report.lowered_lines(done.plan)):
             LOG.info("npu_shim: %s", line)

@@ -1,7 +1,9 @@
-"""Profiling a stretch of a program with TensorFlow's own profiler, under the vendor's name.
+"""Profiles a part of a program with TensorFlow's own profiler, under the vendor's name.
 
 Source: Ascend adapter of 2026-07 (CANN 9.0), npu_bridge.profiler; tf.profiler.experimental of TensorFlow 2.2 and later.
 """
+
+from __future__ import annotations
 
 import atexit
 import logging
@@ -15,19 +17,19 @@ from npu_shim.session import doors
 
 LOG = logging.getLogger("npu_shim")
 _lock = threading.Lock()
-_running = []  # the Profilers between start and stop: TensorFlow has one profiler for all
+_running = []  # the Profilers between start and stop: a process has one TensorFlow profiler
 
 
 class Profiler:
     """Profiles what runs inside `with Profiler(output_path=...)`; TensorBoard's profile page shows the result.
 
     Args:
-        level: "L0", "L1", ...: how deep the NPU looks, taken and not used.
-        aic_metrics: what the NPU counts, taken and not used.
-        output_path: folder the profile is written into, made if need be; empty for the working directory.
+        level: "L0", "L1", ...: the NPU's level of detail, accepted and ignored.
+        aic_metrics: the NPU's counters, accepted and ignored.
+        output_path: folder for the profile, created if necessary; empty for the working directory.
     """
 
-    def __init__(self, level="L0", aic_metrics="PipeUtilization", output_path=""):
+    def __init__(self, level: str = "L0", aic_metrics: str = "PipeUtilization", output_path: str = "") -> None:
         self.level, self.aic_metrics, self.output_path = level, aic_metrics, output_path or "./"
 
     def __enter__(self):
@@ -37,8 +39,8 @@ class Profiler:
     def __exit__(self, *error):
         self.stop()
 
-    def start(self):
-        """Begins; a TensorFlow without this profiler (1.15) logs that and goes on."""
+    def start(self) -> None:
+        """Starts the profile; under a TensorFlow without this profiler (1.15) it only logs that."""
         profiler = _profiler()
         if profiler is None:
             LOG.warning("npu_shim: TensorFlow %s has no profiler to start, nothing is profiled", tf.__version__)
@@ -52,8 +54,8 @@ class Profiler:
                 LOG.warning(text, _running[0].output_path, self.output_path)
             _running.append(self)
 
-    def stop(self):
-        """Ends the profile, which is written when the last one that began meanwhile ends; without `start` nothing."""
+    def stop(self) -> None:
+        """Ends the profile; it is written when the last overlapping one ends. Without `start` it does nothing."""
         with _lock:
             if self in _running:
                 _running.remove(self)
@@ -61,7 +63,7 @@ class Profiler:
                     _profiler().stop()
 
 
-def attach(session, options):
+def attach(session: tf.Session, options: str | None) -> None:
     """Profiles a session from now until it is closed, or the program ends.
 
     Args:
@@ -69,7 +71,7 @@ def attach(session, options):
         options: the option profiling_options: JSON in which "output" names the folder; the rest is the NPU's.
 
     Raises:
-        ConfigError: no JSON object, or no folder in it.
+        ConfigError: it is not a JSON object, or it names no folder.
     """
     profiler = Profiler(output_path=watch_options.profile_folder(options))
     profiler.start()

@@ -1,13 +1,16 @@
-"""Rounding in one pass: in a session's graph, NpuShimRound stands for the two Casts that round a float32 tensor.
+"""Fuses the two Casts that round a float32 tensor: in a session's graph NpuShimRound replaces them.
 
     x -> Cast (float16) -> Cast (float32) -> MatMul        what the rewriter writes, what `rewrite` and plans show
     x -> NpuShimRound (float16) -> MatMul                  what a session on a CPU runs, with the same values
 
-The op is native/rounding.cc's, so only sessions of processes that have loaded the hook get it: `rewrite()` and
-`npu-shim plan --write` give graphs that any TensorFlow runs. Bodies of functions keep their Casts.
+The op is defined in native/rounding.cc, so only sessions of processes that have loaded the hook get it: `rewrite()` and
+`npu-shim plan --write` return graphs that any TensorFlow runs. Function bodies keep their Casts.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -18,37 +21,39 @@ from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
 OP = "NpuShimRound"
 
 
-def fused(graph_def, keep=(), accelerator="CPU"):
-    """Returns a GraphDef in which each pair of Casts that rounds on a CPU is one op; the given one if there is no pair.
+def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
+    """Returns a GraphDef in which one op replaces each pair of Casts that rounds on a CPU; the same if there is none.
 
-    A Cast down that somebody else reads stays beside the op.
+    A Cast down with further readers stays beside the op.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with the rewriter's marks; it is not changed.
         keep: names of nodes or tensors that are fed, fetched or run.
-        accelerator: device type of the nodes that name none.
+        accelerator: device type of the nodes without a device.
     """
     kept = {name.lstrip("^").partition(":")[0] for name in keep}
-    lowering = {node.name: node for node in graph_def.node if _casts(node, FLOAT32, FLOAT16, accelerator)}
+    casts_down = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT32, FLOAT16, accelerator))
+    lowering = {node.name: node for node in casts_down}
+    casts_up = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT16, FLOAT32, accelerator))
+    # a kept node may be fed: then its value is not what it computes
     pairs = {
         node.name: lowering[node.input[0]]
-        for node in graph_def.node
-        # the value of a node that is kept may be fed: then it is not what the node computes
-        if _casts(node, FLOAT16, FLOAT32, accelerator) and node.input[0] in lowering and node.input[0] not in kept
+        for node in casts_up
+        if node.input[0] in lowering and node.input[0] not in kept
     }
     if not pairs:
         return graph_def
-    readers = _readers(graph_def)
+    readers = _count_readers(graph_def)
     for down in pairs.values():
         readers[down.name] -= 1
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     unread = {down.name for down in pairs.values() if not readers[down.name]}
-    made.node.extend(_rounding(node, pairs.get(node.name)) for node in graph_def.node if node.name not in unread)
+    made.node.extend(_fuse_pair(node, pairs.get(node.name)) for node in graph_def.node if node.name not in unread)
     return made
 
 
-def _casts(node, source, target, accelerator):
-    """Whether a node is a Cast that the rewriter has marked, from one dtype to another, on a CPU of this process."""
+def _is_rounding_cast(node, source, target, accelerator):
+    """Whether a node is a Cast that the rewriter marked, from `source` to `target`, on a CPU of this process."""
     if node.op != "Cast" or ROUNDED not in node.attr or node.attr["Truncate"].b:
         return False
     here = "/job:" not in node.device or "/job:localhost/" in node.device
@@ -56,8 +61,8 @@ def _casts(node, source, target, accelerator):
     return here and on_cpu and (node.attr["SrcT"].type, node.attr["DstT"].type) == (source, target)
 
 
-def _readers(graph_def):
-    """How often each node is named: by inputs, by control inputs, and by colocations."""
+def _count_readers(graph_def):
+    """Counts the references to each node: by inputs, control inputs and colocations."""
     readers = collections.Counter()
     for node in graph_def.node:
         readers.update(text.lstrip("^").partition(":")[0] for text in node.input)
@@ -66,8 +71,8 @@ def _readers(graph_def):
     return readers
 
 
-def _rounding(up, down):
-    """The node that stands for a Cast up, given the Cast down that it reads, or None for one that stays as it is."""
+def _fuse_pair(up, down):
+    """Returns the op that replaces a Cast up and the Cast down that it reads; without `down` the Cast up itself."""
     if down is None:
         return up
     made = tf.NodeDef(name=up.name, op=OP, device=up.device)

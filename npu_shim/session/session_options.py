@@ -1,48 +1,53 @@
 """The options of a session: read once, when it is made, and resolved once, at its first run, as in the original."""
 
+from __future__ import annotations
+
 import weakref
+from typing import Any, Mapping
 
-from npu_shim.options import config_proto, plugin, precision
+from npu_shim.options import config_proto, plugin
+from npu_shim.options.precision import Precision, resolve
 
-_known = weakref.WeakValueDictionary()  # number of a session -> its SessionOptions
+# number of a session -> its SessionOptions
+_known: weakref.WeakValueDictionary[int | None, SessionOptions] = weakref.WeakValueDictionary()
 
 
 class SessionOptions:
-    """What the config of one session asks for.
+    """The options of one session.
 
     Attributes:
-        values: option name -> value, those of npu_resource_init among them.
+        values: option name -> value, including npu_resource_init's.
     """
 
-    def __init__(self, values):
+    def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
-        self._precision = None
+        self._precision: Precision | None = None
 
-    def precision(self):
-        """Returns the `precision.Precision` of the values; the files that they name are read at the first call.
+    def precision(self) -> Precision:
+        """Returns the `precision.Precision` of the values; the first call reads the files that they name.
 
         Raises:
             ConfigError: as `precision.resolve`, at every call.
         """
         if self._precision is None:
-            self._precision = precision.resolve(self.values)
+            self._precision = resolve(self.values)
         return self._precision
 
 
-def of_config(config):
+def of_config(config: Any) -> SessionOptions:
     """Returns the SessionOptions of a ConfigProto with an NpuOptimizer entry."""
     return SessionOptions(plugin.with_defaults(config_proto.read(config)))
 
 
-def keep(session, number, options):
-    """Keeps a session's options as long as the session is there."""
+def keep(session: Any, number: int, options: SessionOptions) -> None:
+    """Keeps a session's options for as long as the session exists."""
     session._npu_shim_options = _known[number] = options
 
 
-def of_entry(entry):
-    """Returns the SessionOptions of an NpuOptimizer entry that TensorFlow hands back with a graph.
+def of_entry(entry: Any) -> SessionOptions:
+    """Returns the SessionOptions of the NpuOptimizer entry that TensorFlow passes with a graph.
 
-    The entry of a session of another process has all values in it.
+    The entry of another process's session contains all of its values.
     """
     known = _known.get(config_proto.session_number(entry)) if config_proto.is_local(entry) else None
     return known or SessionOptions(config_proto.read_values(entry))

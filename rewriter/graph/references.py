@@ -1,4 +1,4 @@
-"""When reference variables are read: the trap of casting a value from before a write for a reader from after it.
+"""Stale reads: a Cast must not capture a reference variable before a write that its reader should see.
 
 What Identity gives for a reference variable is the variable's own memory, and so is what Enter, Reshape, a Split of
 aligned rows, a Tile by one and their like make of it. A reader sees what is in there when the reader runs. A Cast in

@@ -17,7 +17,6 @@ from .lists import LISTS, tensor_lists
 Feeder = Tuple[int, int]  # node position, data input number
 NodeSlot = Tuple[int, int]  # node position, position of the slot in its layout
 
-ENTERS = frozenset({"Enter"})
 NEXT = frozenset({"NextIteration"})
 INTO_BODY = frozenset({"Identity", "Switch"})  # ops between a loop's Merge and what its body reads
 ADDS = frozenset({"Add", "AddV2", "AddN", "Sub"})
@@ -78,7 +77,7 @@ def _loop_variables(view: GraphView) -> Iterable[Tie]:
     for position, node in enumerate(nodes):
         if node.op != "Merge" or not any(nodes[port.node].op in NEXT for port in node.inputs):
             continue
-        around = [port.node for port in node.inputs if nodes[port.node].op in ENTERS | NEXT]
+        around = [port.node for port in node.inputs if nodes[port.node].op in ("Enter", *NEXT)]
         paths = [_path(view, nodes[p].inputs[0]) for p in around if nodes[p].op in NEXT]
         unchanged = all(path[-1] == position for path in paths)
         members = {position, *around, *switches.get(position, ()), *(p for path in paths if unchanged for p in path)}

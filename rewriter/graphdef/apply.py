@@ -90,7 +90,10 @@ def sort_nodes(graph_def):
 
 
 def _set_dtypes(proto, node, becomes):
-    """Sets the changed type attributes, and the op's newer form where it has one."""
+    """Sets the changed type attributes, and the op's newer form where it has one.
+
+    It clears the full-type annotation; TensorFlow re-infers it (1.15 has none).
+    """
     proto.op = node.layout.op
     for slot, was, dtype in zip(node.layout.slots, node.dtypes, becomes):
         if slot.index is not None:

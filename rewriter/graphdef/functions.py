@@ -124,7 +124,7 @@ def _callers_first(calls):
 
 
 def _peeled(needs, needed_by):
-    """Names in an order with each behind all that it needs, as the keys of a dict; those on cycles are left out."""
+    """Topological order, dependencies first, as the keys of a dict; names on cycles are omitted."""
     missing = {name: len(needs[name]) for name in needs}
     order = dict.fromkeys(name for name in needs if not missing[name])
     waiting = list(order)

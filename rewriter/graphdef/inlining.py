@@ -1,7 +1,7 @@
-"""Writes function calls out, so that one plan decides callers and callees; outlining.py writes the result back.
+"""Inlines function calls, so that caller and callee are planned together; outlining.py restores the functions.
 
-A call becomes what TensorFlow's own lowering makes of it, on ops that only move data, for every value that it takes or
-gives. Each of them has one type slot, so a signature and its callers cannot disagree:
+A call becomes what TensorFlow's own lowering makes of it: ops that only move data, for each of its inputs and outputs.
+Each of these ops has one type slot, so a signature and its callers cannot disagree:
 
     PartitionedCall(x)   x -> Identity -> ... body ... -> Identity
     If(p, x)             x -> Switch -> ... else ..., ... then ... -> Merge

@@ -9,6 +9,7 @@ import re
 from typing import Any, Dict, List, Tuple
 
 from ..errors import VerifyError
+from ..planner.casts import reserve_name
 from ..tf_internals import forget_full_type
 from .functions import BRANCH, CALL, LOOP, Outputs
 from .inlining import split, tensor
@@ -102,7 +103,7 @@ class _Writer:
             while source is not None and source[0] in added:
                 origin, source = source[0], self._source(source[0])
             number = self._scope_of_origin(origin)
-            name = _unused(self._local_name(number, self._after[position].name), taken[number])
+            name = reserve_name(self._local_name(number, self._after[position].name), taken[number])
             self._added.setdefault(number, []).append(position)
             self._home.append((number, name))
 
@@ -284,11 +285,3 @@ def _copy(message):
     made.CopyFrom(message)
     return made
 
-
-def _unused(name, taken):
-    """`name`, or with the first free number behind it; taken from now on."""
-    free, number = name, 1
-    while free in taken:
-        free, number = "%s-%d" % (name, number), number + 1
-    taken.add(free)
-    return free

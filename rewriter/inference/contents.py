@@ -28,7 +28,7 @@ def _rows(number: int) -> Rule:
 
 
 def _added(table: str, what: str, number: int) -> Rule:
-    """A list, the first input, with another that is written into it; of lists in lists the innermost are meant."""
+    """Writes an element, or a nested list, into a list; for nested lists the innermost elements count."""
 
     def rule(a: Asker) -> Answer:
         of_lists = a.attr["element_dtype"].type == VARIANT

@@ -1,7 +1,7 @@
-"""Works out what can be told of tensors without running, by rules for op types, each answer when first asked for.
+"""Infers static properties of tensors by rules for op types; each property is inferred when it is first asked for.
 
-Of a loop variable what is known of its first value is taken to hold in every iteration. Then what comes round is worked
-out from that; where it differs, nothing is known of the variable, and all that followed is worked out again.
+A loop variable is first assumed to keep its initial properties. Those of its next value are inferred from that. Where
+they differ, the variable's properties are unknown, and everything that depended on them is inferred again.
 
     Merge(Enter: (batch, 4), NextIteration(Tanh(...)): (batch, 4))           holds
     Merge(Enter: (batch, 4), NextIteration(ConcatV2(..., ...)): (batch, 8))  does not
@@ -82,14 +82,14 @@ class Inference:
                 self.known.update(dict.fromkeys(missing))
 
     def _next(self, question: Question) -> List[Question]:
-        """For a loop's Merge, what is to be asked of its next values."""
+        """The questions about the next values of a loop's Merge."""
         what, port = question
         return [(what, back) for back in self._links.rounds.get(port.node, ()) if port.port == 0]
 
     def _refuted(self, answered: Sequence[Question]) -> Dict[Question, Answer]:
-        """Loop variables of which the next value has another answer than the first, with what to take of them then.
+        """Loop variables whose next value contradicts the assumption, and what to assume instead.
 
-        Containers that are empty at first come first: what was worked out from that says little of the others.
+        Initially empty containers come first: what was inferred from their emptiness says little about the others.
         """
         filled: Dict[Question, Answer] = {}
         refuted: Dict[Question, Answer] = {}
@@ -101,7 +101,7 @@ class Inference:
         return filled or dict.fromkeys(refuted)
 
     def lasts(self, number: Number) -> bool:
-        """Whether a number or symbol has one value in a run, so that it may leave an iteration in a container."""
+        """Whether a number or symbol has a single value in a run, so that a container may carry it out of a loop."""
         if isinstance(number, (int, float)):
             return True
         if self._repeated is None:
@@ -124,7 +124,7 @@ class Inference:
 
 
 class Unknown(Exception):
-    """A rule needs what is not known, or what no graph that runs has."""
+    """A rule needs a property that is unknown, or that no valid graph has."""
 
 
 def at(found: Sequence[Any], index: int) -> Any:
@@ -146,7 +146,7 @@ class Attributes:
 
 
 class Asker:
-    """What a rule sees: a node, and what is known of its inputs; asking for what is not worked out yet notes it."""
+    """A rule's view of a node and its inputs' properties; asking for an unresolved property records a dependency."""
 
     def __init__(self, inference: Inference, missing: List[Question], node: Node, proto: Any, port: Port) -> None:
         self._inference, self._missing, self._node = inference, missing, node

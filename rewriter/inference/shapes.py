@@ -1,8 +1,8 @@
-"""Shapes as far as they can be told without running: enough to see that a gradient's Sum sums nothing.
+"""Static shape inference, enough to spot Sums that reduce only size-1 axes.
 
-The gradient of x + y sums over the axes in which one of them was broadcast. Where shapes are not static, TensorFlow
-leaves that Sum in although both have the same shape, and a Sum is black-listed. Here dimensions are numbers or symbols,
-and equal symbols are equal numbers; what is not known is a symbol of its own, or no shape at all (None).
+The gradient of x + y sums over the axes along which one of them was broadcast. If shapes are not static, TensorFlow
+keeps that Sum even where both have the same shape, and Sum is black-listed. Here dimensions are numbers or symbols, and
+equal symbols stand for equal numbers. An unknown dimension is a symbol of its own; an unknown shape is None.
 
     x: (batch, 256)     h = Relu(MatMul(x, w)): (batch, 256)     x + h: nothing is broadcast
 """

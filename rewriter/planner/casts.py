@@ -42,10 +42,10 @@ class CastEdit(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """A node that is known outside: it moves to `renamed`, and its name goes to what restores its dtypes.
+    """A fed or fetched node: it is renamed to `renamed`, and the op that restores its dtypes takes its name.
 
-    `casts` has one entry an output: the name of the inserted Cast that restores it, or None where its dtype has not
-    changed. With one output the Cast itself carries the name.
+    `casts` has one entry per output: the name of the inserted Cast that restores it, or None if its dtype has not
+    changed. With one output the Cast itself takes the name.
     """
 
     node: int
@@ -198,13 +198,12 @@ def _boundaries(decided: Decided, names: Set[str]) -> Tuple[Boundary, ...]:
         changed = [_restores(decided, port) != () for port in ports]
         if any(changed):
             low = next(dtype_name(decided.given(port)) for port in ports if changed[port.port])
-            renamed = unused(node.name + "-in-" + low, names)
+            renamed = reserve_name(node.name + "-in-" + low, names)
             if len(changed) == 1:
                 restored: Tuple[Optional[str], ...] = (node.name,)
             else:
-                restored = tuple(
-                    unused(cast_name(node, n, node.output_dtype(n)), names) if changed[n] else None for _, n in ports
-                )
+                usual = [cast_name(node, number, node.output_dtype(number)) for _, number in ports]
+                restored = tuple(reserve_name(name, names) if new else None for name, new in zip(usual, changed))
             found.append(Boundary(position, renamed, restored))
     return tuple(found)
 
@@ -232,7 +231,7 @@ def _casts(decided: Decided, needs: Needs, boundaries: Tuple[Boundary, ...], nam
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         rounded = dtype == FLOAT32 and len(path) > 1
         usual = cast_name(node, port.port, path[-2]) + "-rounded" if rounded else cast_name(node, port.port, dtype)
-        name = named.get((port, path)) or unused(usual, names)
+        name = named.get((port, path)) or reserve_name(usual, names)
         named[port, path] = name
         if len(path) == 1:
             folded = dtype in LOW and known(decided.view, port)
@@ -256,8 +255,8 @@ def cast_name(node: Node, port: int, dtype: int) -> str:
     return "%s-%d-to-%s" % (node.name, port, dtype_name(dtype))
 
 
-def unused(name: str, names: Set[str]) -> str:
-    """`name`, or with the first free number behind it; taken from now on."""
+def reserve_name(name: str, names: Set[str]) -> str:
+    """Returns `name`, numbered if it is taken, and reserves it."""
     free, number = name, 1
     while free in names:
         free, number = "%s-%d" % (name, number), number + 1

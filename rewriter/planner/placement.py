@@ -4,8 +4,8 @@
     x -> Scatter ... Read (in a loop) -> [Cast] -> MatMul    becomes   x -> [Cast] -> Scatter ... Read -> MatMul
     MatMul -> [Cast] -> Write (in a loop) ... Gather         becomes   MatMul -> Write ... Gather -> [Cast]
 
-A float32 op that moves neutral data (see plan.py) becomes low when all who read its values are low. The last line is
-the gradient array of the array above it, whose dtype it has: low values in a float32 array, whoever reads them.
+A float32 op that moves neutral data (see plan.py) is lowered when all readers of its values are low. The last line
+shows a gradient array, which shares its forward array's dtype: low values in a float32 array, whoever reads them.
 """
 
 from typing import Dict, List, Sequence, Set, Tuple

@@ -79,7 +79,7 @@ def interface_stays(rewrite: Rewrite) -> Iterator[str]:
 
 
 def variables_stay(rewrite: Rewrite) -> Iterator[str]:
-    """No node that gives or takes a reference or a resource changes its dtypes."""
+    """No node that holds, returns or takes a variable, by reference or as a resource, changes its dtypes."""
     before, after, position = rewrite.before, rewrite.after, rewrite.position
     for node in (before.nodes[p] for p in rewrite.changed if p < len(before.nodes)):
         if node.layout.ref_outputs or node.layout.ref_inputs or _takes_a_variable(node):

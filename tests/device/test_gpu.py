@@ -6,12 +6,12 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.session import clusters as xla
+from npu_shim.session import clusters
 
 
 @pytest.fixture(autouse=True)
 def gpu():
-    if xla.accelerator() != "GPU":
+    if clusters.accelerator() != "GPU":
         pytest.skip("TensorFlow sees no GPU here")
 
 

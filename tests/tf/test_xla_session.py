@@ -155,13 +155,13 @@ def test_few_shapes_are_not_said(patched, log):
 def test_the_cache_is_tensorflows_own_on_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(marking, "accelerator", lambda: "GPU")
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_max_cluster_size=9")
-    marking.prepare({"npu_shim_xla": "on"})
+    marking.configure({"npu_shim_xla": "on"})
     assert os.environ["TF_XLA_FLAGS"] == "--tf_xla_max_cluster_size=9"
-    marking.prepare({"npu_shim_xla": "on", "npu_shim_xla_cache": str(tmp_path)})
+    marking.configure({"npu_shim_xla": "on", "npu_shim_xla_cache": str(tmp_path)})
     flags = os.environ["TF_XLA_FLAGS"]
     assert "--tf_xla_max_cluster_size=9" in flags
     assert "--tf_xla_persistent_cache_directory=%s" % tmp_path in flags
-    marking.prepare({"npu_shim_xla": "on", "npu_shim_xla_cache": "/another"})
+    marking.configure({"npu_shim_xla": "on", "npu_shim_xla_cache": "/another"})
     assert os.environ["TF_XLA_FLAGS"] == flags
 
 
@@ -180,5 +180,5 @@ def test_the_cache_on_a_cpu_does_nothing_and_says_so(patched, log, monkeypatch, 
 
 
 def test_without_xla_the_cache_is_not_spoken_of(log, tmp_path):
-    assert marking.prepare({"npu_shim_xla": "off", "npu_shim_xla_cache": str(tmp_path)}) is None
+    assert marking.configure({"npu_shim_xla": "off", "npu_shim_xla_cache": str(tmp_path)}) is None
     assert not log()

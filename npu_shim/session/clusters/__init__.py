@@ -5,13 +5,13 @@ from npu_shim.session.clusters.marking import (
     MINIMUM_OPS,
     SWITCH,
     accelerator,
+    configure,
     log_clusters,
     mark,
-    prepare,
     wanted,
 )
 
 __all__ = [
-    "MARK", "MINIMUM_OPS", "SWITCH", "accelerator", "log_clusters", "mark", "prepare",
+    "MARK", "MINIMUM_OPS", "SWITCH", "accelerator", "log_clusters", "mark", "configure",
     "wanted",
 ]  # fmt: skip

@@ -1,28 +1,32 @@
-"""The inputs and outputs of a node, one for each tensor, from the definition of its op."""
+"""Expands a node's inputs and outputs, one for each tensor, from the definition of its op."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator
 
 
-def of_each(arguments, node):
+def of_each(arguments: Iterable[Any], node: Any) -> Iterator[Any]:
     """Yields the argument definition of each tensor.
 
     Args:
         arguments: `input_arg` or `output_arg` of an OpDef.
         node: a NodeDef of that op.
     """
-    for argument, _ in _each(arguments, node):
+    for argument, _ in _expand(arguments, node):
         yield argument
 
 
-def dtypes(arguments, node):
+def dtypes(arguments: Iterable[Any], node: Any) -> list[int]:
     """Returns the dtype of each tensor, as a number of the DataType enum; arguments as for `of_each`."""
-    return [dtype for _, dtype in _each(arguments, node)]
+    return [dtype for _, dtype in _expand(arguments, node)]
 
 
-def data(node):
-    """Returns the inputs of a node that are tensors, in their order."""
+def data(node: Any) -> list[str]:
+    """Returns a node's data inputs, in order."""
     return [text for text in node.input if text[0] != "^"]
 
 
-def _each(arguments, node):
+def _expand(arguments: Iterable[Any], node: Any) -> Iterator[tuple[Any, int]]:
     for argument in arguments:
         if argument.type_list_attr:
             for dtype in node.attr[argument.type_list_attr].list.type:

@@ -1,64 +1,68 @@
-"""Which nodes of a GraphDef run on one side of a tf.cond only: what Switch opens and Merge closes.
+"""Finds the nodes of a GraphDef that run on one side of a tf.cond only: Switch opens a branch, Merge closes it.
 
     s = Switch(x, p)   a = Exp(s:1)   m = Merge(s:0, a)      a is in branch (p, 1), s and m are in none
 
 Source: TensorFlow's v1 control flow, in which a node runs when all of its inputs are alive, and a Merge when one is.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Tuple
 
 from npu_shim.session.clusters.pruning import source_of
 
 SWITCHES = ("Switch", "RefSwitch")
 MERGES = ("Merge", "RefMerge")
-NONE = frozenset()
+Branch = Tuple[str, int]  # the tensor that decides, and the side: 0 or 1
+NONE: frozenset[Branch] = frozenset()
 
 
 class Branches:
     """The branches of a graph's nodes.
 
     Attributes:
-        nodes: name -> NodeDef, each node behind its inputs (but for what a loop gives to its next iteration).
-        consumers: name -> list of the names of the nodes that take something of a node.
+        nodes: name -> NodeDef in topological order (except for the edges to a loop's next iteration).
+        consumers: name -> list of the names of the nodes that have it as an input.
         of: name -> frozenset of (predicate, 0 or 1), the branches that a node is in; the predicate is a tensor's name.
     """
 
-    def __init__(self, graph_def):
-        self.nodes = _sorted({node.name: node for node in graph_def.node})
+    def __init__(self, graph_def: Any) -> None:
+        self.nodes = _topological_order({node.name: node for node in graph_def.node})
         self.consumers = collections.defaultdict(list)
-        self.of = {}
+        self.of: dict[str, frozenset[Branch]] = {}
         for name, node in self.nodes.items():
             for source in dict.fromkeys(map(source_of, node.input)):
                 self.consumers[source].append(name)
             self.of[name] = self._branches(node)
 
-    def predicate(self, switch):
-        """The tensor that decides a Switch, Identity nodes taken off."""
+    def predicate(self, switch: Any) -> str:
+        """The tensor that decides a Switch, behind any Identity nodes."""
         text = switch.input[1]
         while self.nodes[source_of(text)].op == "Identity":
             text = self.nodes[source_of(text)].input[0]
-        return text
+        return str(text)
 
-    def along(self, text):
+    def along(self, text: str) -> frozenset[Branch]:
         """The branches that the tensor or control edge `text` is in."""
         source = self.nodes[source_of(text)]
         if source.op not in SWITCHES or text[0] == "^" or self.nodes[source_of(source.input[1])].op == "LoopCond":
             return self.of.get(source.name, NONE)
         return self.of[source.name] | {(self.predicate(source), int(text.partition(":")[2] or 0))}
 
-    def rounds(self, predicate):
-        """Name -> how often the way to a node has left the branches of `predicate` before.
+    def rounds(self, predicate: str) -> dict[str, int]:
+        """Maps each node to how many times its path has left `predicate`'s branches.
 
-        Nodes of one round can become one node: no way between them leads over other nodes.
+        Nodes with the same count can become one node: no path between them passes through other nodes.
         """
-        found = {}
+        found: dict[str, int] = {}
         inside = {name for name, branches in self.of.items() if any(each[0] == predicate for each in branches)}
         for name, node in self.nodes.items():
             sources = [source for source in map(source_of, node.input) if source in found]
             found[name] = max([found[s] + (s in inside and name not in inside) for s in sources] or [0])
         return found
 
-    def _branches(self, node):
+    def _branches(self, node: Any) -> frozenset[Branch]:
         if node.op not in MERGES:
             return frozenset().union(*map(self.along, node.input))
         values = [self.along(text) for text in node.input if text[0] != "^" and source_of(text) in self.of]
@@ -66,8 +70,8 @@ class Branches:
         return frozenset.intersection(*values).union(*waits) if values else NONE
 
 
-def _sorted(nodes):
-    """The nodes in an order in which each stands behind its inputs; loops are cut at their NextIteration."""
+def _topological_order(nodes: dict[str, Any]) -> dict[str, Any]:
+    """Topological order of the nodes; loops are cut at their NextIteration."""
     waits, consumers = {}, collections.defaultdict(list)
     for name, node in nodes.items():
         sources = set(map(source_of, node.input))

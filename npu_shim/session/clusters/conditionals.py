@@ -1,18 +1,21 @@
-"""tf.cond in a session's clusters: what XLA can run of one becomes a functional If.
+"""tf.cond in a session's clusters: the part of it that XLA can run becomes a functional If.
 
-TensorFlow's clusters hold no Switch and no Merge, and each tf.cond cuts them in two. They hold an If, but none that
-touches variables (TensorFlow 2.15: "resource variable op in called function"); that one is compiled as a function of
-its own, always and as a whole (`_XlaMustCompile`).
+TensorFlow's clusters contain no Switch and no Merge, so each tf.cond cuts a cluster in two. They may contain an If, but
+none that touches variables (TensorFlow 2.15: "resource variable op in called function"); such an If is compiled as a
+function of its own, always and as a whole (`_XlaMustCompile`).
 
     values   Merge(Switch(x, p):0, All(Switch(g, p):1))                  StatelessIf(p, x, g), in a cluster
     updates  ResourceApplyAdam(Switch(w, p):1, ..., Switch(g, p):1)      StatefulPartitionedCall(p, w, ..., g)
 
-Values move where the Merge says that both sides have the same shapes (EQUAL_SHAPES), as XLA needs it. Of updates those
-move whose way from the Switch has only OPS, so XLA can neither refuse nor recompile them; sparse updates, for one, stay
-behind, and with them what comes after them in their branch.
+Values move if the Merge says that both sides have the same shapes (EQUAL_SHAPES), which XLA requires. An update moves
+if the path from the Switch to it has only OPS: XLA can neither refuse nor recompile these. Sparse updates, for example,
+stay, and so does everything after them in their branch.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -27,7 +30,7 @@ APPLIES = frozenset("ResourceApply" + rule for rule in (
     "GradientDescent", "KerasMomentum", "Momentum", "PowerSign", "ProximalAdagrad", "ProximalGradientDescent",
     "RMSProp",
 ))  # fmt: skip
-# input -> must be a constant; the axes of a reduction, the dims of a fill
+# op -> the input that must be a constant: the axes of a reduction, the dims of a fill
 CONSTANTS = {
     "All": 1, "Any": 1, "Max": 1, "Mean": 1, "Min": 1, "Prod": 1, "Sum": 1, "ExpandDims": 1, "Fill": 0, "Reshape": 1,
 }  # fmt: skip
@@ -39,21 +42,23 @@ OPS = WRITES | frozenset(CONSTANTS) | frozenset([
     "Pack", "Pow", "ReadVariableOp", "RealDiv", "Reciprocal", "Rsqrt", "Select", "SelectV2", "Sign", "Snapshot",
     "Sqrt", "Square", "Squeeze", "Sub", "Tanh", "ZerosLike",
 ])  # fmt: skip
-# what a device keeps in its own memory; TensorFlow takes int32 arguments of functions to be in the host's
+# the dtypes that a device keeps in its own memory; TensorFlow expects int32 arguments of functions in the host's
 ARGUMENTS = frozenset(
     dtype.as_datatype_enum
     for dtype in (tf.resource, tf.bool, tf.int64, tf.float16, tf.bfloat16, tf.float32, tf.float64)
 )
 
 
-def functional(graph_def, keep, left_out, minimum):
-    """Returns a GraphDef with functional conditionals; the given one itself where none can be made.
+def functional(
+    graph_def: tf.GraphDef, keep: Iterable[str], left_out: Callable[[tf.NodeDef], bool], minimum: int
+) -> tf.GraphDef:
+    """Returns a GraphDef with functional conditionals; the given one itself if there is nothing to convert.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
         keep: names of nodes or tensors that are fed, fetched or run.
         left_out: function of a NodeDef to whether it stays out of XLA.
-        minimum: of updates, so many ops at least make a function.
+        minimum: least number of ops of updates that become a function.
     """
     if not any(node.op == "Merge" for node in graph_def.node):
         return graph_def
@@ -64,7 +69,7 @@ def functional(graph_def, keep, left_out, minimum):
         view = Branches(graph_def)
         if len(view.nodes) < len(graph_def.node):
             return graph_def  # a cycle that is no v1 loop
-        groups = _groups(view, _movable(view, keep, left_out))
+        groups = _find_groups(view, _movable(view, keep, left_out))
         moves = (Move(view, group) for group in groups)
         move = next((each for each in moves if each.is_whole(WRITES) and each.size() >= minimum), None)
         if move is None:
@@ -73,7 +78,7 @@ def functional(graph_def, keep, left_out, minimum):
 
 
 Group = collections.namedtuple("Group", "predicate updates targets")
-Group.__doc__ = """What becomes one node.
+Group.__doc__ = """The nodes that become one node.
 
 Attributes:
     predicate: tensor that decides.
@@ -83,14 +88,14 @@ Attributes:
 
 
 def _movable(view, keep, left_out):
-    """Names of the nodes in a branch of one predicate that are OPS, all the way from the Switch."""
+    """Names of the nodes in a branch of one predicate whose path from the Switch has only OPS."""
     found = set()
     for name, node in view.nodes.items():
         if len(view.of[name]) != 1 or node.op not in OPS or name in keep or left_out(node):
             continue
         sources = [source_of(text) for text in node.input]
         inside = [source for source in sources if view.of[source] != NONE or view.nodes[source].op == "RefSwitch"]
-        fits = _constants_known(view, node) and _arguments_fit(view, node) and _initialized(view, node)
+        fits = _constants_known(view, node) and _arguments_fit(view, node) and _has_a_value(view, node)
         if fits and all(source in found for source in inside):
             found.add(name)
     return found
@@ -102,7 +107,7 @@ def _constants_known(view, node):
 
 
 def _arguments_fit(view, node):
-    """Whether what comes from outside the branch can be an argument of a function."""
+    """Whether every tensor from outside the branch can be an argument of a function."""
     dtypes = input_dtypes(node)
     for text, dtype in zip(node.input, dtypes):
         if view.of[source_of(text)] == NONE and dtype not in ARGUMENTS and constant_behind(view, text) is None:
@@ -110,8 +115,8 @@ def _arguments_fit(view, node):
     return True
 
 
-def _groups(view, movable):
-    """The Groups of a graph, those of values first: they lie between the gradients and the updates."""
+def _find_groups(view, movable):
+    """The Groups of a graph, those of values first: they are between the gradients and the updates."""
     values, updates = [], {}
     for name, node in view.nodes.items():
         if node.op == "Merge" and EQUAL_SHAPES in node.attr and view.of[name] == NONE:
@@ -139,26 +144,26 @@ def _index_is_used(view, merge):
     return "%s:1" % merge in texts
 
 
-def _initialized(view, node):
-    """Whether the step needs the variable's value as well: XLA's If cannot give a variable its first one."""
+def _has_a_value(view, node):
+    """Whether the step also reads the variable that the node assigns: XLA's If cannot initialize a variable."""
     if node.op != "AssignVariableOp":
         return True
-    handle = _handle(view, node)
-    for name in _users(view, handle):
+    handle = _variable_handle(view, node)
+    for name in _variable_users(view, handle):
         reads = view.nodes[name].op == "ReadVariableOp" or view.nodes[name].op in APPLIES
         if reads and (view.of[name] == NONE or view.of[name] == view.of[node.name]):
             return True
     return False
 
 
-def _handle(view, node):
+def _variable_handle(view, node):
     source = view.nodes[source_of(node.input[0])]
     while source.op in ("Identity", "Switch"):
         source = view.nodes[source_of(source.input[0])]
     return source.name
 
 
-def _users(view, handle):
+def _variable_users(view, handle):
     found, pending = [], [handle]
     while pending:
         for name in view.consumers[pending.pop()]:

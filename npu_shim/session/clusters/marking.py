@@ -1,18 +1,21 @@
 """XLA in the session: marks nodes so that TensorFlow's own clustering compiles them.
 
-`_XlaCompile` on a node asks for it whatever the session's global jit level is, on CPU too and without flags (TensorFlow
-2.15.1). What makes shapes out of data stays out (traps.py); what XLA cannot compile TensorFlow leaves out by itself;
-the hook takes clusters of less than MINIMUM_OPS ops apart again, since TensorFlow's own minimum does not hold for
-marked nodes. A tf.cond that XLA can run, above all the one of a skipped step, becomes functional first
-(conditionals.py). Switched by NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
+`_XlaCompile` on a node requests it whatever the session's global jit level is, on CPU too and without flags (TensorFlow
+2.15.1). Ops that derive shapes from data stay out (traps.py), and TensorFlow leaves out what XLA cannot compile. The
+hook dissolves clusters of fewer than MINIMUM_OPS ops, since TensorFlow's own minimum does not apply to marked nodes. A
+tf.cond that XLA can run, above all that of a skipped step, becomes functional first (conditionals.py). The switch is
+NPU_SHIM_XLA or the parameter_map key `npu_shim_xla`.
 
-A cluster is compiled for the shapes that come in. TensorFlow compiles one for new shapes when it has met them twice,
-and runs a cluster op by op that was compiled more than 10 times in less than 50 runs each: `Shapes` says so.
+A cluster is compiled for the shapes of its inputs. TensorFlow compiles it for new shapes when they occur a second time.
+A cluster that was compiled more than 10 times in fewer than 50 runs each then runs op by op: `Shapes` warns about that.
 """
+
+from __future__ import annotations
 
 import functools
 import logging
 import os
+from typing import Any, Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -27,11 +30,11 @@ SWITCH = ("auto", "on", "off")
 MARK = "_XlaCompile"
 CACHE_FLAG = "--tf_xla_persistent_cache_directory"
 CACHE_ON_GPU = "--tf_xla_persistent_cache_device_types=GPU"
-MINIMUM_OPS = 8  # a launch of a cluster costs as much as a few ops
+MINIMUM_OPS = 8  # launching a cluster costs as much as a few ops
 MANY_SHAPES = 10  # TensorFlow's own limit of programs for a cluster that is seldom run
 
 
-def wanted(values):
+def wanted(values: Mapping[str, Any]) -> bool:
     """Returns whether to mark nodes: "on", or "auto" (the default) where there is a GPU.
 
     Args:
@@ -47,32 +50,32 @@ def wanted(values):
     return switch == "on" or (switch == "auto" and accelerator() == "GPU")
 
 
-def prepare(values):
-    """Gets a new session ready: sets TensorFlow's flags for a cache of compiled programs where a folder is given.
+def configure(values: Mapping[str, Any]) -> Shapes | None:
+    """Configures XLA for a new session: sets TensorFlow's flags if there is a folder for compiled programs.
 
-    TensorFlow reads its flags once a process, at the first cluster, so the first folder holds. Its CPU compiler cannot
+    TensorFlow reads its flags once per process, at the first cluster, so the first folder wins. Its CPU compiler cannot
     store programs: with a cache for CPUs every cluster fails (2.15.1: "No available targets are compatible with triple
-    "unknown""). So the cache is for GPUs, and a session on the CPU says that its folder stays empty.
+    "unknown""). So the cache is for GPUs, and a session on the CPU warns that its folder stays empty.
 
     Args:
         values: option values; `npu_shim_xla_cache` wins over the environment's NPU_SHIM_XLA_CACHE.
 
     Returns:
-        Shapes of the session, or None where its clusters are not compiled.
+        Shapes of the session, or None if its clusters are not compiled.
     """
     try:
         if not wanted(values):
             return None
-    except ConfigError:  # the first run says it
+    except ConfigError:  # the first run raises it
         return None
     folder = values.get("npu_shim_xla_cache") or os.environ.get("NPU_SHIM_XLA_CACHE")
     if folder:
-        _keep_programs(folder)
+        _set_program_cache(folder)
     return Shapes()
 
 
 @functools.lru_cache(maxsize=None)
-def _keep_programs(folder):
+def _set_program_cache(folder):
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if accelerator() != "GPU":
         LOG.warning("npu_shim: npu_shim_xla_cache does nothing here: TensorFlow stores compiled programs for GPUs only")
@@ -81,13 +84,13 @@ def _keep_programs(folder):
 
 
 @functools.lru_cache(maxsize=None)
-def accelerator():
-    """Device type that training runs on: "GPU" where TensorFlow sees one, else "CPU"."""
+def accelerator() -> str:
+    """Device type that training runs on: "GPU" if TensorFlow sees one, else "CPU"."""
     return "GPU" if tf.config.experimental.list_physical_devices("GPU") else "CPU"
 
 
-def mark(graph_def, keep=()):
-    """Returns a copy of a GraphDef with the nodes on the accelerator marked, but for those that opted out and traps.
+def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
+    """Returns a copy of a GraphDef with the accelerator's nodes marked, except traps and nodes that opted out.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
@@ -96,7 +99,7 @@ def mark(graph_def, keep=()):
     target, out = accelerator(), traps.left_out(graph_def)
 
     def stays_out(node):
-        opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would take the rounding away
+        opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
         return opted_out or node.name in out or (device_type(node.device) or target) != target
 
     marked = tf.GraphDef()
@@ -109,24 +112,32 @@ def mark(graph_def, keep=()):
     return marked
 
 
-def log_clusters(count):
+def log_clusters(count: int) -> None:
     """Logs how many XLA clusters (at least one) a session is about to compile."""
     LOG.info("npu_shim: XLA compiles %d cluster%s", count, "" if count == 1 else "s")
 
 
 class Shapes:
-    """The shapes that a session has been fed, counted to say when XLA compiles too often."""
+    """The feed shapes of a session, counted to warn when XLA compiles too often."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._seen = set()
 
-    def run(self, session, once, fetches, feed_dict, options, run_metadata):
+    def run(
+        self,
+        session: tf.Session,
+        once: Callable[..., Any],
+        fetches: Any,
+        feed_dict: Any,
+        options: Any,
+        run_metadata: Any,
+    ) -> Any:
         """Watches a run, see `doors.watch`."""
         self.see(feed_dict)
         return once(fetches, feed_dict, options, run_metadata)
 
-    def see(self, feed_dict):
-        """Notes the shapes of a run's feeds; warns once when they are more than MANY_SHAPES."""
+    def see(self, feed_dict: Mapping[Any, Any] | None) -> None:
+        """Records the shapes of a run's feeds; warns once when there are more than MANY_SHAPES."""
         if not feed_dict or len(self._seen) > MANY_SHAPES:
             return
         fed = ((key, value) for key, value in feed_dict.items() if hasattr(value, "shape"))

@@ -1,20 +1,23 @@
-"""Moves what stands between Switch and its targets into the branches of one functional If.
+"""Moves the nodes between Switch and its targets into the branches of one functional If.
 
     s = Switch(x, p)  a = Exp(s:1)  m = Merge(s:0, a)   ->   i = StatelessIf(p, x, then=Exp, else=x)  m = Identity(i)
     s = Switch(w, p)  a = Assign(s:1, 0)  NoOp(^a)      ->   c = Call(p, w)  NoOp(^c, ^side)
 
-`side` runs on that side only, as `a` did. What other nodes of the branch need as well is in both places.
+`side` runs on that side only, as `a` did. Nodes that the rest of the branch needs too are duplicated.
 """
+
+from __future__ import annotations
 
 import hashlib
 import math
+from typing import Any, Container
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graphdef.functions import Outputs
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.branches import NONE
+from npu_shim.session.clusters.branches import NONE, Branches
 from npu_shim.session.clusters.pruning import source_of
 
 MUST_COMPILE = "_XlaMustCompile"
@@ -30,12 +33,12 @@ class Move:
         group: conditionals.Group.
     """
 
-    def __init__(self, view, group):
+    def __init__(self, view: Branches, group: Any) -> None:
         self._view, self._group = view, group
         self._outputs = Outputs({})
         self._arguments = {}  # tensor -> (name in the functions, dtype)
         self._waits = {}  # control inputs, in their order
-        self._moved = self._ancestors()
+        self._moved = self._moved_names()
         self._switches = {
             source_of(text)
             for name in (*self._moved, *group.targets)
@@ -43,8 +46,8 @@ class Move:
             if view.nodes[source_of(text)].op == "Switch"
         }
 
-    def is_whole(self, writes):
-        """Whether no op of the types `writes` would move but the targets, and no variable of another device."""
+    def is_whole(self, writes: Container[str]) -> bool:
+        """Whether the move takes along no other op of the types `writes`, and no variable of another device."""
         nodes = [self._view.nodes[name] for name in self._moved]
         written = {node.name for node in nodes if node.op in writes}
         devices = {node.device for node in nodes if tf.resource.as_datatype_enum in input_dtypes(node)}
@@ -52,22 +55,22 @@ class Move:
             return not devices
         return devices == {self._view.nodes[self._group.targets[0]].device} and written == set(self._group.targets)
 
-    def size(self):
-        """How many ops move, plumbing not counted, but each Switch, which costs as much as an op; values count as all.
+    def size(self) -> float:
+        """The number of ops that move: without plumbing, but with each Switch, which costs as much as an op.
 
-        A Merge of values is worth the move whatever moves with it: it stands between what become two clusters.
+        Infinite for a Merge of values, which is always worth moving: it would cut a cluster in two.
         """
         if not self._group.updates:
             return math.inf
         return len(self._switches) + sum(self._view.nodes[name].op not in PLUMBING for name in self._moved)
 
-    def result(self, graph_def, keep):
+    def result(self, graph_def: tf.GraphDef, keep: Container[str]) -> tf.GraphDef:
         """Returns the GraphDef with the group moved; names in `keep` stay."""
         made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-        name = self._unused(self._group.targets[0] + "/If")
+        name = self._free_name(self._group.targets[0] + "/If")
         functions = tf.GraphDef().library
         branches = [self._branch(functions, side) for side in SIDES]
-        needed = self._needed()
+        needed = self._names_still_needed()
         for node in graph_def.node:
             dropped = node.name in self._moved or node.name in self._switches
             if not dropped or node.name in needed or node.name in keep:
@@ -79,8 +82,8 @@ class Move:
         made.library.function.extend({each.signature.name: each for each in functions.function}.values())
         return made
 
-    def _ancestors(self):
-        """Names of what moves, each behind its inputs."""
+    def _moved_names(self):
+        """Names of the nodes that move, in topological order."""
         view, found = self._view, set()
         pending = list(self._group.targets)
         while pending:
@@ -90,8 +93,8 @@ class Move:
                 pending += [s for s in map(source_of, view.nodes[name].input) if view.of[s] != NONE]
         return [name for name in view.nodes if name in found and view.of[name] != NONE]
 
-    def _needed(self):
-        """Names of what the nodes that stay need."""
+    def _names_still_needed(self):
+        """Names of the moved nodes that the remaining nodes still need."""
         view, found = self._view, set()
         gone = {*self._moved, *self._switches}
         pending = [name for name in view.nodes if name not in gone]
@@ -106,7 +109,7 @@ class Move:
         return found
 
     def _branch(self, library, side):
-        """Adds the function of a side to a library and returns it; its arguments are known after both sides."""
+        """Adds the function of a side to a library and returns it; its arguments are only known after both sides."""
         function = library.function.add()
         for name in self._moved:
             node = self._view.nodes[name]
@@ -117,7 +120,7 @@ class Move:
             dtype = merge.attr["T"].type
             text = next(t for t in merge.input if t[0] != "^" and self._side(t) == side)
             function.signature.output_arg.add(name="value", type=dtype)
-            function.ret["value"] = self._local(function, text, dtype)
+            function.ret["value"] = self._local_name(function, text, dtype)
         return function
 
     def _side(self, text):
@@ -130,19 +133,19 @@ class Move:
         added.attr.pop("_class", None)
         del added.input[:]
         dtypes = input_dtypes(node)
-        added.input.extend(self._local(function, text, dtype) for text, dtype in zip(node.input, dtypes))
+        added.input.extend(self._local_name(function, text, dtype) for text, dtype in zip(node.input, dtypes))
         for text in node.input[len(dtypes) :]:
             source = source_of(text)
             if source in self._moved:
                 added.input.append("^" + source)
             else:
-                self._wait(source)
+                self._add_wait(source)
         if node.name in self._group.targets:
             function.signature.is_stateful = True
             function.signature.control_output.append(node.name)
             function.control_ret[node.name] = node.name
 
-    def _wait(self, source):
+    def _add_wait(self, source):
         node = self._view.nodes[source]
         if node.op != "Switch":
             self._waits["^" + source] = None
@@ -150,8 +153,8 @@ class Move:
         self._waits["^" + source_of(node.input[0])] = None
         self._waits.update((text, None) for text in node.input if text[0] == "^")
 
-    def _local(self, function, text, dtype):
-        """What a tensor of the graph is called in a branch; what comes from outside is an argument."""
+    def _local_name(self, function, text, dtype):
+        """Returns a tensor's name inside a branch; a tensor from outside becomes an argument."""
         source, _, port = text.partition(":")
         node = self._view.nodes[source]
         if source in self._moved:
@@ -169,10 +172,10 @@ class Move:
         return self._arguments.setdefault(text, ("arg%d" % len(self._arguments), dtype))[0]
 
     def _conditional(self, made, name, branches):
-        """The If of a Merge, which becomes an Identity and keeps its name."""
+        """Adds the If of a Merge; the Merge becomes an Identity and keeps its name."""
         merge = next(node for node in made.node if node.name == self._group.targets[0])
         node = made.node.add(name=name, op="StatelessIf", device=merge.device)
-        self._fill(node, branches, [merge.attr["T"].type])
+        self._set_branches(node, branches, [merge.attr["T"].type])
         node.input.extend([self._group.predicate, *self._arguments, *self._waits])
         waits = [text for text in merge.input if text[0] == "^"]
         dtype = merge.attr["T"].type
@@ -182,10 +185,10 @@ class Move:
         merge.attr["T"].type = dtype
 
     def _call(self, made, name, branches, function):
-        """The call of a function that holds the If of updates."""
+        """Adds the call of a function that contains the If of updates."""
         dtypes = [dtype for _, dtype in self._arguments.values()]
         body = function.node_def.add(name="if", op="If")
-        self._fill(body, branches, [])
+        self._set_branches(body, branches, [])
         function.signature.input_arg.add(name="predicate", type=tf.bool.as_datatype_enum)
         for local, dtype in self._arguments.values():
             function.signature.input_arg.add(name=local, type=dtype)
@@ -198,12 +201,12 @@ class Move:
         call.input.extend([self._group.predicate, *self._arguments, *self._waits])
         call.attr["Tin"].list.type.extend([tf.bool.as_datatype_enum, *dtypes])
         call.attr["Tout"].list.SetInParent()
-        call.attr["f"].func.name = _named(function)
+        call.attr["f"].func.name = _name_by_content(function)
         call.attr[MUST_COMPILE].b = True
         self._wait_for_call(made, name)
 
     def _wait_for_call(self, made, name):
-        """Nodes that waited for an update wait for the call, on the update's side."""
+        """Makes the nodes that waited for an update wait for the call, on the update's side."""
         targets = {"^" + target: self._side_of(target) for target in self._group.targets}
         sides = set()
         for node in made.node:
@@ -227,7 +230,7 @@ class Move:
     def _side_of(self, target):
         return next(iter(self._view.of[target]))[1]
 
-    def _fill(self, node, branches, gives):
+    def _set_branches(self, node, branches, gives):
         """Sets the attributes of an If, and completes the functions of its branches."""
         for function in branches:
             for local, dtype in self._arguments.values():
@@ -235,29 +238,29 @@ class Move:
         node.attr["Tcond"].type = tf.bool.as_datatype_enum
         node.attr["Tin"].list.type.extend(dtype for _, dtype in self._arguments.values())
         node.attr["Tout"].list.type.extend(gives)
-        node.attr["then_branch"].func.name, node.attr["else_branch"].func.name = map(_named, branches)
+        node.attr["then_branch"].func.name, node.attr["else_branch"].func.name = map(_name_by_content, branches)
 
-    def _unused(self, name):
+    def _free_name(self, name):
         while name in self._view.nodes:
             name += "_"
         return name
 
 
-def constant_behind(view, text):
-    """The Const that a tensor is, behind Identity and Switch, or None."""
+def constant_behind(view: Branches, text: str) -> tf.NodeDef | None:
+    """The Const behind a tensor's Identity and Switch nodes, or None."""
     node = view.nodes[source_of(text)]
     while node.op in ("Identity", "Switch"):
         node = view.nodes[source_of(node.input[0])]
     return node if node.op == "Const" else None
 
 
-def input_dtypes(node):
-    """The dtypes of a node's inputs, control inputs left out."""
+def input_dtypes(node: tf.NodeDef) -> list[int]:
+    """The dtypes of a node's data inputs."""
     return arguments.dtypes(tf_internals.op_defs()[node.op].input_arg, node)
 
 
-def _named(function):
-    """Names a function by what it is; returns the name."""
+def _name_by_content(function):
+    """Names a function by its content; returns the name."""
     function.signature.name = ""
     digest = hashlib.sha256(function.SerializeToString(deterministic=True)).hexdigest()[:16]
     function.signature.name = "npu_shim_if_" + digest

@@ -1,29 +1,38 @@
-"""Cuts a step out of a GraphDef: what the fetches need, with feeds in place of what they replace."""
+"""Prunes a GraphDef to one step: the ancestors of the fetches, with Placeholders for the feeds."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
 
 
-def cut_out(graph_def, fetches, feeds=(), constants=None):
-    """Returns the nodes that the fetches need, where feeds are Placeholders.
+def cut_out(
+    graph_def: tf.GraphDef,
+    fetches: Iterable[str],
+    feeds: Sequence[Any] = (),
+    constants: Mapping[str, Any] | None = None,
+) -> tuple[tf.GraphDef, list[str]]:
+    """Returns the ancestors of the fetches, with Placeholders for the feeds.
 
     Args:
         graph_def: tf.GraphDef; it is not changed.
         fetches: names of nodes.
         feeds: list of `sources.Argument`.
-        constants: tensor name -> np.ndarray that stands in its place.
+        constants: tensor name -> np.ndarray that replaces it.
 
     Returns:
-        (GraphDef, list of the feeds' names in it); a feed that was no placeholder has a Placeholder of its own.
+        (GraphDef, list of the feeds' names in it); a feed that is not a placeholder gets a Placeholder of its own.
     """
     nodes = {node.name: node for node in graph_def.node}
     placeholders = [placeholder_of(feed.name, nodes) for feed in feeds]
     replaced = dict(zip((feed.name for feed in feeds), placeholders))
     replaced.update((name, placeholder_of(name, nodes)) for name in constants or ())
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    made.node.extend(_placeholder(replaced[feed.name], feed) for feed in feeds)
-    made.node.extend(_constant(replaced[name], value) for name, value in (constants or {}).items())
+    made.node.extend(_make_placeholder(replaced[feed.name], feed) for feed in feeds)
+    made.node.extend(_make_constant(replaced[name], value) for name, value in (constants or {}).items())
     done = {node.name for node in made.node}
     pending = [name for name in fetches if name not in done]
     while pending:
@@ -42,19 +51,19 @@ def cut_out(graph_def, fetches, feeds=(), constants=None):
     return made, placeholders
 
 
-def reachable(graph_def, keep):
-    """Returns the nodes of a GraphDef that the nodes named by `keep` need."""
+def reachable(graph_def: tf.GraphDef, keep: Iterable[str]) -> tf.GraphDef:
+    """Returns the ancestors of the nodes named by `keep`, with these nodes."""
     return cut_out(graph_def, keep)[0]
 
 
-def placeholder_of(tensor, nodes):
-    """Name of the Placeholder that stands for a fed tensor: its own if it is one, else a new one."""
+def placeholder_of(tensor: str, nodes: Mapping[str, tf.NodeDef]) -> str:
+    """Name of the Placeholder for a fed tensor: its own if it is one, else a new one."""
     name, _, port = tensor.partition(":")
     return name if nodes[name].op in PLACEHOLDERS else "%s_%s/fed" % (name, port)
 
 
-def without_places(graph_def):
-    """Returns a copy of a GraphDef without devices and colocation: one program runs in one place."""
+def without_places(graph_def: tf.GraphDef) -> tf.GraphDef:
+    """Returns a copy of a GraphDef without devices and colocation: a program runs on one device."""
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     for nodes in [made.node, *(function.node_def for function in made.library.function)]:
@@ -65,20 +74,20 @@ def without_places(graph_def):
     return made
 
 
-def _placeholder(name, feed):
+def _make_placeholder(name, feed):
     node = tf.NodeDef(name=name, op="Placeholder")
     node.attr["dtype"].type = feed.dtype.as_datatype_enum
     node.attr["shape"].shape.CopyFrom(feed.shape.as_proto())
     return node
 
 
-def _constant(name, value):
+def _make_constant(name, value):
     node = tf.NodeDef(name=name, op="Const")
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node
 
 
-def source_of(text):
+def source_of(text: str) -> str:
     """Name of the node that an input names."""
     return text.lstrip("^").partition(":")[0]

@@ -1,17 +1,21 @@
-"""Which nodes stay out of a session's XLA clusters, so that no cluster is compiled again for every batch.
+"""Chooses the nodes that stay out of a session's XLA clusters, so that no cluster is recompiled for every batch.
 
-XLA compiles a cluster for the shapes that come in. A cluster must not hold what makes shapes out of data:
+XLA compiles a cluster for the shapes of its inputs. A cluster must not hold ops that derive shapes from data:
 
     i = Where(x)           as many rows as x has values: i is out, and so is what takes its shape from i
     m = Range(0, Max(n))   XLA must know n when it compiles: a program for every n
-    y = Mul(loss, mask)    is in: it has the shape of `loss`, whatever the shape of `mask` came from
+    y = Mul(loss, mask)    is in: it has the shape of `loss`, whatever the shape of `mask` depends on
 
-Strings are out as well; what else XLA cannot compile TensorFlow leaves out by itself.
+Strings are out as well. TensorFlow itself leaves out everything else that XLA cannot compile.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Sequence
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters import arguments
 
 STRING = 7  # tf.string
 # the sizes of their results are data
@@ -31,30 +35,30 @@ SIZES = {
 }  # fmt: skip
 # the result has the sizes that are given, not those of the other inputs
 RESIZES = frozenset(op for op in SIZES if op not in ("Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2"))
-# the result is a number for each variable or none at all
+# the result is a scalar, or has the sizes of a variable
 REDUCES = frozenset(["Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "L2Loss", "Size", "Rank"])
-# where a mask meets data, the result is taken to have the sizes of the data
+# where a mask is combined with data, the result is assumed to have the sizes of the data
 BROADCASTS = frozenset([
     "Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "Maximum", "Minimum", "Pow", "SquaredDifference",
 ])  # fmt: skip
 ENDS = ("ResourceScatter", "ResourceSparseApply", "Scatter", "SparseApply", "SparseSegment")  # sparse updates
 
 
-def left_out(graph_def):
+def left_out(graph_def: Any) -> set[str]:
     """Returns the names of the nodes of a GraphDef that stay out of clusters."""
     return _Spread(graph_def).out
 
 
-def sized_by_data(graph_def):
+def sized_by_data(graph_def: Any) -> frozenset[str]:
     """Returns the names of the nodes of a GraphDef that may give tensors whose sizes are data."""
     return frozenset(_Spread(graph_def).dynamic)
 
 
 class _Spread:
-    """Spreads from the nodes whose values, or whose sizes, are data to those that depend on them."""
+    """Propagates from the nodes whose values or sizes are data to those that depend on them."""
 
-    def __init__(self, graph_def):
-        self._inputs = {node.name: [_source(text) for text in node.input if text[0] != "^"] for node in graph_def.node}
+    def __init__(self, graph_def: Any) -> None:
+        self._inputs = {node.name: list(map(_source_of, arguments.data(node))) for node in graph_def.node}
         self._ops = {node.name: node.op for node in graph_def.node}
         self._varying, self.dynamic = set(), set()  # nodes whose values, and whose sizes, change from step to step
         self.out = {node.name for node in graph_def.node if _has_strings(node)}
@@ -70,7 +74,7 @@ class _Spread:
             if before != (name in self._varying, name in self.dynamic):
                 pending.extend(consumers[name])
 
-    def _visit(self, name, op, inputs):
+    def _visit(self, name: str, op: str, inputs: Sequence[str]) -> None:
         sized_by_data = any(inputs[k] in self._varying for k in SIZES.get(op, ()) if k < len(inputs))
         takes_dynamic = any(source in self.dynamic for source in inputs)
         if sized_by_data or takes_dynamic or op in DYNAMIC:
@@ -80,7 +84,7 @@ class _Spread:
         if op in DYNAMIC or sized_by_data or (takes_dynamic and self._keeps_sizes(op, inputs)):
             self.dynamic.add(name)
 
-    def _is_varying(self, op, inputs):
+    def _is_varying(self, op: str, inputs: Sequence[str]) -> bool:
         if op in SHAPE_OPS:
             return any(source in self.dynamic for source in inputs)
         if not inputs:
@@ -89,7 +93,7 @@ class _Spread:
             return True  # another value in every iteration
         return any(source in self._varying for source in inputs)
 
-    def _keeps_sizes(self, op, inputs):
+    def _keeps_sizes(self, op: str, inputs: Sequence[str]) -> bool:
         if op in RESIZES or op in REDUCES or op in SHAPE_OPS or op.startswith(ENDS):
             return False
         if op in BROADCASTS:
@@ -97,13 +101,13 @@ class _Spread:
         return True
 
 
-def _has_strings(node):
+def _has_strings(node: Any) -> bool:
     definition = tf_internals.op_defs().get(node.op)
-    arguments = [] if definition is None else [*definition.input_arg, *definition.output_arg]
-    if any(argument.type == STRING for argument in arguments):
+    both = [] if definition is None else [*definition.input_arg, *definition.output_arg]
+    if any(argument.type == STRING for argument in both):
         return True
     return any(attr.type == STRING or STRING in attr.list.type for attr in node.attr.values())
 
 
-def _source(text):
+def _source_of(text: str) -> str:
     return text.partition(":")[0]

@@ -1,10 +1,12 @@
-"""Builds the hook for the TensorFlow that is installed, once, into a cache that every process shares.
+"""Builds the hook for the installed TensorFlow, once, into a cache that all processes share.
 
-A wheel of `scripts/build_wheels` carries what is built for one TensorFlow, in the folder `built` beside this file; on
-another TensorFlow it is built as ever. Runs without the package too (setup.py does so). The cache is
-`$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or `~/.cache`; a file's name holds the TensorFlow version and a
-hash of the sources and flags, so nothing stale is ever loaded.
+A wheel of `scripts/build_wheels` carries the hook built for one TensorFlow, in the folder `built` beside this file;
+under another TensorFlow it is built as usual. The module runs without the package too (setup.py does so). The cache is
+`$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or `~/.cache`. A file's name contains the TensorFlow version
+and a hash of the sources and flags, so a stale file is never loaded.
 """
+
+from __future__ import annotations
 
 import ctypes
 import fcntl
@@ -15,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from typing import Sequence
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOOK = (os.path.join(HERE, "hook.cc"), os.path.join(HERE, "rounding.cc"))  # the sources of its library
@@ -25,13 +28,13 @@ class BuildError(RuntimeError):
     """The hook cannot be built; the message names the fix."""
 
 
-def cache_folder():
+def cache_folder() -> str:
     """Folder of the built hooks (str); it need not exist yet."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get("NPU_SHIM_CACHE") or os.path.join(base, "npu_shim")
 
 
-def compiler():
+def compiler() -> str:
     """Path of the C++ compiler: `$CXX`, or the first of g++, clang++, c++ on the PATH.
 
     Raises:
@@ -44,12 +47,12 @@ def compiler():
             return found
     raise BuildError(
         "npu_shim: no C++ compiler (%s) to build the session hook with; install g++ (for example the package 'g++' "
-        "or 'gcc-c++'), or set CXX to a compiler's path%s" % (wanted or "g++, clang++ or c++", _other_wheel())
+        "or 'gcc-c++'), or set CXX to a compiler's path%s" % (wanted or "g++, clang++ or c++", _name_other_wheel())
     )
 
 
-def _other_wheel():
-    """What to say of the hooks that this installation carries: they are for another TensorFlow, or nothing."""
+def _name_other_wheel():
+    """Returns the end of a message: the hooks of this installation are for another TensorFlow; "" if it has none."""
     import tensorflow as tf
 
     carried = (re.search("-tf([0-9.]+)-", os.path.basename(path)) for path in glob.glob(os.path.join(BUILT, "*.so")))
@@ -57,27 +60,29 @@ def _other_wheel():
     if not minors:
         return ""
     return "; or install npu_shim's wheel for TensorFlow %s, which is installed here: this one is for TensorFlow %s" % (
-        _minor(tf),
+        _minor_version(tf),
         ", ".join(minors),
     )
 
 
-def _minor(tf):
+def _minor_version(tf):
     return ".".join(tf.__version__.split(".")[:2])
 
 
-def command(output, sources=HOOK, libraries=(), portable=False):
+def command(
+    output: str, sources: Sequence[str] = HOOK, libraries: Sequence[str] = (), portable: bool = False
+) -> list[str]:
     """The compiler's command line for this TensorFlow (list of str), writing the shared object `output`.
 
-    One that is portable does not know where TensorFlow is installed, whose libraries are loaded before it anyway.
+    A portable object does not record where TensorFlow is installed; TensorFlow's libraries are loaded before it anyway.
     """
     import tensorflow as tf
 
     flags = tf.sysconfig.get_compile_flags()
     # TensorFlow 1.15 does not name its standard; later versions put theirs (C++14, C++17) into the flags
     standard = [] if any(f.startswith("--std") or f.startswith("-std") for f in flags) else ["-std=c++11"]
-    # its headers have said which TensorFlow they are in different ways over time
-    major, minor = _minor(tf).split(".")
+    # TensorFlow's headers have stated their version in different ways over time
+    major, minor = _minor_version(tf).split(".")
     define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
     where = [] if portable else ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
@@ -85,26 +90,26 @@ def command(output, sources=HOOK, libraries=(), portable=False):
     return [*shared, *link, *libraries, *where]
 
 
-def path(sources=HOOK):
-    """Path of what is built from sources for this TensorFlow (str), whether or not it is built."""
+def path(sources: Sequence[str] = HOOK) -> str:
+    """Path of the library built from `sources` for this TensorFlow (str), whether or not it exists."""
     import tensorflow as tf
 
     flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
-    return _named(cache_folder(), sources, tf.__version__, flags)
+    return _library_path(cache_folder(), sources, tf.__version__, flags)
 
 
-def carried(sources=HOOK, folder=None):
-    """Path at which a wheel carries what is built from sources for this TensorFlow (str), if it does.
+def carried(sources: Sequence[str] = HOOK, folder: str | None = None) -> str:
+    """Path at which a wheel carries the library built from `sources` for this TensorFlow (str), if it does.
 
-    Within a minor version of TensorFlow the interface that the hook is compiled against does not change.
+    Within a minor version of TensorFlow, the binary interface of the hook does not change.
     """
     import tensorflow as tf
 
     abi = [flag for flag in tf.sysconfig.get_compile_flags() if "CXX11_ABI" in flag]
-    return _named(folder or BUILT, sources, _minor(tf), abi)
+    return _library_path(folder or BUILT, sources, _minor_version(tf), abi)
 
 
-def _named(folder, sources, version, flags):
+def _library_path(folder, sources, version, flags):
     digest = hashlib.sha256()
     for source in sources:
         with open(source, "rb") as f:
@@ -114,11 +119,11 @@ def _named(folder, sources, version, flags):
     return os.path.join(folder, "%s-tf%s-%s.so" % (stem, version, digest.hexdigest()[:12]))
 
 
-def build(sources=HOOK, libraries=()):
-    """Builds the hook, or what other sources make, if its file is not there yet, and returns its path (str).
+def build(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> str:
+    """Builds the hook, or the library of other sources, unless it exists, and returns its path (str).
 
-    A wheel's own is taken if it is for this TensorFlow. Processes that start together wait for the one that builds; a
-    failed build leaves nothing behind.
+    A wheel's own library is used if it is for this TensorFlow. Processes that start together wait for the one that
+    builds; a failed build leaves nothing behind.
 
     Raises:
         BuildError: no compiler, or the compiler failed (its last lines are in the message).
@@ -126,7 +131,7 @@ def build(sources=HOOK, libraries=()):
     return carried(sources) if os.path.exists(carried(sources)) else _build_here(sources, libraries)
 
 
-def load(sources=HOOK, libraries=()):
+def load(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> ctypes.CDLL:
     """Builds as `build`, and returns the loaded library (ctypes.CDLL).
 
     Raises:
@@ -138,7 +143,7 @@ def load(sources=HOOK, libraries=()):
     except OSError:
         if built != carried(sources):
             raise
-        # a wheel's library may want a newer C++ runtime than this machine has
+        # a wheel's library may need a newer C++ runtime than this machine has
         return ctypes.CDLL(_build_here(sources, libraries))
 
 
@@ -154,8 +159,8 @@ def _build_here(sources, libraries):
     return target
 
 
-def build_for_wheel(folder, sources=HOOK, libraries=()):
-    """Builds what a wheel for this TensorFlow carries, into a folder.
+def build_for_wheel(folder: str, sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> None:
+    """Builds the library that a wheel for this TensorFlow carries, into a folder.
 
     Raises:
         BuildError: as `build`.

@@ -1,5 +1,7 @@
 """Calls TensorFlow's conversion of v1 control flow through a few lines of C++, built at the first use."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
@@ -17,14 +19,14 @@ class FunctionalizeError(ValueError):
     """TensorFlow could not convert a loop or conditional; the message is TensorFlow's."""
 
 
-def functionalize(graph_def):
-    """Returns a GraphDef in which While and If stand for loops and conditionals.
+def functionalize(graph_def: tf.GraphDef) -> tf.GraphDef:
+    """Returns a GraphDef in which v1 loops and conditionals are converted into While and If.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
 
     Raises:
-        FunctionalizeError: a loop or conditional that TensorFlow cannot convert, or a TensorFlow that cannot do it.
+        FunctionalizeError: this TensorFlow cannot convert a loop or conditional, or none at all.
         build.BuildError: no compiler.
     """
     if tf.__version__.startswith("1."):

@@ -1,9 +1,12 @@
 """Loads the hook into TensorFlow and connects Python functions to it, once a process."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
 import threading
+from typing import Any, Callable, Iterator
 
 from npu_shim.session.native import build
 
@@ -21,23 +24,28 @@ _MISSED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size
 _CLUSTERS = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 _lock = threading.Lock()
-_connected = []  # the library and the callbacks, which must outlive every session
-_stopped = threading.local()  # .by: what ended a callback of this thread and is to end its caller
+_connected: list[Any] = []  # the library and the callbacks, which must outlive every session
+_stopped = threading.local()  # .by: the interrupt that ended a callback of this thread and must end its caller
 
 
-def connect(rewrite, missed, clusters, minimum=0):
-    """Builds (if need be), loads and connects the hook; a second call does nothing.
+def connect(
+    rewrite: Callable[..., bytes | None],
+    missed: Callable[[bytes], None],
+    clusters: Callable[[int], None],
+    minimum: int = 0,
+) -> None:
+    """Builds the hook if necessary, loads and connects it; a second call does nothing.
 
-    Whatever else a function raises, KeyboardInterrupt and SystemExit too, is the session's error as well: a graph that
-    nobody answered for does not run.
+    Any other exception of a callback, including KeyboardInterrupt and SystemExit, becomes the session's error as well:
+    a graph without an answer does not run.
 
     Args:
         rewrite: function of (graph: bytes, config: bytes, item: str, feeds, fetches, preserved: lists of str) that
             returns the bytes of a GraphDef, or None to leave the graph as it is; or raises HookError.
         missed: function of a session's ConfigProto (bytes) that names NpuOptimizer, called for a graph that never
-            reached `rewrite`; raises HookError, or returns to let it run as it is.
+            reached `rewrite`; raises HookError, or returns to let it run unchanged.
         clusters: function of the number of XLA clusters in a graph that a session is about to run.
-        minimum: number of ops below which an XLA cluster is taken apart.
+        minimum: XLA clusters with fewer ops are dissolved.
 
     Raises:
         build.BuildError: the hook cannot be built.
@@ -50,8 +58,10 @@ def connect(rewrite, missed, clusters, minimum=0):
         library.npu_shim_unchanged.argtypes = [ctypes.c_void_p]
         library.npu_shim_fail.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
 
-        def on_rewrite(answer, graph, graph_size, config, config_size, item, *names):
-            with _answered(library, answer):
+        def on_rewrite(
+            answer: Any, graph: Any, graph_size: int, config: Any, config_size: int, item: bytes, *names: bytes
+        ) -> None:
+            with _errors_as_answer(library, answer):
                 feeds, fetches, preserved = (text.decode().split("\n")[:-1] for text in names)
                 rewritten = rewrite(
                     ctypes.string_at(graph, graph_size),
@@ -63,28 +73,28 @@ def connect(rewrite, missed, clusters, minimum=0):
                 else:
                     library.npu_shim_return(answer, rewritten, len(rewritten))
 
-        def on_missed(answer, config, config_size):
-            with _answered(library, answer):
+        def on_missed(answer: Any, config: Any, config_size: int) -> None:
+            with _errors_as_answer(library, answer):
                 missed(ctypes.string_at(config, config_size))
                 library.npu_shim_unchanged(answer)
 
-        callbacks = _REWRITE(on_rewrite), _MISSED(on_missed), _CLUSTERS(functools.partial(_told, clusters))
+        callbacks = _REWRITE(on_rewrite), _MISSED(on_missed), _CLUSTERS(functools.partial(_report_clusters, clusters))
         library.npu_shim_set_callbacks(*callbacks, minimum)
         _connected.extend((library, callbacks))
 
 
 class HookError(Exception):
-    """What a session is to fail with: a numeric code of tf.errors and a message."""
+    """The error that a session fails with: a numeric code of tf.errors and a message."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
 
 @contextlib.contextmanager
-def _answered(library, answer):
-    """Scope of a callback: whatever ends it is the session's error."""
+def _errors_as_answer(library: Any, answer: Any) -> Iterator[None]:
+    """Scope of a callback: any exception in it becomes the session's error."""
     try:
         yield
     except HookError as error:
@@ -93,25 +103,25 @@ def _answered(library, answer):
         code = INTERNAL if isinstance(error, Exception) else CANCELLED
         text = "npu_shim: the graph was not rewritten: %s: %s" % (type(error).__name__, error)
         library.npu_shim_fail(answer, code, text.encode("utf-8", "replace"))
-        _note(error)
+        _keep_interrupt(error)
 
 
-def _told(clusters, count):
+def _report_clusters(clusters: Callable[[int], None], count: int) -> None:
     try:
         clusters(count)
     except BaseException as error:
-        _note(error)
+        _keep_interrupt(error)
 
 
-def _note(error):
+def _keep_interrupt(error: BaseException) -> None:
     # an Exception has become the session's error; an interrupt or an exit is the program's
     if not isinstance(error, Exception):
         _stopped.by = error
 
 
 @contextlib.contextmanager
-def interrupts():
-    """Scope of a session's run: an interrupt that came while a callback ran is raised here, in place of its error."""
+def interrupts() -> Iterator[None]:
+    """Scope of a session's run: raises an interrupt that arrived during a callback, in place of the session's error."""
     _stopped.by = None
     try:
         yield

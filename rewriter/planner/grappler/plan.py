@@ -25,7 +25,7 @@ from ...tables.dtypes import FLOAT32, FLOATS, LOW
 from ...tables.dtypes import name as dtype_name
 from ...tables.op_table import OpTable
 from ...tables.policy import PrecisionPolicy
-from ..casts import CastEdit, Consumer, Edits, cast_name, unused, waiting
+from ..casts import CastEdit, Consumer, Edits, cast_name, reserve_name, waiting
 from ..decisions import Plan, Reason
 from ..overrides import NO_OVERRIDES, Overrides
 from .containers import Cluster, find_containers
@@ -286,6 +286,6 @@ def _shared_casts(view: GraphView, first: List[int], becomes: List[int]) -> Edit
         tensor = node.name if port.port == 0 else "%s:%d" % (node.name, port.port)
         have = dtype_of(port.node, node.layout.outputs[port.port])
         consumers = tuple(sorted(needs[port, want], key=lambda c: (nodes[c[0]].name, c[1])))
-        name = unused(cast_name(node, port.port, want), names)
+        name = reserve_name(cast_name(node, port.port, want), names)
         made.append(CastEdit(name, tensor, port, have, want, node.device, consumers))
     return Edits(tuple(sorted(made, key=lambda cast: cast.name)))
