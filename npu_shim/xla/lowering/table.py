@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.lowering import images, reads, segments, sparse_tensors, sparse_updates
+from npu_shim.xla.lowering import ctc, images, reads, segments, sparse_tensors, sparse_updates
 from npu_shim.xla.lowering.renamed import as_op, with_attr
 from npu_shim.xla.lowering.sparse_updates import update
 
@@ -56,6 +56,9 @@ SEGMENTS = {  # TensorFlow 2.15.1, core/kernels/segment_reduction_ops_impl.h
     "SparseSegmentMeanGrad": segments.gradient(segments.MEAN),
     "SparseSegmentSqrtNGrad": segments.gradient(segments.SQRT_N),
 }
+LOSSES = {  # TensorFlow 2.15.1, core/util/ctc/ctc_loss_calculator.h
+    "CTCLoss": ctc.loss,
+}
 IMAGES = {  # TensorFlow 2.15.1, core/kernels/image
     "ResizeNearestNeighborGrad": images.nearest_neighbor_gradient,
 }
@@ -63,4 +66,4 @@ RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
-TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **IMAGES, **RENAMED}
+TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **LOSSES, **IMAGES, **RENAMED}

@@ -1,0 +1,70 @@
+"""CTC loss and its gradient in a compiled step: TensorFlow's kernel, by a lattice of ordinary ops."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+
+pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+TIMES, BATCH, CLASSES = 9, 5, 6
+EPS = 2.0**-23
+LABELS = [[0, 1, 1, 2], [3], [2, 2], [4, 4, 4], [0, 1, 2, 3, 0, 1, 2]]
+STEPS = [9, 4, 6, 5, 8]
+
+
+def graph_of(attrs, scale=1.0):
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.placeholder(tf.float32, [None, BATCH, CLASSES], "x")
+        labels, steps = tf.sparse_placeholder(tf.int32, name="labels"), tf.placeholder(tf.int32, [BATCH], "steps")
+        losses = tf.nn.ctc_loss(labels, x * scale, steps, **attrs)
+        fetches = [losses, tf.gradients(losses, x, grad_ys=tf.range(1.0, BATCH + 1))[0]]
+    return graph, fetches
+
+
+def feed(labels=LABELS, steps=STEPS):
+    at = [[row, 2 * column] for row, each in enumerate(labels) for column in range(len(each))]  # with gaps
+    return {
+        "x:0": np.random.RandomState(3).randn(TIMES, BATCH, CLASSES), "steps:0": steps,
+        "labels/indices:0": np.array(at, np.int64).reshape(-1, 2),
+        "labels/values:0": np.concatenate([np.array(each, np.int32) for each in labels]),
+        "labels/shape:0": [BATCH, 2 * TIMES],
+    }  # fmt: skip
+
+
+def compare(attrs, given, scale=1.0):
+    graph, fetches = graph_of(attrs, scale)
+    with tf.Session(graph=graph) as session:
+        expected = session.run(fetches, given)
+    del given["labels/shape:0"]
+    found = npu_shim.compile_step(graph, fetches, list(given))(given)
+    for value, wanted in zip(found, expected):
+        # sums of 2 TIMES terms in log space, of logs up to 10 * scale
+        np.testing.assert_allclose(value, wanted, rtol=64 * EPS, atol=64 * TIMES * scale * EPS)
+    return expected
+
+
+@pytest.mark.parametrize(
+    "attrs", [{}, {"ctc_merge_repeated": False}, {"preprocess_collapse_repeated": True}], ids=lambda a: "-".join(a)
+)
+def test_the_loss_is_that_of_the_kernel(attrs):
+    losses, _ = compare(attrs, feed())
+    assert np.isfinite(losses).all()
+
+
+def test_confident_inputs():
+    """Probabilities down to exp(-100): the sums are of logs."""
+    compare({}, feed(), scale=20.0)
+
+
+def test_labels_longer_than_their_inputs_are_left_out_where_asked():
+    losses, gradient = compare({"ignore_longer_outputs_than_inputs": True}, feed(steps=[3, 4, 6, 0, 9]))
+    assert losses[0] == losses[3] == 0
+    assert not gradient[:, 0].any()
+
+
+def test_repeated_labels_that_do_not_fit():
+    """Three times the same label need a blank in between: no path in three steps."""
+    losses, _ = compare({}, feed(steps=[9, 4, 6, 3, 8]))
+    assert np.isinf(losses[3])
