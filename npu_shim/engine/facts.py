@@ -6,9 +6,10 @@ from npu_shim.engine.cut import Node, source_of
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.clusters import arguments
-from npu_shim.xla import host_reports, random_ops, references, writers
+from npu_shim.xla import host_reports, lowering, random_ops, references, writers
 from npu_shim.xla.control_flow import V1_OPS
 from npu_shim.xla.late_reads import ASKS, VARIABLES
+from npu_shim.xla.lowering.host import HOST
 
 STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
 FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
@@ -197,8 +198,10 @@ class _Facts:
         if any(argument.is_ref for argument in getattr(self._ops.get(op), "input_arg", ())):
             op = references.RENAMED.get(op, "Resource" + op)
         kernels = self._kernels.get(op)
+        if op in lowering.TABLE:
+            return None
         if not kernels:
-            return "XLA has no kernel for it"
+            return "XLA has no kernel for it" + (", and " + HOST[op] if op in HOST else "")
         if any(self._takes(kernel, node) for kernel in kernels):
             return None
         return "XLA has no kernel for its dtypes"

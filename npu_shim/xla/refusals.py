@@ -7,6 +7,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla.control_flow import IN_SESSION
+from npu_shim.xla.lowering.host import HOST
+from npu_shim.xla.lowering.splice import SCOPE
 
 NODE = re.compile(r"\{\{node (?:\S*?step/)?([^\s}]+)\}\}")
 REFUSALS = (
@@ -17,8 +19,9 @@ SIZES = (
     "XLA must know its sizes and axes when it compiles, and they depend on what the step is given or computes; see "
     "`constants`"
 )
+NO_KERNEL = "XLA has no kernel for it"
 REASONS = (  # pattern of TensorFlow's text -> what it means
-    (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), "XLA has no kernel for it"),
+    (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
     (re.compile(r"must be a compile-time constant"), SIZES),
 )
 
@@ -37,14 +40,18 @@ def xla_errors(graph_def):
 
 
 def _sentence(text, graph_def):
+    name, op = _node(text, graph_def)
+    where = "node '%s' (%s)" % (name, op) if name else "the step"
     reason = next((meaning for pattern, meaning in REASONS if pattern.search(text)), text.strip().splitlines()[0])
-    return "%s cannot be compiled by XLA: %s; %s" % (_node(text, graph_def), reason, IN_SESSION)
+    if op in HOST and reason == NO_KERNEL:
+        reason = "%s: %s. Feed the step what it gives, or" % (NO_KERNEL, HOST[op])
+        return "%s cannot be compiled by XLA: %s %s" % (where, reason, IN_SESSION)
+    return "%s cannot be compiled by XLA: %s; %s" % (where, reason, IN_SESSION)
 
 
 def _node(text, graph_def):
+    """(name, op) of the first node of the graph that a text names, or what it was lowered to; None, None without."""
     bodies = [function.node_def for function in graph_def.library.function]
     ops = {node.name: node.op for nodes in [*bodies, graph_def.node] for node in nodes}
-    for name in NODE.findall(text):
-        if name in ops:
-            return "node '%s' (%s)" % (name, ops[name])
-    return "the step"
+    names = (name.partition(SCOPE)[0] for name in NODE.findall(text))
+    return next(((name, ops[name]) for name in names if name in ops), (None, None))

@@ -5,16 +5,26 @@ import logging
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.xla.lowering.table import SPARSE_UPDATES
+
 LOG = logging.getLogger("npu_shim")
 SHOWN = 3  # node names in a line
 INTEGERS = frozenset(dtype.as_datatype_enum for dtype in (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16))
 GATHERS = ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd")
+UPDATES = tuple(
+    prefix + op
+    for op in ("ScatterAdd", "ScatterSub", "ScatterUpdate", *(name[len("Resource") :] for name in SPARSE_UPDATES))
+    for prefix in ("", "Resource")
+)
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
 # what happens -> (ops, whether for integers only)
 KINDS = {
     "takes the last row for an index that is out of range": (GATHERS, False),
     "gives -1 for an integer divided by zero": (DIVISIONS, True),
     "gives NaN for a label that is out of range": (("SparseSoftmaxCrossEntropyWithLogits",), False),
+    "leaves out an update of a row whose index is out of range": (UPDATES, False),
+    "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
+    "gives an infinite CTC loss where labels need more time than there is": (("CTCLoss",), False),
     "ignores tf.check_numerics": (("CheckNumerics", "CheckNumericsV2"), False),
 }  # source: TensorFlow 2.15.1, tried on CPU
 

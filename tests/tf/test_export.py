@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import cli
-from npu_shim.export import checkpoint, export, state_roles
+from npu_shim.export.step import checkpoint, export, state_roles
 from npu_shim.pjrt import manifest
 from npu_shim.rewriter.errors import ConfigError, PlanError
 

@@ -1,0 +1,33 @@
+"""Ops that stay on the host, and why: XLA has no kernel for them, and ordinary ops do not express them."""
+
+GIVES_AS_MANY = "how much it gives depends on data"
+LOOKS_UP = "it looks up a table on the host"
+BRINGS_DATA = "it brings in data from the host"
+HAS_STRINGS = "it works on strings"
+DRAWS = "it draws until enough numbers differ, from a generator of its own"
+REJECTS = "it draws and rejects, from a generator of its own"
+RUNS_PYTHON = "it runs Python"
+
+HOST = {
+    **dict.fromkeys(
+        ["AllCandidateSampler", "FixedUnigramCandidateSampler", "LearnedUnigramCandidateSampler",
+         "LogUniformCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "UniformCandidateSampler"], DRAWS,
+    ),
+    **dict.fromkeys(["RandomGamma", "RandomPoisson", "RandomPoissonV2"], REJECTS),
+    **dict.fromkeys(["PyFunc", "PyFuncStateless", "EagerPyFunc"], RUNS_PYTHON),
+    **dict.fromkeys(
+        ["CTCBeamSearchDecoder", "CTCGreedyDecoder", "CombinedNonMaxSuppression", "EditDistance", "NonMaxSuppression",
+         "NonMaxSuppressionV2", "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "RaggedRange", "SparseAdd",
+         "SparseConcat", "SparseCross", "SparseFillEmptyRows", "SparseSlice", "SparseSparseMaximum",
+         "SparseSparseMinimum", "SparseSplit"], GIVES_AS_MANY,
+    ),
+    **dict.fromkeys(["HashTableV2", "LookupTableFindV2", "LookupTableSizeV2", "MutableHashTableV2"], LOOKS_UP),
+    **dict.fromkeys(
+        ["IteratorGetNext", "IteratorV2", "QueueDequeueManyV2", "QueueDequeueUpToV2", "QueueDequeueV2", "ReadFile",
+         "ReaderReadV2"], BRINGS_DATA,
+    ),
+    **dict.fromkeys(
+        ["AsString", "DecodeJpeg", "DecodePng", "DecodeRaw", "ParseExample", "ParseExampleV2", "ParseSingleExample",
+         "StringJoin", "StringSplit", "StringToHashBucketFast", "StringToNumber"], HAS_STRINGS,
+    ),
+}  # fmt: skip
