@@ -24,7 +24,8 @@ def tables():
         ids = tf.placeholder(tf.int32, [networks.IDS], "ids")
         e, wide = networks.table("e", True), networks.table("wide", False, 1)
         loss = tf.reduce_mean(tf.square(tf.gather(e, ids) * tf.gather(wide, ids[::-1]) - 1))
-        train = [networks.OPTIMIZERS[each]().minimize(loss).name for each in ("adagrad", "ftrl")]
+        first = networks.OPTIMIZERS["adagrad"]().minimize(loss, var_list=[e])
+        train = [first.name, networks.OPTIMIZERS["ftrl"]().minimize(loss, var_list=[wide]).name]
         tf.global_variables_initializer()
     return graph, loss, train, networks.batches("ids:0")[0]
 
@@ -53,8 +54,9 @@ def spoken():
 def every_update():
     """Indices that come again: a loop over their turns."""
     graph = updates.sparse_updates(True)
-    with graph.as_default():
-        sums = [tf.reduce_sum(tf.square(v)) for v in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)]
+    with graph.as_default(), tf.control_dependencies([graph.get_operation_by_name("train")]):
+        variables = graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+        sums = [tf.reduce_sum(tf.square(v.read_value())) for v in variables]
         loss = tf.add_n(sums) / len(sums)
     feed = {"grad:0": np.random.RandomState(9).randn(6, updates.COLUMNS), "indices:0": updates.INDICES["again"]}
     return graph, loss, ["train"], feed

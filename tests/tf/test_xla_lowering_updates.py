@@ -5,10 +5,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.rewriter import tf_internals
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
 ROWS, COLUMNS = 12, 3
-PROXIMAL_GD = "ProximalGradientDescent"
 RMS = {"lr": 0.1, "rho": 0.9, "momentum": 0.8, "epsilon": 1e-3}
 PROXIMAL = {"lr": 0.1, "l1": 0.05, "l2": 0.2}
 FTRL = {"lr": 0.1, "l1": 0.5, "l2": 0.2, "l2_shrinkage": 0.3, "lr_power": -0.5}
@@ -57,19 +57,26 @@ def sparse_updates(use_resource, dtype=tf.float32, unique=False):
     return graph
 
 
+def has_kernel(op, dtype):
+    """Whether TensorFlow has a kernel on CPUs: not of KerasMomentum for references, few of low dtypes."""
+    kernels = [each for each in tf_internals.kernels().get(op, ()) if each.device_type == "CPU"]
+    allowed = [constraint.allowed_values.list.type for each in kernels for constraint in each.constraint]
+    return any(dtype.as_datatype_enum in types for types in allowed)
+
+
 def sparse_update(row, gradient, indices, use_resource):
     place, (name, variables, scalars, attrs) = row
-    if (name, use_resource) == ("KerasMomentum", False) or (name, gradient.dtype == tf.float32) == (PROXIMAL_GD, False):
-        return tf.no_op()  # there is no such kernel
+    op = ("ResourceSparseApply" if use_resource else "SparseApply") + name
+    if not has_kernel(op, gradient.dtype):
+        return tf.no_op()
     dtype, taken = gradient.dtype, {}
     for number, each in enumerate(variables):
-        start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS])
+        start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS]) * (0.1 if each == "mg" else 1)
         name_of = "%d_%s_%s" % (place, name, each)
         made = tf.get_variable(name_of, initializer=tf.constant(start, dtype), use_resource=use_resource)
         taken[each] = made.handle if use_resource else made._ref()
     given = {k: tf.constant(v, tf.int64 if k == "global_step" else dtype) for k, v in scalars.items()}
-    op = getattr(tf.raw_ops, ("ResourceSparseApply" if use_resource else "SparseApply") + name)
-    return op(grad=gradient, indices=indices, **taken, **given, **attrs)
+    return getattr(tf.raw_ops, op)(grad=gradient, indices=indices, **taken, **given, **attrs)
 
 
 @pytest.mark.parametrize("indices", list(INDICES))
@@ -96,7 +103,8 @@ def compare(graph, indices, dtype, steps=3):
             step(feeds)
         expected = {v.op.name: session.run(v) for v in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)}
     tolerance = ROUNDINGS * steps * EPS[dtype]
-    assert len(expected) > 40
+    assert len(expected) > (40 if dtype == "float32" else 10)
     for name, value in step.state().items():
         value, wanted = np.float64(value), np.float64(expected[name])
+        assert np.isfinite(wanted).all(), name
         np.testing.assert_allclose(value, wanted, rtol=tolerance, atol=tolerance, err_msg=name)
