@@ -1,24 +1,26 @@
 """npu-shim scan DIR: which names of TensorFlow and the bridge a script tree uses, and which are not here."""
 
 import collections
-import functools
-import importlib
-import inspect
-import pkgutil
+import os
 import platform
 import warnings
 
 from npu_shim.compat.scan import files as scan
+from npu_shim.compat.scan import modules
 from npu_shim.compat.scan import reach as scan_reach
+from npu_shim.compat.scan.symbols import public, refused, symbol
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
 def add_arguments(parser):
     """Adds the arguments of the subcommand."""
-    parser.add_argument("path", metavar="DIR", help="a folder of Python files, or one file; nothing in it is run")
+    parser.add_argument(
+        "path", metavar="DIR", help="a folder of Python files, or a script, to be read with what it imports of its own"
+    )
     parser.add_argument("--unresolved", action="store_true", help="list only what is missing or cannot be read")
     parser.epilog = (
-        "Exit status: 1 a script will stop: a name is missing where it certainly runs; 0 otherwise; 2 nothing to scan. "
+        "Exit status: 1 a script will stop: a name, or an argument, is missing where it certainly runs, or a module "
+        "that it imports (in a folder: that all scripts import); 0 otherwise; 2 nothing to scan. "
         "What is missing elsewhere, behind a condition or in a function that may not be called, is listed as 'perhaps'."
     )
 
@@ -26,51 +28,76 @@ def add_arguments(parser):
 def main(args):
     """Prints the report; returns the exit status."""
     try:
-        files = scan.python_files(args.path)
+        script = args.path if os.path.isfile(args.path) else None
+        files = scan.own_files(script) if script else scan.python_files(args.path)
     except OSError as reason:
         raise ConfigError("scan: '%s' cannot be read: %s" % (args.path, reason.strerror)) from reason
     if not files:
         raise ConfigError("scan: there is no Python file (*.py) in '%s'" % args.path)
     version = _prepare()
-    report = examined(files)
+    report = examined(files, script)
     if not args.unresolved:
         print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")
-    for word, uses in (("", report.stops), ("perhaps: ", report.perhaps)):
-        for use in uses:
-            print("%s:%d: %s%s" % (use.path, use.line, word, explained(use.names[0])))
+    for word, problems in (("", report.stops), ("perhaps: ", report.perhaps)):
+        for each in problems:
+            print("%s:%d: %s%s" % (each.path, each.line, word, each.reason))
     for path, line, reason in report.unread:
         print("%s:%d: not Python %s: %s" % (path, line, platform.python_version(), reason))
     for line in report.silent:
         print(line)
-    print(summary(report.found, [*report.stops, *report.perhaps], len(files), len(report.unread), version))
+    print(summary(report.found, report.missing, len(files), len(report.unread), version))
     return 1 if report.will_stop else 0
 
 
-Report = collections.namedtuple("Report", "found optional stops perhaps unread silent will_stop")
+Report = collections.namedtuple("Report", "found optional missing stops perhaps unread silent will_stop")
 
 
-def examined(files):
+def examined(files, script=None):
     """Reads files and sorts what they use.
 
     Args:
         files: list of paths.
+        script: path of the one that is started; None: any of them may be.
 
     Returns:
-        Report: found and optional are dicts of name -> list of scan.Use; stops and perhaps are lists of Use that are
-        missing; unread is a list of scan.Unread; silent are lines about what has no effect; will_stop is a bool.
+        Report: found and optional are dicts of name -> list of scan.Use; missing is a list of Use; stops and perhaps
+        are lists of modules.Problem; unread is a list of scan.Unread; silent are lines about what has no effect;
+        will_stop is a bool.
     """
     read = [scan.read(path) for path in files]
     unread = [result for result in read if isinstance(result, scan.Unread)]
     scripts = [result for result in read if not isinstance(result, scan.Unread)]
-    runs = scan_reach.certain(scripts)
-    found, optional, missing = sort([use for script in scripts for use in script.uses])
-    # in a file that no script imports, the top level is all that counts
-    alone = {script.path for script in scripts} if len(files) == 1 else set()
-    stops = [u for u in missing if u.certain and ((u.path, u.function) in runs or (u.path in alone and not u.function))]
-    perhaps = [use for use in missing if use not in stops]
-    needed = {file for script in scripts if (script.path, "") in runs for file in scan_reach.imported(script)}
-    lost = [result for result in unread if result.path in needed or len(unread) == len(files)]
-    return Report(found, optional, stops, perhaps, unread, _without_effect(scripts), bool(stops or lost))
+    starts = [each for each in scripts if each.path == script] if script else scan_reach.starting(scripts)
+    found, optional, missing = sort([use for each in scripts for use in each.uses])
+    names = [*map(_missing, missing), *_refusals(scripts)]
+    lost = modules.lost(scripts, scan.python_files(os.path.dirname(script) or ".") if script else files)
+    runs = scan_reach.certain(scripts, starts)
+    # a folder has scripts for other machines, which need modules that are not here: what all scripts need counts
+    every = [scan_reach.certain(scripts, [start]) for start in starts]
+    stops = _within(names, runs) + _within(lost, set.intersection(*every) if every else ())
+    perhaps = [each for each in (*names, *lost) if each not in stops]
+    needed = {file for each in scripts if (each.path, "") in runs for file in scan_reach.imported(each)} | {script}
+    will_stop = bool(stops) or any(each.path in needed or len(unread) == len(files) for each in unread)
+    silent = _without_effect(scripts)
+    return Report(found, optional, missing, sorted(stops), sorted(perhaps), unread, silent, will_stop)
+
+
+def _within(problems, runs):
+    return [each for each in problems if each.certain and (each.path, each.function) in runs]
+
+
+def _missing(use):
+    return modules.Problem(use.path, use.line, use.function, use.certain, explained(use.names[0]))
+
+
+def _refusals(scripts):
+    """The calls by the names of arguments that there are not."""
+    for call in (call for script in scripts for call in script.calls):
+        answers = [refused(name, call.keywords) for name in call.names]
+        if all(wrong for wrong, _ in answers):
+            wrong, taken = answers[0]
+            reason = "%s takes no argument '%s'%s" % (_short(call.names[0]), wrong, nearest(wrong, taken))
+            yield modules.Problem(call.path, call.line, call.function, call.certain, reason)
 
 
 def _without_effect(scripts):
@@ -130,33 +157,7 @@ def _of_nowhere(use):
     if not use.bare:
         return False
     stars = {name.rpartition(".")[0] for name in use.names}
-    return not any(nearest(name.rpartition(".")[2], _public(star)) for star in stars for name in use.names)
-
-
-@functools.lru_cache(maxsize=None)
-def symbol(name):
-    """The part of a dotted name that modules and classes show, up to a function or an object; None: it is not here."""
-    parts = name.split(".")
-    found, done = _member(None, parts[0]), 1
-    while done < len(parts) and (inspect.ismodule(found) or inspect.isclass(found)):
-        found = _member(found, parts[done], ".".join(parts[: done + 1]))
-        done += 1
-    return None if found is _NOTHING else ".".join(parts[:done])
-
-
-_NOTHING = object()
-
-
-def _member(owner, name, module=None):
-    """What `owner.name` gives, or the module of that dotted name, or _NOTHING."""
-    try:
-        return getattr(owner, name) if owner is not None else importlib.import_module(name)
-    except Exception:  # whatever a lazy module raises: the script would get nothing either
-        pass
-    try:
-        return importlib.import_module(module or name) if owner is None or inspect.ismodule(owner) else _NOTHING
-    except Exception:
-        return _NOTHING
+    return not any(nearest(name.rpartition(".")[2], public(star)) for star in stars for name in use.names)
 
 
 def explained(name):
@@ -170,17 +171,10 @@ def explained(name):
     parts = name.split(".")
     last = next(n for n in range(1, len(parts) + 1) if symbol(".".join(parts[:n])) is None)
     where = ".".join(parts[: last - 1])
-    close = nearest(parts[last - 1], _public(where)) if where else ""
+    close = nearest(parts[last - 1], public(where)) if where else ""
     elsewhere = names.nearest(name) if name.startswith("tensorflow.") and not close else None
     close = " (did you mean '%s'?)" % elsewhere if elsewhere else close
     return "%s: there is no '%s' in %s%s" % (_short(name), parts[last - 1], _short(where), close)
-
-
-def _public(name):
-    owner = functools.reduce(lambda o, part: _member(o, part), name.split("."), None)
-    folders = [folder for folder in getattr(owner, "__path__", ()) if isinstance(folder, str)]
-    files = [module.name for module in pkgutil.iter_modules(folders)]
-    return [n for n in (*dir(owner), *files) if not n.startswith("_")]
 
 
 def summary(found, missing, files, unread, version):

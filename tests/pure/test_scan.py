@@ -6,7 +6,9 @@ import pytest
 
 from npu_shim.cli import scan as command
 from npu_shim.compat.scan import files as scan
+from npu_shim.compat.scan import modules, symbols
 from npu_shim.compat.scan import reach as scan_reach
+from npu_shim.compat.scan import reader as scan_reader
 
 
 def found(script):
@@ -282,7 +284,128 @@ def test_what_certainly_runs(tmp_path):
     for name, text in TREE.items():
         (tmp_path / name).write_text(text)
     scripts = [scan.read(file) for file in scan.python_files(str(tmp_path))]
-    runs = scan_reach.certain(scripts)
+    runs = scan_reach.certain(scripts, scan_reach.starting(scripts))
     sure = {u.names[0] for s in scripts for u in s.uses if u.certain and (u.path, u.function) in runs}
     letters = {name[-1] for name in sure if len(name) == len("tensorflow.x")}
     assert letters == {"d", "f", "g"}
+
+
+def tree(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(textwrap.dedent(text))
+    return [result for result in map(scan.read, scan.python_files(str(folder))) if isinstance(result, scan.Script)]
+
+
+def running(scripts, start=None):
+    """The last letters of the names tf.x that certainly run."""
+    starts = [each for each in scripts if each.path.endswith(start)] if start else scan_reach.starting(scripts)
+    runs = scan_reach.certain(scripts, starts)
+    names = {u.names[0] for s in scripts for u in s.uses if u.certain and (u.path, u.function) in runs}
+    return {name[-1] for name in names if len(name) == len("tensorflow.x")}
+
+
+def test_methods_of_the_classes_in_use_run(tmp_path):
+    scripts = tree(tmp_path, {"train.py": """
+        import tensorflow as tf
+        class Base:
+            def fit(self): self.build()
+            def build(self): tf.a
+        class Net(Base):
+            def __init__(self): tf.b
+            def build(self): tf.c
+            def call(self): tf.d
+            def predict(self): tf.e
+        class Other:
+            def __init__(self): tf.f
+            def build(self): tf.g
+        Net().fit()
+        if FLAGS.other:
+            Other().build()
+        """})  # fmt: skip
+    assert running(scripts) == set("abcd")
+
+
+def test_what_is_imported_runs_wherever_the_import_stands(tmp_path):
+    scripts = tree(tmp_path, {
+        "train.py": "import tensorflow as tf\nfrom nets import small\nfrom layers import dense\nsmall.model(dense())\n"
+                    "def late():\n  import extra\nlate()\n",
+        "nets/__init__.py": "import tensorflow as tf\ntf.a\n",
+        "nets/small.py": "import tensorflow as tf\ntf.b\ndef model(x): tf.c\ndef dense(): tf.d\n",
+        "layers.py": "import tensorflow as tf\ndef dense(): tf.e\n",
+        "extra.py": "import tensorflow as tf\ntf.f\n",
+        "nets/large.py": "import tensorflow as tf\ntf.g\ndef dense(): tf.h\n",
+    })  # fmt: skip
+    assert running(scripts, "train.py") == set("abcef")
+
+
+def test_modules_that_are_nowhere(tmp_path):
+    files = {
+        "train.py": """
+            import json, nets.small, nets.large, no_such_package, folder.deep.inner
+            from nets import small, NOTHING
+            from . import small
+            from .gone import x
+            from nets.gone import y
+            try:
+                import optional_one
+            except ImportError:
+                optional_one = None
+            def f():
+                import no_such_package.part
+            """,
+        "nets/small.py": "import importlib\nimportlib.import_module('nets.lost')\nimportlib.import_module(json)\n",
+        "nets/large.py": "import sibling\n",
+        "nets/deeper/sibling.py": "",
+        "folder/deep/inner.py": "",
+    }
+    scripts = tree(tmp_path, files)
+    lost = modules.lost(scripts, scan.python_files(str(tmp_path)))
+    said = [(each.line, each.function, each.certain, each.reason.split("'")[1]) for each in lost]
+    assert said == [
+        (2, "", True, "nets.lost"),
+        (2, "", True, "no_such_package"), (5, "", True, ".gone"), (6, "", True, "nets.gone"),
+        (12, "f", True, "no_such_package.part"),
+    ]  # fmt: skip
+
+
+def test_a_script_is_read_with_what_it_imports(tmp_path):
+    tree(tmp_path, {
+        "train.py": "from nets import small\n", "nets/__init__.py": "", "nets/small.py": "from . import base\n",
+        "nets/base.py": "", "other.py": "import nets\n", "by_name.py": "__import__(name)\n",
+    })  # fmt: skip
+    read = [path[len(str(tmp_path)) + 1 :] for path in scan.own_files(str(tmp_path / "train.py"))]
+    assert read == ["train.py", "nets/__init__.py", "nets/small.py", "nets/base.py"]
+    assert len(scan.own_files(str(tmp_path / "by_name.py"))) == 6
+
+
+def test_calls_by_the_names_of_arguments():
+    script = """
+    import tensorflow as tf
+    from npu_bridge.npu_init import *
+    tf.layers.dense(x, unit=3, **more)
+    NPURunConfig(mode=1)
+    def own(a): pass
+    own(a=1)
+    try: tf.nn.relu(x, other=1)
+    except AttributeError: pass
+    """
+    calls = scan_reader.script(textwrap.dedent(script)).calls
+    assert [(call.names[0], call.line, call.keywords) for call in calls] == [
+        ("tensorflow.layers.dense", 4, ("unit",)), ("npu_bridge.npu_init.NPURunConfig", 5, ("mode",)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "wrong"),
+    [
+        ("textwrap.indent", ["prefix", "prefx"], "prefx"),
+        ("textwrap.indent", ["prefix"], ""),
+        ("json.dumps", ["anything"], ""),  # **kw
+        ("textwrap.no_such_name", ["a"], ""),  # said elsewhere
+        ("sys.flags.attribute_of_an_object", ["a"], ""),
+        ("os.getpid", ["a"], "a"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take(name, keywords, wrong):
+    assert symbols.refused(name, keywords)[0] == wrong

@@ -49,6 +49,16 @@ def rarely():
 if tf.__name__ == "x":
     rarely()
 """
+ARGUMENTS = """\
+import tensorflow as tf
+x = tf.layers.dense(tf.zeros([1, 1]), unit=3)
+tf.nn.softmax(x, dim=1, name="y")
+tf.Session(config=tf.ConfigProto(allow_soft_placment=True, log_device_placement=True))
+tf.train.Saver(max_to_kep=3)
+tf.train.AdamOptimizer(learning_rate=0.1, beta1=0.9)
+if x:
+    tf.cast(x, type=tf.float32)
+"""
 TREES = {
     "moved": {"a.py": MOVED},
     "planted": {"train.py": PLANTED},
@@ -62,6 +72,9 @@ TREES = {
     "silent": {"a.py": "import tensorflow as tf\nc = tf.ConfigProto()\nc.name = 'NpuOptimizer'\n"},
     "config": {"a.py": "from npu_bridge.estimator.npu.npu_config import NPURunConfig\nNPURunConfig()\n"},
     "nothing": {"a.py": "import numpy\n"},
+    "arguments": {"a.py": ARGUMENTS},
+    "two": {"train.py": "import tensorflow as tf\ntf.abs(1)\n", "gpu.py": "import no_such_module\nprint()\n"},
+    "one": {"gpu.py": "import net\nnet.f()\n", "net.py": "import no_such_module\ndef f(): pass\n"},
     "empty": {"readme.txt": ""},
 }
 RUN = """
@@ -100,6 +113,7 @@ def scans(folder):
     if SLIM is not None:
         argv["slim"] = ["--unresolved", *SLIM.submodule_search_locations]
     argv.update(idioms=[str(IDIOMS)], nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
+    argv["script"] = [str(folder / "two" / "gpu.py")]
     argv["unresolved"] = ["--unresolved", str(folder / "planted")]
     out = folder / "results.json"
     subprocess.run([sys.executable, "-c", RUN, json.dumps(argv), str(out)], check=True)
@@ -195,3 +209,22 @@ def test_nothing_to_scan(scans):
     assert scans["nothing"][1] == ["no name of TensorFlow, npu_bridge or hccl in 1 file"]
     assert (scans["empty"][0], "there is no Python file" in scans["empty"][2]) == (2, True)
     assert (scans["nowhere"][0], "cannot be read: No such file" in scans["nowhere"][2]) == (2, True)
+
+
+def test_arguments_that_nothing_takes_are_said(scans):
+    status, lines, _ = scans["arguments"]
+    wrong = [line.split(":", 1)[1] for line in lines if "takes no argument" in line]
+    assert wrong == [
+        "2: tf.layers.dense takes no argument 'unit' (did you mean 'units'?)",
+        "4: tf.ConfigProto takes no argument 'allow_soft_placment' (did you mean 'allow_soft_placement'?)",
+        "5: tf.train.Saver takes no argument 'max_to_kep' (did you mean 'max_to_keep'?)",
+        "8: perhaps: tf.cast takes no argument 'type' (did you mean 'dtype'?)",
+    ]
+    assert status == 1
+
+
+def test_a_module_that_is_nowhere_stops_its_script_but_not_a_folder_of_others(scans):
+    said = "gpu.py:1: %sthere is no module 'no_such_module', neither installed nor in this tree"
+    assert (scans["two"][0], scans["two"][1][-2][-len(said) - 7 :].endswith(said % "perhaps: ")) == (0, True)
+    assert (scans["script"][0], scans["script"][1][-2].endswith(said % "")) == (1, True)
+    assert (scans["one"][0], "net.py:1: there is no module" in scans["one"][1][-2]) == (1, True)

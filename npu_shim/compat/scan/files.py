@@ -10,9 +10,12 @@ strings is not seen.
 import os
 from typing import List, NamedTuple, Union
 
-from npu_shim.compat.scan.reader import NEEDED, OPTIONAL, PERHAPS, SET, Script, Use, script
+from npu_shim.compat.scan.reach import module_files
+from npu_shim.compat.scan.reader import ANYTHING, NEEDED, OPTIONAL, PERHAPS, SET, Script, Use, script
 
-__all__ = ["NEEDED", "OPTIONAL", "PERHAPS", "SET", "Script", "Unread", "Use", "python_files", "read", "uses"]
+__all__ = [
+    "NEEDED", "OPTIONAL", "PERHAPS", "SET", "Script", "Unread", "Use", "own_files", "python_files", "read", "uses",
+]  # fmt: skip
 # folders that are not the user's
 FOREIGN = ("__pycache__", "site-packages", "node_modules")
 
@@ -39,6 +42,24 @@ def python_files(path: str) -> List[str]:
         folders[:] = [f for f in folders if not _foreign(os.path.join(folder, f), f)]
         found += [os.path.join(folder, f) for f in files if f.endswith(".py")]
     return sorted(found)
+
+
+def own_files(path: str) -> List[str]:
+    """Paths of a script, which comes first, and of the files beside it or above it that it and they import.
+
+    Where it imports a module whose name is made when it runs, all files of its folder.
+    """
+    found = [path]
+    for file in found:  # grows
+        result = read(file)
+        if isinstance(result, Unread):
+            continue
+        for each in result.imports:
+            more = module_files(result, each.module, each.level)
+            if each.module == ANYTHING:
+                more = python_files(os.path.dirname(path) or ".")
+            found += [own for own in more if own not in found]
+    return found
 
 
 def _foreign(path: str, name: str) -> bool:

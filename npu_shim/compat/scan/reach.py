@@ -1,55 +1,102 @@
 """What of the scripts of a tree certainly runs: names there stop a script if they are missing, others only may.
 
-A script runs its top level; what certain code refers to by a name runs if the name is of a function, a class or a
-method in the same file, or in one other file only. What stands in a branch, or where an exception is caught, is not
+A script runs its top level and what that imports. What certain code refers to by a name runs if it is a function or a
+class of the same file, of a file that is imported, or of one file only in the tree; a method runs if its name is called
+and its class, or one that derives from it, is used. What stands in a branch, or where an exception is caught, is not
 certain.
 """
 
 import collections
 import os
-from typing import DefaultDict, Dict, Iterable, List, Set, Tuple
+from typing import DefaultDict, Iterable, List, Set, Tuple
 
-from npu_shim.compat.scan.reader import Script, own_file
+from npu_shim.compat.scan.bindings import own_file
+from npu_shim.compat.scan.reader import Script
 
-
-def certain(scripts: Iterable[Script]) -> Set[Tuple[str, str]]:
-    """Returns (path, function) of what certainly runs; function is "" for the top level of a file."""
-    by_path = {script.path: script for script in scripts}
-    homes: DefaultDict[str, List[str]] = collections.defaultdict(list)
-    for script in by_path.values():
-        for name in script.functions:
-            homes[name].append(script.path)
-    found: Set[Tuple[str, str]] = set()
-    waiting = [(script.path, "") for script in by_path.values() if script.starts and not _is_test(script.path)]
-    while waiting:
-        place = waiting.pop()
-        if place in found:
-            continue
-        found.add(place)
-        waiting += _next(by_path[place[0]], place[1], homes, by_path)
-    return found
+# methods of a class in use that nobody calls by name; "call" is that of Keras' layers
+IMPLIED = ("__init__", "__new__", "__call__", "call")
+Place = Tuple[str, str]
 
 
-def _next(
-    script: Script, function: str, homes: Dict[str, List[str]], by_path: Dict[str, Script]
-) -> Iterable[Tuple[str, str]]:
-    for around, name in script.references:
-        if around == function:
-            if name in script.functions:
-                yield script.path, name
-            elif len(homes.get(name, ())) == 1 and not name.startswith("__"):
-                yield homes[name][0], name
-    if not function:
-        for file in imported(script):
-            if file in by_path:
-                yield file, ""
+def starting(scripts: Iterable[Script]) -> List[Script]:
+    """The scripts of a tree that somebody may start."""
+    return [script for script in scripts if script.starts and not _is_test(script.path)]
 
 
-def imported(script: Script) -> List[str]:
-    """The files of the script's own that it imports at its top level, unconditionally."""
-    found = (
-        own_file(script.path, module, int(relative)) for module, relative, sure in script.imports if sure and module
-    )
+def certain(scripts: Iterable[Script], starts: Iterable[Script]) -> Set[Place]:
+    """Returns (path, function) of what certainly runs; function is "" for the top level of a file.
+
+    Args:
+        scripts: those of the tree.
+        starts: those of them that are started.
+    """
+    return _Walk(scripts).from_starts(starts)
+
+
+class _Walk:
+    """From the top levels of some scripts to everything that they use."""
+
+    def __init__(self, scripts: Iterable[Script]) -> None:
+        self._by_path = {script.path: script for script in scripts}
+        self._homes: DefaultDict[str, List[str]] = collections.defaultdict(list)  # name, or ".method" -> files
+        self._methods: DefaultDict[str, List[Place]] = collections.defaultdict(list)
+        for script in self._by_path.values():
+            for name in script.functions:
+                self._homes[name].append(script.path)
+                if "." in name:
+                    self._methods[name.partition(".")[2]].append((script.path, name))
+        self._found: Set[Place] = set()
+        self._called: Set[str] = set(IMPLIED)  # names of methods
+
+    def from_starts(self, starts: Iterable[Script]) -> Set[Place]:
+        waiting = [(script.path, "") for script in starts]
+        while waiting:
+            place = waiting.pop()
+            if place not in self._found:
+                self._found.add(place)
+                waiting += self._next(*place)
+        return self._found
+
+    def _next(self, path: str, function: str) -> Iterable[Place]:
+        script = self._by_path[path]
+        files = [file for file in imported(script, function) if file in self._by_path]
+        yield from ((file, "") for file in files)
+        names = [name for around, name in script.references if around == function]
+        for name in names:
+            yield from self._functions(script, name)
+        self._called.update(name[1:] for name in names if name.startswith("."))
+        for method in [name[1:] for name in names if name.startswith(".")]:
+            yield from (place for place in self._methods[method] if self._is_used(place))
+        for name in script.functions:  # if this is a class, those of its methods that are called
+            if name.startswith(function + ".") and name.partition(".")[2] in self._called:
+                yield path, name
+
+    def _functions(self, script: Script, name: str) -> Iterable[Place]:
+        """The function or class of a name: the script's own, that of what it imports, or the only one there is."""
+        plain = name.lstrip(".")
+        if plain == name and name in script.functions:
+            return [(script.path, name)]
+        homes = self._homes[plain]
+        if len(homes) > 1:
+            given = [each for each in script.imports if each.member and each.module.rpartition(".")[2] == plain]
+            known = {file for each in given or script.imports for file in module_files(script, each.module, each.level)}
+            homes = [home for home in homes if home in known]
+        return [(homes[0], plain)] if len(homes) == 1 and not plain.startswith("__") else []
+
+    def _is_used(self, method: Place) -> bool:
+        return (method[0], method[1].partition(".")[0]) in self._found
+
+
+def imported(script: Script, function: str = "") -> List[str]:
+    """The files of the script's own that a function of it, or its top level, certainly imports; packages too."""
+    sure = [each for each in script.imports if each.certain and each.function == function]
+    return [file for each in sure for file in module_files(script, each.module, each.level)]
+
+
+def module_files(script: Script, module: str, level: int) -> List[str]:
+    """The files of the script's own that the import of a module runs: its packages' and its own."""
+    parts = module.split(".") if module else []
+    found = [own_file(script.path, ".".join(parts[:n]), level) for n in range(1, len(parts) + 1)]
     return [file for file in found if file]
 
 

@@ -3,10 +3,10 @@
 import ast
 import builtins
 import contextlib
-import os
 import warnings
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
+from npu_shim.compat.scan.bindings import bound_names, own_file
 from npu_shim.compat.scan.conditions import catches_all, constant, is_constant, is_main, may_miss_a_name, of_python
 
 ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
@@ -16,6 +16,7 @@ NEEDED = "needed"
 OPTIONAL = "optional"  # in a branch for which the script has another
 PERHAPS = "perhaps"  # a bare name that may come from a star import of the script's own, or from nowhere
 SET = "set"  # the script gives it a value
+ANYTHING = "*"  # for a module whose name is made when the script runs
 BUILTINS = frozenset(dir(builtins)) | frozenset(
     # Python 2's
     ["basestring", "cmp", "execfile", "file", "long", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"]
@@ -35,6 +36,7 @@ class Use(NamedTuple):
         function: str, the innermost function around it, "" at the top level.
         certain: bool, whether it runs whenever the function, or the script, does.
         bare: bool, whether it is a bare name that a star import could give.
+        keywords: names of the arguments that it is called with by name, see Script.calls.
     """
 
     names: Tuple[str, ...]
@@ -44,6 +46,29 @@ class Use(NamedTuple):
     function: str = ""
     certain: bool = True
     bare: bool = False
+    keywords: Tuple[str, ...] = ()
+
+
+class Import(NamedTuple):
+    """An import of what is not ours.
+
+    Attributes:
+        module: str, dotted; or what may be a module, or a name in one; or ANYTHING.
+        level: int, how many dots it begins with.
+        line: int, from 1.
+        function: str, the innermost function around it, "" at the top level.
+        certain: bool, whether it runs whenever the function, or the script, does.
+        optional: bool, whether the script has an alternative.
+        member: bool, whether it may be a name in a module.
+    """
+
+    module: str
+    level: int
+    line: int
+    function: str
+    certain: bool
+    optional: bool
+    member: bool = False
 
 
 class Script(NamedTuple):
@@ -52,9 +77,11 @@ class Script(NamedTuple):
     Attributes:
         path: str, the file.
         uses: list of Use, in the order of their lines.
-        functions: names of the functions and methods that it defines.
-        references: (function around it, name) of what it certainly refers to: a function, a class or a method.
-        imports: (dotted module, whether relative, certain) of its imports of what is not ours.
+        functions: names of the functions and classes that it defines, and of methods as "Class.method".
+        references: (function around it, name) of what it certainly refers to: a function or a class; ".name" is of
+            something else, a method or a function of a module. What a class is made of is referred to from its name.
+        imports: its imports of what is not ours.
+        calls: list of Use with keywords: the calls of what is ours.
         starts: bool, whether running it does something: it is a script, not only a module.
         says_npu_optimizer: line of the first "NpuOptimizer" in a string, or 0.
     """
@@ -63,7 +90,8 @@ class Script(NamedTuple):
     uses: List[Use]
     functions: FrozenSet[str]
     references: FrozenSet[Tuple[str, str]]
-    imports: Tuple[Tuple[str, bool, bool], ...]
+    imports: Tuple[Import, ...]
+    calls: List[Use]
     starts: bool
     says_npu_optimizer: int
 
@@ -73,14 +101,14 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "\d" and the like are the script's business
         tree = ast.parse(source, path)
-    reader = _Reader(path, _bound_names(tree, path))
+    reader = _Reader(path, bound_names(tree, path))
     reader.visit(tree)
     reader.finish()
     found = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
     strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
         path, _first_of_each(found), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
-        reader.starts, min(strings, default=0),
+        reader.calls, reader.starts, min(strings, default=0),
     )  # fmt: skip
 
 
@@ -88,49 +116,6 @@ def _first_of_each(found: List[Use]) -> List[Use]:
     """One use of a name a line: the one that is certain."""
     seen = {(use.names, use.line, use.need): use for use in reversed(found)}
     return [use for use in found if seen[use.names, use.line, use.need] is use]
-
-
-def _bound_names(tree: ast.AST, path: str, seen: Tuple[str, ...] = ()) -> Set[str]:
-    """Every name that the script binds somewhere, those of its star imports from files beside it included."""
-    names: Set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and [a.name for a in node.names] == ["*"]:
-            file = own_file(path, node.module or "", node.level)
-            if file and file not in seen:
-                names |= _bound_in(file, (*seen, path))
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
-            names.add(node.name or "")
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or node.name.split(".")[0])
-        elif isinstance(node, ast.Global):
-            names.update(node.names)
-    return names
-
-
-def own_file(path: str, module: str, level: int = 0) -> str:
-    """The file of a module that lies beside a script or above it, or ""."""
-    folder = os.path.dirname(path)
-    for _ in range(max(level - 1, 0)):
-        folder = os.path.dirname(folder)
-    for _ in range(1 if level else 4):
-        base = os.path.join(folder, *module.split("."))
-        for file in (base + ".py", os.path.join(base, "__init__.py")):
-            if os.path.isfile(file):
-                return file
-        folder = os.path.dirname(folder)
-    return ""
-
-
-def _bound_in(file: str, seen: Tuple[str, ...]) -> Set[str]:
-    try:
-        with open(file, "rb") as f:
-            return _bound_names(ast.parse(f.read(), file), file, seen)
-    except (SyntaxError, ValueError, OSError, RecursionError):
-        return set()
 
 
 def _tracked(module: str) -> bool:
@@ -154,21 +139,23 @@ class _Reader(ast.NodeVisitor):
         self.bound = bound
         self.found: List[Use] = []
         self.scopes = [_Scope()]
-        self.later: List[Tuple[List[_Scope], ast.AST, bool]] = []
+        self.later: List[Tuple[List[_Scope], ast.AST, bool, str]] = []
         self.stars: List[str] = []
         self.foreign_star = False
         self.branch = False  # inside a branch that has an alternative
         self.certain = True  # not inside a branch at all
         self.function = ""
+        self.owner = ""  # the class whose body is read, with a dot
         self.functions: Set[str] = set()
         self.references: Set[Tuple[str, str]] = set()
-        self.imports: List[Tuple[str, bool, bool]] = []
+        self.imports: List[Import] = []
+        self.calls: List[Use] = []
         self.starts = False
 
     def finish(self) -> None:
         while self.later:
-            self.scopes, node, self.branch = self.later.pop(0)
-            self.function, self.certain = getattr(node, "name"), True  # noqa: B009 - of a function
+            self.scopes, node, self.branch, self.function = self.later.pop(0)
+            self.certain = True
             for statement in getattr(node, "body"):  # noqa: B009 - of a function
                 self.visit(statement)
 
@@ -184,9 +171,9 @@ class _Reader(ast.NodeVisitor):
         if names:
             self.found.append(Use(names, self.path, line, need, self.function, self.certain, bare))
 
-    def refer(self, name: str) -> None:
+    def refer(self, name: str, dot: str = "") -> None:
         if self.certain:
-            self.references.add((self.function, name))
+            self.references.add((self.function, dot + name))
 
     def meanings(self, node: ast.AST) -> _Meanings:
         """What an expression of names and dots can mean; () where it is nothing of ours."""
@@ -205,7 +192,7 @@ class _Reader(ast.NodeVisitor):
             if _tracked(alias.name):
                 self.use((alias.name,), node.lineno)
             else:
-                self.imports.append((alias.name, False, self.certain and not self.function))
+                self.imported(alias.name, 0, node)
             top = alias.name.split(".")[0]
             name = alias.name if alias.asname else top
             self.bind(alias.asname or top, name if _tracked(name) else None)
@@ -213,10 +200,10 @@ class _Reader(ast.NodeVisitor):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = "" if node.level else node.module or ""
         if not _tracked(module):
-            certain = self.certain and not self.function
-            self.imports.append((node.module or "", bool(node.level), certain))
-            inner = [(node.module + "." if node.module else "") + alias.name for alias in node.names]
-            self.imports += [(name, bool(node.level), False) for name in inner]
+            self.imported(node.module or "", node.level, node)
+            for alias in node.names:
+                inner = (node.module + "." if node.module else "") + alias.name
+                self.imported(inner, node.level, node, member=True)
         for alias in node.names:
             if alias.name == "*":
                 self.star(module, node)
@@ -225,6 +212,9 @@ class _Reader(ast.NodeVisitor):
                 self.bind(alias.asname or alias.name, module + "." + alias.name)
             else:
                 self.bind(alias.asname or alias.name, None)
+
+    def imported(self, module: str, level: int, node: Union[ast.stmt, ast.expr], member: bool = False) -> None:
+        self.imports.append(Import(module, level, node.lineno, self.function, self.certain, self.branch, member))
 
     def star(self, module: str, node: ast.ImportFrom) -> None:
         if _tracked(module):
@@ -242,28 +232,47 @@ class _Reader(ast.NodeVisitor):
             self.use(meanings, node.lineno)
         else:
             if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # FLAGS.evaluate is no function
-                self.refer(node.attr)
+                self.refer(node.attr, ".")
             self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         self.starts |= not self.function and not self.scopes[-1].is_class and self.certain
         if isinstance(node.func, ast.Attribute) and not any(self.meanings(node.func)):
-            self.refer(node.func.attr)
+            self.refer(node.func.attr, ".")
+        keywords = tuple(keyword.arg for keyword in node.keywords if keyword.arg)
+        if keywords and not self.branch:
+            names = tuple(filter(None, self.meanings(node.func) or self.of_stars(node.func)))
+            use = Use(names, self.path, node.lineno, NEEDED, self.function, self.certain, keywords=keywords)
+            self.calls += [use] if names else []
+        self.import_by_name(node)
         name = node.args[1] if len(node.args) == 3 else None
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
             self.use(tuple(m and m + "." + str(constant(name)) for m in self.meanings(node.args[0])), node.lineno, SET)
         self.generic_visit(node)
+
+    def import_by_name(self, node: ast.Call) -> None:
+        """`import_module("nets.a")` imports that; `import_module(args.model)` may import anything."""
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ("import_module", "__import__") and node.args:
+            module = constant(node.args[0])
+            self.imported(module if isinstance(module, str) else ANYTHING, 0, node, member=not isinstance(module, str))
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Load):
             self.bind(node.id, None)
             return
         self.refer(node.id)
-        if self.stars and node.id not in self.bound and node.id not in BUILTINS and not node.id.startswith("__"):
+        stars = self.of_stars(node)
+        if stars:
             need = PERHAPS if self.foreign_star else NEEDED
             meant = self.meanings(node)
-            stars = tuple(star + "." + node.id for star in self.stars)
             self.use(meant or stars, node.lineno, need, bare=not meant)
+
+    def of_stars(self, node: ast.AST) -> Tuple[str, ...]:
+        """What a bare name can mean that only a star import can have bound; () for any other expression."""
+        if not isinstance(node, ast.Name) or node.id in self.bound or node.id in BUILTINS or node.id.startswith("__"):
+            return ()
+        return tuple(star + "." + node.id for star in self.stars)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         meanings = self.meanings(node.value)
@@ -279,10 +288,11 @@ class _Reader(ast.NodeVisitor):
             self.visit(expression)
         self.visit(node.args)
         self.bind(node.name, None)
-        self.functions.add(node.name)
+        name = self.owner + node.name
+        self.functions.add(name)
         inner = _Scope()
         inner.names.update((arg, (None,)) for arg in _arguments(node.args))
-        self.later.append(([s for s in self.scopes if not s.is_class] + [inner], node, self.branch))
+        self.later.append(([s for s in self.scopes if not s.is_class] + [inner], node, self.branch, name))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
@@ -297,9 +307,13 @@ class _Reader(ast.NodeVisitor):
             self.visit(expression)
         self.bind(node.name, None)
         self.functions.add(node.name)
-        self.references |= {(node.name, name) for name in ("__init__", "__new__")}
+        for base in node.bases:  # whose methods are the class's
+            if isinstance(base, (ast.Name, ast.Attribute)):
+                self.references.add((node.name, base.id if isinstance(base, ast.Name) else "." + base.attr))
+        outer, self.owner = self.owner, node.name + "."
         with self.inside(_Scope(is_class=True)):
             self.visit_all(node.body)
+        self.owner = outer
 
     def visit_ListComp(self, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
         with self.inside(_Scope()):
