@@ -335,9 +335,7 @@ def _with_kernel(state: State, node: Node, wanted: List[Wanted]) -> List[Wanted]
 def _decide_cast(state: State, position: int, node: Node, entry: Entry) -> None:
     """An existing Cast: its input follows, its output stays; gray consumers look through it unless it is black."""
     first = state.first[position]
-    source, target = 0, 1
-    if node.layout.slots[0].attr != "SrcT":
-        source, target = 1, 0
+    source, target = node.layout.inputs[0], node.layout.outputs[0]
     slot, meaning = producer(state, node, 0)
     if slot >= 0 and not _is_reference(state, node):
         state.becomes[first + source] = state.becomes[slot]

@@ -192,6 +192,7 @@ def test_master_copies_are_created():
     ({"names": {"w": "table"}}, "the new name 'table' belongs to 'table' and 'w'"),
     ({"strip_prefix": "zzz"}, "strip_prefix: no tensor starts with 'zzz'"),
     ({"init_loss_scale": 0.5}, "init_loss_scale: 0.5 is outside of 1 to 2**127"),
+    ({"init_loss_scale": 2.0**127.5}, "is outside of 1 to 2**127"),
     ({"drop": (".",)}, "no tensor is left"),
 ])
 def test_every_problem_is_named(options, message):
@@ -360,3 +361,17 @@ def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
 def test_names_and_replacements_that_cannot_be_are_named(option):  # C13
     with pytest.raises(ConfigError, match=r"names: 3 is no name|cannot replace 'w'"):
         planned("w float32 2", **option)
+
+
+@pytest.mark.parametrize("scale", [1, 2.0**127])
+def test_the_ends_of_what_a_loss_scale_may_be(scale):
+    created = [a for a in planned("w float32 2", profile="npu", init_loss_scale=scale) if a.kind == "create"]
+    assert [a.value for a in created if a.name == "loss_scale"] == [scale]
+
+
+def test_what_is_dropped_is_not_kept():
+    made = plan(tensors(MODEL), Options(to="float16", drop=("table", "vocab")))
+    assert {a.name for a in made.actions} - {a.name for a in made.kept()} == {"table", "vocab"}
+    text = "w float32 2,2\nlone float32 2,2\nlone_m float32 2,2"
+    told = plan(tensors(text), Options(to="float16", drop=("lone",)))
+    assert not {name for name in told.ambiguous if name.startswith("lone")}

@@ -27,6 +27,14 @@ def test_bfloat16_rounds_to_nearest_even():
     assert got.tolist() == [bfloat16_reference(v) for v in values]
 
 
+def test_limits_are_those_of_the_dtypes():
+    for dtype in (np.float16, np.float32):
+        info = np.finfo(dtype)
+        assert ranges.LIMITS[np.dtype(dtype).name] == (float(info.max), float(info.tiny))
+    largest, smallest = (np.float32(limit).view(np.uint32) for limit in ranges.LIMITS["bfloat16"])
+    assert (largest, smallest) == (0x7F7F0000, 0x00800000)
+
+
 def test_what_is_not_finite_stays_so():
     odd = np.array([0x7F800001, 0x7FFFFFFF, 0xFF800001], np.uint32).view(np.float32)  # NaNs that truncation would lose
     values = np.concatenate([odd, np.float32([np.inf, -np.inf])])

@@ -112,6 +112,7 @@ def test_of_a_loop_that_follows_the_cause_is_told():
 
 def ties_of(text, **given):
     view = graphs.parse(text, **given)
+    assert all(slot == 0 for tie in find_ties(view) for _, slot in tie.members)
     return sorted(sorted(view.nodes[position].name for position, _ in tie.members) for tie in find_ties(view))
 
 
@@ -130,6 +131,34 @@ def test_the_handle_of_an_array_goes_through_a_stack_in_a_nested_loop():
     assert ties_of(HANDLES.replace("StackPopV2@r(q)", "StackPopV2@r(w)")) == [["t"]]
     elsewhere = HANDLES.replace("q:StackV2@r(z)", "q:Unlisted@r(z)")  # pushed on a stack that is made elsewhere
     assert ["r", "t"] not in ties_of(elsewhere)
+
+
+def test_a_container_that_is_made_elsewhere_hides_no_other():
+    text = BEGIN + "y:Unlisted@r(z) q:TensorArrayReadV3(y,z,x) t:TensorArrayV3(z) r:TensorArrayReadV3(t,z,t:1)"
+    assert ties_of(text) == [["r", "t"]]
+
+
+GRADIENT = (
+    BEGIN + "t:TensorArrayV3(z) u:TensorArrayWriteV3(t,z,w,t:1) r:TensorArrayReadV3(t,z,u) e:Exp(r) k:StackV2@i(z) "
+    "j:StackPopV2@i(k) a:MatMul(x,x) d:TensorArrayGradV3(t,u) v:TensorArrayWriteV3(d,%s,%s,d:1) "
+    "g:TensorArrayReadV3(d,z,v) y:Relu(g)"
+)
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "low"),
+    [
+        ("j", "a", True),  # the array is float32, and what is read from its gradient was low
+        ("j", "x", False),
+        ("z", "a", False),  # an index that does not change: what is written there is added up
+    ],
+)
+def test_low_values_in_the_gradient_of_a_float32_array_are_low_to_who_reads_them(index, value, low):
+    decided = {d.node: d for d in planned(GRADIENT % (index, value)).decisions()}
+    assert {decided[name].becomes for name in "turvg"} == {graphs.F}
+    assert (decided["y"].becomes in LOW) == low
+    assert (decided["g"].because is not None and decided["g"].because[0] == "a") == low
+    assert decided["r"].because is None
 
 
 def test_gradient_arrays_are_of_their_array():

@@ -101,17 +101,18 @@ SUM = "x:Placeholder i:Const@i a:MatMul(x,x) s:Add(a,a) n:Sum(%s,i)"
 
 
 @pytest.mark.parametrize(
-    ("text", "nothing", "asked", "low"),
+    ("text", "nothing", "listed", "asked", "reason"),
     [
-        (SUM % "s", True, False, True),  # the gradient of a broadcast that broadcast nothing
-        (SUM % "s", False, False, False),
-        (SUM % "x", True, False, False),  # its input is not low
-        (SUM % "s", True, True, False),  # the user's own word
+        (SUM % "s", True, "black", False, Reason.FOLLOWS_LOW),  # the gradient of a broadcast that broadcast nothing
+        (SUM % "s", False, "black", False, Reason.BLACK),
+        (SUM % "x", True, "black", False, Reason.BLACK),  # its input is not low
+        (SUM % "s", True, "black", True, Reason.BLACK),  # the user's own word
+        (SUM % "s", True, "white", False, Reason.WHITE),
     ],
 )
-def test_a_black_sum_that_sums_nothing_moves(text, nothing, asked, low):
+def test_a_black_sum_that_sums_nothing_moves(text, nothing, listed, asked, reason):
     table = graphs.table()
-    row = Entry("Sum", "black", tensorflow=("Sum",), asked=asked)
+    row = Entry("Sum", listed, tensorflow=("Sum",), asked=asked)
     table = replace(table, entries={**table.entries, "Sum": row})
 
     class Told(Facts):
@@ -121,8 +122,13 @@ def test_a_black_sum_that_sums_nothing_moves(text, nothing, asked, low):
     view = graphs.parse(text)
     kernels = KernelTable({**graphs.kernels().by_op, "Sum": (Kernel("CPU"),)})
     decided = {d.node: d for d in plan(view, table, MIX, kernels, facts=Told()).decisions()}
-    assert (decided["n"].becomes in LOW) == low
-    assert decided["n"].reason is (Reason.FOLLOWS_LOW if low else Reason.BLACK)
+    assert (decided["n"].becomes in LOW) == (reason is not Reason.BLACK)
+    assert decided["n"].reason is reason
+
+
+def test_the_name_of_a_cast_is_one_that_the_graph_has_not():
+    text = "x:Placeholder x-0-to-float16:Exp(x) x-0-to-float16-1:Exp(x) a:MatMul(x,x)"
+    assert [cast.name for cast in planned(text).casts] == ["x-0-to-float16-2"]
 
 
 @pytest.mark.parametrize(
@@ -251,6 +257,18 @@ def test_overrides_that_cannot_be(name, override, message):
     view = graphs.parse("x:Placeholder a:MatMul(x,x) e:Exp(a)")
     with pytest.raises(PlanError, match=message):
         plan(view, graphs.table(), MIX, graphs.kernels("Exp"), Overrides({name: override}, {}))
+
+
+@pytest.mark.parametrize(("dtype", "fails"), [(graphs.H, False), (graphs.F, False), (graphs.B, True)])
+def test_an_override_may_ask_for_what_an_earlier_rewrite_made_of_a_node(dtype, fails):
+    view = graphs.parse("x:Placeholder a:MatMul@f[rounded](x,x)")
+    kernels = replace(graphs.kernels(), slow={"MatMul": frozenset({graphs.H})})
+    overrides = Overrides({"a": custom([dtype, dtype], [dtype])}, {})
+    if fails:
+        with pytest.raises(PlanError, match=r"'a' .op MatMul. cannot be changed: runs as float32 kernel on rounded"):
+            plan(view, graphs.table(), MIX, kernels, overrides)
+    else:
+        assert not plan(view, graphs.table(), MIX, kernels, overrides).changed
 
 
 def test_overrides_have_no_effect_where_every_dtype_must_stay():

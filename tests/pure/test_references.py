@@ -39,6 +39,10 @@ CASES = {
     "handed on by a write": (
         "v:VariableV2 c:Const; t:AssignAdd(v,c) q:Identity(t) w:AssignSub(v,c); a:MatMul(q,c,^w)", "a q"
     ),
+    "through a Cast that changes nothing": (
+        "v:VariableV2 c:Const; r:Identity(v) s:Cast@ff(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", "a r s"
+    ),
+    "through a Cast": ("v:VariableV2 c:Const; r:Identity(v) s:Cast@fh(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", ""),
     "looked at, not written": ("v:VariableV2 c:Const; r:Identity(v) i:IsVariableInitialized(v); a:MatMul(r,c,^i)", ""),
     "a call that waits": (  # R4
         "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp(^w) f[in0]:Identity(r); f[body]/a:Relu(f[in0])",

@@ -57,6 +57,23 @@ def test_all_violations_are_told_at_once():
     assert len(raised.value.violations) == 2
 
 
+RIGHT = {
+    # a loop variable and a container in one dtype
+    "x:Const; s:StackV2(z) p:StackPushV2(s,x) q:StackPopV2(s) z:Const@i": (
+        "x:Const; s:StackV2@h(z) p:StackPushV2@h(s,c) q:StackPopV2@h(s) z:Const@i c:Cast@fh(x)"
+    ),
+    # an existing Cast may read what it gets
+    "x:Placeholder; a:MatMul(x,x) c:Cast@fh(a)": (
+        "x:Placeholder; a:MatMul@h(d,d) c:Cast@hh(a) d:Cast@fh(x)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", RIGHT)
+def test_right_rewrites(before):
+    verify(parse(before), parse(RIGHT[before]), kernels("Cast"))
+
+
 def test_a_right_rewrite_and_what_was_wrong_before_pass():
     before = parse(GRAPH, ["x"], ["r"])
     casts = "x:Placeholder w:ReadVariableOp; c:Cast@fh(x) d:Cast@fh(w); a:MatMul@h(c,d); u:Cast@hf(a) r:Exp(u)"
