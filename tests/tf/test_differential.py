@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.usefixtures("control_flow_of_version_1", "patched"),
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
-QUICK, COMPILED = NIGHTLY or 30, NIGHTLY or 10  # a step takes about half a second, and a second or two by XLA
+QUICK, COMPILED = NIGHTLY or 12, NIGHTLY or 6  # a step takes about half a second, and a second or two by XLA
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 
 

@@ -25,7 +25,7 @@ from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.planner import report
 from npu_shim.rewriter.planner.decisions import Reason
 
-COUNT = int(os.environ.get("NPU_SHIM_FUZZ", "0"))
+COUNT = int(os.environ.get("NPU_SHIM_FUZZ") or (500 if os.environ.get("NPU_SHIM_NIGHTLY") else 0))
 
 
 def fuzz(few):
@@ -78,13 +78,13 @@ def same(graph_def, fetches, device="GPU"):
     return plan
 
 
-@fuzz(80)
+@fuzz(40)
 @given(grappler_graphs.STEPS, grappler_graphs.PLACES, st.lists(grappler_graphs.NUMBERS, max_size=3))
 def test_random_graphs_on_a_gpu(steps, places, fetched):
     same(*drawn(steps, places, fetched))
 
 
-@fuzz(30)
+@fuzz(15)
 @given(grappler_graphs.STEPS, grappler_graphs.PLACES, st.lists(grappler_graphs.NUMBERS, max_size=3))
 def test_random_graphs_on_a_cpu(steps, places, fetched):
     if oracle.profile() != "grappler":
@@ -92,7 +92,7 @@ def test_random_graphs_on_a_cpu(steps, places, fetched):
     same(*drawn(steps, places, fetched), device="CPU")
 
 
-@fuzz(30)
+@fuzz(15)
 @given(grappler_graphs.STEPS, grappler_graphs.PLACES, st.randoms(use_true_random=False))
 def test_the_order_of_the_nodes_does_not_matter(steps, places, rng):
     """Neither to us nor, in this mode, to the pass."""
@@ -218,7 +218,7 @@ def differing_bodies(graph_def, ours, theirs):
     ]
 
 
-@fuzz(20)
+@fuzz(10)
 @given(random_graphs.PROGRAMS)
 def test_random_programs_with_functions(program):
     """Bodies as well; what runs behind the pass may order the values differently that a branch takes."""

@@ -10,9 +10,8 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
+import forked
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -45,31 +44,18 @@ NAMES = [
     for name in sorted(TOLERANCES)
 ]
 LAST_DIGIT = 2e-6  # the scripts print six
-# runs scripts one after another in one process, each as `npu-shim run` does
-RUN_ALL = """
-import sys
-import tensorflow.compat.v1 as tf
-from npu_shim.compat import launcher
-for script in sys.argv[1:]:
-    print("script", script, flush=True)
-    tf.reset_default_graph()
-    try:
-        status = launcher.run(script, [])
-    except SystemExit as end:
-        status = end.code
-    print("status", status or 0, flush=True)
-"""
 pytestmark = pytest.mark.slow
 
 
-def run(argv, cwd):
-    """Runs python with the arguments; returns its output, standard error with it. It must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *map(str, argv)], cwd=str(cwd), check=False, text=True, timeout=600,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-6000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """{(name, mode): Done} of all scripts, in float32 and in mixed precision."""
+    folder = tmp_path_factory.mktemp("run")
+    names = sorted(TOLERANCES) if HAS_SLIM else WITHOUT_SLIM
+    lines = {(name, "mixed"): "npu-shim run %s" % (IDIOMS / (name + ".py")) for name in names}
+    plain = "python %s float32" if TENSORFLOW_1 else "npu-shim run %s float32"
+    lines.update(((name, "float32"), plain % (IDIOMS / (name + ".py"))) for name in names)
+    return dict(zip(lines, forked.run([(line, folder) for line in lines.values()], timeout=1200)))
 
 
 def losses(out):
@@ -83,9 +69,10 @@ def golden():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_losses_are_those_of_tensorflow_1(name, tmp_path):
-    launcher = [] if TENSORFLOW_1 else ["-m", "npu_shim", "run"]
-    found = losses(run([*launcher, IDIOMS / (name + ".py"), "float32"], tmp_path))
+def test_the_first_losses_are_those_of_tensorflow_1(name, ended):
+    done = ended[name, "float32"]
+    assert done.status == 0, done.output[-6000:]
+    found = losses(done.output)
     if os.environ.get("NPU_SHIM_GOLDEN") == "write":
         assert tf.__version__ == "1.15.5", "only there"
         write(name, found)
@@ -98,21 +85,13 @@ def write(name, found):
     GOLDEN.write_text(re.sub(r"\n {3}|\n  (?=\])", " ", text).replace("[ ", "[").replace(" ]", "]") + "\n")
 
 
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
-    """{name: output} of all scripts in mixed precision, from one process."""
-    scripts = [IDIOMS / (name + ".py") for name in (sorted(TOLERANCES) if HAS_SLIM else WITHOUT_SLIM)]
-    out = run(["-c", RUN_ALL, *scripts], tmp_path_factory.mktemp("run"))
-    parts = re.split(r"^script .*/(\w+)\.py$", out, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2]))
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_mixed_precision_follows_them(name, mixed):
-    assert "\nstatus 0\n" in mixed[name], mixed[name][-6000:]
-    np.testing.assert_allclose(losses(mixed[name]), golden()[name], TOLERANCES[name].mixed, LAST_DIGIT)
+def test_mixed_precision_follows_them(name, ended):
+    status, output = ended[name, "mixed"]
+    assert status == 0, output[-6000:]
+    np.testing.assert_allclose(losses(output), golden()[name], TOLERANCES[name].mixed, LAST_DIGIT)
     line = re.compile(r"^npu_shim: allow_mix_precision: (\d+) of .* casts (\d+) down and (\d+) up", re.MULTILINE)
-    counts = line.findall(mixed[name])
+    counts = line.findall(output)
     lowered, down, up = np.array(counts, int).max(axis=0)
     assert lowered > 5
     assert down > 2

@@ -1,6 +1,5 @@
 """The rewriter on real training graphs: BERT, ResNet-50 with resource and reference variables, LSTM, CRNN with CTC."""
 
-import os
 import random
 
 import numpy as np
@@ -134,8 +133,7 @@ def trained(real, mode, steps=300):
     return real.losses(sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_xla="on"), steps)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("NPU_SHIM_NIGHTLY" not in os.environ, reason="takes minutes: runs with NPU_SHIM_NIGHTLY=1")
+@pytest.mark.nightly
 @pytest.mark.usefixtures("patched")
 @pytest.mark.parametrize("real", ["lstm_lm_train", "crnn_ctc_train"], indirect=True)
 def test_loops_train_for_300_steps_like_float32(real):

@@ -13,6 +13,7 @@ import tensorflow as tf
 from npu_shim.session.native import build
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.nightly  # builds hooks again and again, and a wheel
 MINOR = ".".join(tf.__version__.split(".")[:2])
 
 
@@ -95,7 +96,6 @@ def test_a_hook_that_does_not_load_here_is_built_again(carried, tmp_path):
     assert list((tmp_path / "cache").glob("hook-*.so"))
 
 
-@pytest.mark.slow
 def test_a_wheel_runs_sessions_where_there_is_no_compiler(carried, tmp_path):
     pytest.importorskip("wheel", reason="setuptools cannot make wheels here")
     setuptools = pytest.importorskip("setuptools")
