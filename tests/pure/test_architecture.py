@@ -94,9 +94,10 @@ def test_pure_modules_do_not_import_tensorflow():
     code += "print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *PURE], stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode().strip() == "False"
-    # and the check can fail
-    done = subprocess.run([sys.executable, "-c", code, "npu_shim.session.patch"], stdout=subprocess.PIPE, check=True)
-    assert done.stdout.decode().strip().endswith("True")
+    # and the check can fail, also where no TensorFlow is installed
+    command = [sys.executable, "-c", code, "npu_shim.session.patch"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.stdout.decode().strip().endswith(("True", "No module named 'tensorflow'"))
 
 
 @pytest.mark.parametrize("folder", ["npu_shim", "rewriter", "configs", "scripts"])
