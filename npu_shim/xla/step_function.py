@@ -1,9 +1,10 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
     Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reads before branches
-    (branch_reads.py) -> reference variables to resources (references.py) -> slices written as choices (slice_writes.py)
-    -> random ops stateless (random_ops.py) -> ops that XLA lacks lowered (lowering) -> loops functional
-    (control_flow.py) -> what is written is no constant (hidden_reads.py) -> StepFunction
+    (branch_reads.py) -> reference variables to resources (references.py) -> slices written and rows stitched as choices
+    (slice_writes.py, stitches.py) -> random ops stateless (random_ops.py) -> ops that XLA lacks lowered (lowering)
+    -> open sizes sound (open_sizes.py) -> loops functional (control_flow.py) -> what is written is no constant
+    (hidden_reads.py) -> StepFunction
 
 `compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
 for one rule: a read that waits for no write comes before the writes (ordering.py).
@@ -33,10 +34,12 @@ from npu_shim.xla import (
     function_names,
     hidden_reads,
     host_reports,
+    open_sizes,
     ordering,
     random_ops,
     references,
     slice_writes,
+    stitches,
     unchecked,
     unused,
     writers,
@@ -159,8 +162,9 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = control_flow.to_functional(lower(graph_def, keep), keep)
-            graph_def = ordering.reads_first(hidden_reads.hide(graph_def))
+            graph_def = open_sizes.sound(lower(graph_def, keep))
+            graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
+            graph_def = ordering.reads_first(graph_def)
             graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
@@ -209,7 +213,7 @@ def lowered(graph_def, wanted, feeds, plan, source, values=None):
     graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
     graph_def = branch_reads.before_branches(graph_def)
     graph_def = slice_writes.as_choices(references.to_resources(graph_def))
-    graph_def = random_ops.to_stateless(graph_def)
+    graph_def = random_ops.to_stateless(stitches.as_choices(graph_def))
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
     return Prepared(graph_def, wanted, places, feeds, state, plan)

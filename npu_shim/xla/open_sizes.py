@@ -1,0 +1,177 @@
+"""Tensors whose size XLA learns only when the step runs: what it computes wrongly of them is refused.
+
+tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique give as many rows as the data say. XLA gives such a tensor
+the most rows that it may have, and a count beside it. Many ops heed the count; others take rows that are not there
+(TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op
+takes such a tensor only if it was seen to compute it as a session does. tf.unique is made to:
+
+    y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
+"""
+
+import collections
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graphdef import functions, reading
+from npu_shim.session.clusters import arguments
+from npu_shim.session.clusters.pruning import source_of
+from npu_shim.xla import static_shapes, written_out
+from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
+
+UNIQUE = ("Unique", "UniqueV2")
+ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # gives those too that are not there
+SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
+# source: tried one by one, with and without gradients, TensorFlow 2.15.1
+SOUND = frozenset([
+    # element by element
+    "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd", "Cast",
+    "Ceil", "CheckNumerics", "ClipByValue", "Cos", "Cosh", "Div", "DivNoNan", "Elu", "EluGrad", "EnsureShape",
+    "Equal", "Erf", "Erfc", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Identity",
+    "IdentityN", "Inv", "InvGrad", "IsFinite", "IsInf", "IsNan", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual",
+    "Lgamma", "Log", "Log1p", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan",
+    "Neg", "NotEqual", "OnesLike", "Pow", "PreventGradient", "RealDiv", "Reciprocal", "ReciprocalGrad", "Relu",
+    "Relu6", "Relu6Grad", "ReluGrad", "Rint", "Round", "Rsqrt", "RsqrtGrad", "Select", "SelectV2", "Selu", "SeluGrad",
+    "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Snapshot", "Softplus", "SoftplusGrad", "Softsign",
+    "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference", "StopGradient", "Sub", "Tan", "Tanh",
+    "TanhGrad", "TruncateDiv", "TruncateMod", "ZerosLike",
+    # of all rows
+    "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad", "L2Loss", "Max", "Mean", "Min", "Prod", "Sum",
+    # of each row
+    "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Einsum", "LogSoftmax",
+    "MatMul", "OneHot", "Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    # rows at other places
+    "ConcatV2", "ExpandDims", "Gather", "GatherNd", "GatherV2", "Pack", "Pad", "PadV2", "Reshape", "ResourceGather",
+    "ResourceGatherNd", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "Reverse", "ReverseV2",
+    "ScatterNd", "Split", "SplitV", "Squeeze", "StridedSlice", "StridedSliceGrad", "Tile", "TopK", "TopKV2",
+    "Transpose", "Unpack", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
+    # what asks for their shape alone
+    "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
+    "Where",
+    *V1_OPS,
+])  # fmt: skip
+
+
+def sound(graph_def):
+    """Returns a GraphDef in which tensors of open size are computed as in a session; the given one where it has none.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
+
+    Raises:
+        PlanError: an op takes such a tensor that is not known to compute it rightly, named with its node.
+    """
+    if not any(node.op in SOURCES for node in graph_def.node):
+        return graph_def
+    view = _View(graph_def)
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    for node in graph_def.node:
+        taken = view.open_inputs(node)
+        if taken:
+            view.require_sound(node, taken)
+        made.node.extend(_unique(node) if taken and node.op in UNIQUE else [node])
+    return made
+
+
+class _View:
+    """A graph's tensors of open size."""
+
+    def __init__(self, graph_def):
+        self._nodes = {node.name: node for node in graph_def.node}
+        self._library = {function.signature.name: function for function in graph_def.library.function}
+        self._kernels = reading.xla_kernels()
+        self._tensors = {op.name: op.outputs for op in static_shapes.loopless(graph_def).get_operations()}
+        self._origins = self._reached()
+
+    def open_inputs(self, node):
+        """The inputs of a node whose size is open."""
+        return [text for text in arguments.data(node) if self._is_open(text)]
+
+    def require_sound(self, node, taken):
+        """Raises PlanError where a node is not known to compute those inputs as a session does."""
+        problem = None
+        if not self._is_sound(node):
+            problem = "may take rows that are not there"
+        elif node.op == "StridedSlice" and taken[0] == node.input[0] and self._counts_from_the_end(node):
+            problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
+        if problem:
+            origin = self._nodes[self._origins[source_of(taken[0])]]
+            raise PlanError(
+                "node '%s' (%s) takes as many rows as the data say, from node '%s' (%s): compiled by XLA it %s; %s"
+                % (node.name, node.op, origin.name, origin.op, problem, IN_SESSION)
+            )
+
+    def _is_open(self, text):
+        name, _, number = text.partition(":")
+        tensors = self._tensors.get(name, ())
+        if name not in self._origins or int(number or 0) >= len(tensors):
+            return False
+        return not tensors[int(number or 0)].shape.is_fully_defined()
+
+    def _reached(self):
+        """Name of each node that depends on an open size -> the node that the size comes from."""
+        consumers = collections.defaultdict(list)
+        for node in self._nodes.values():
+            for text in arguments.data(node):
+                consumers[source_of(text)].append(node.name)
+        pending = [node.name for node in self._nodes.values() if node.op in SOURCES]
+        origins = dict(zip(pending, pending))
+        while pending:
+            name = pending.pop()
+            if not self._goes_on(name):
+                continue  # what has a known size is a value like any other
+            for consumer in consumers[name]:
+                if consumer not in origins:
+                    origins[consumer] = origins[name]
+                    pending.append(consumer)
+        return origins
+
+    def _goes_on(self, name):
+        """Whether sizes of what follows a node may be open for its sake: its own are, or its values may be sizes."""
+        return any(
+            not tensor.shape.is_fully_defined() or tensor.dtype in (tf.int32, tf.int64)
+            for tensor in self._tensors.get(name, ())
+        )
+
+    def _is_sound(self, node):
+        if node.op in SOUND or node.op.startswith("ResourceApply"):
+            return True
+        called = functions.called(node, self._library)
+        if not called:
+            return node.op in tf_internals.op_defs() and node.op not in self._kernels  # which XLA refuses
+        bodies = [each for name in called for each in self._library[name].node_def]
+        return all(each.op in ("Const", "ReadVariableOp") or self._is_sound(each) for each in bodies)
+
+    def _counts_from_the_end(self, node):
+        begin = self._nodes[source_of(node.input[1])]
+        if begin.op != "Const":
+            return False
+        shape = self._tensors[source_of(node.input[0])][int(node.input[0].partition(":")[2] or 0)].shape
+        sizes = shape.as_list() if shape.rank is not None else []
+        starts = tf.make_ndarray(begin.attr["value"].tensor)
+        shifted = node.attr["ellipsis_mask"].i | node.attr["new_axis_mask"].i
+        left = node.attr["begin_mask"].i
+        return any(
+            start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
+            for k, start in enumerate(starts)
+        )
+
+
+def _unique(node):
+    """The nodes in place of a tf.unique: what it takes for rows is its first one where there are none."""
+    dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
+
+    def build(values):
+        values = tf.identity(values, "values")
+        count = tf.shape(values)[0]
+        rows = tf.get_default_graph().create_op(ALL_ROWS, [values, tf.constant(0)], [dtype], name="rows").outputs[0]
+        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, rows[0]), index)
+        tf.identity_n([found, places[:count]], "found")
+
+    scope = node.name + "/open/"
+    made = written_out.nodes(scope, [(node.input[0], dtype)], build, "values")
+    last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope + "found", scope + "found:1"])
+    last.input.extend(text for text in node.input if text[0] == "^")
+    last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
+    return [*made, last]

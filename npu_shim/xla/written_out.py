@@ -1,0 +1,26 @@
+"""Nodes in place of one node: what a function makes of its inputs, in the frame and branch that these are in."""
+
+import tensorflow.compat.v1 as tf
+
+
+def nodes(scope, taken, build, first):
+    """Returns the NodeDefs that `build` makes.
+
+    Args:
+        scope: what their names begin with, "v/choice/".
+        taken: list of (tensor as inputs name it, its tf.DType), the arguments of `build`.
+        build: function of tensors that makes ops, in a graph of its own.
+        first: name in the scope of an op; what needs no input waits for it, to be in the same loop and branch.
+    """
+    with tf.Graph().as_default() as graph:
+        given = [tf.placeholder(dtype, name="%sin%d" % (scope, number)) for number, (_, dtype) in enumerate(taken)]
+        with tf.name_scope(scope):
+            build(*given)
+    made = [node for node in graph.as_graph_def().node if node.op != "Placeholder"]
+    texts = {tensor.op.name: text for tensor, (text, _) in zip(given, taken)}
+    for node in made:
+        for number, text in enumerate(node.input):
+            node.input[number] = texts.get(text, text)
+        if node.op == "Const":
+            node.input.append("^" + scope + first)
+    return made

@@ -1,0 +1,162 @@
+"""Compiled steps with tensors of as many rows as the data say: lookups of several partitions, masks, tf.unique."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import step_function
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1"),
+]
+STEPS = 3
+
+
+def assert_as_in_a_session(build):
+    """Holds some compiled steps against a session's; `build` takes ids and rows."""
+    with tf.Graph().as_default() as graph:
+        ids, x = tf.placeholder(tf.int32, [6], "ids"), tf.placeholder(tf.float32, [6, 3], "x")
+        fetches = build(ids, x)
+        variables = [each.op.name for each in tf.global_variables()]
+        reads = [each.read_value() for each in tf.global_variables()]
+        init = tf.global_variables_initializer()
+    numbers = np.random.RandomState(1)
+    batches = [{"ids:0": numbers.randint(0, 8, 6), "x:0": numbers.randint(1, 9, (6, 3))} for _ in range(STEPS)]
+    batches.append({"ids:0": [2, 2, 2, 4, 4, 0], "x:0": numbers.randint(1, 9, (6, 3))})  # one partition has no rows
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        expected = [session.run(fetches, batch) for batch in batches]
+        values = dict(zip(variables, session.run(reads)))
+    step = npu_shim.compile_step(graph, fetches, [ids, x], initializer=init)
+    for batch, wanted in zip(batches, expected):
+        for found, value in zip(step(batch), wanted):
+            if value is not None:
+                assert np.shape(found) == np.shape(value)
+                np.testing.assert_allclose(found, value, 1e-4, 1e-4)
+    for name, value in step.state().items():
+        np.testing.assert_allclose(value, values[name], 1e-4, 1e-4, err_msg=name)
+
+
+def table(use_resource, parts=3):
+    start = tf.constant(np.arange(24, dtype=np.float32).reshape(8, 3))
+    splits = tf.fixed_size_partitioner(parts) if parts > 1 else None
+    return tf.get_variable("table", initializer=start, partitioner=splits, use_resource=use_resource)
+
+
+def trained(rows, x, optimizer):
+    return [rows * 1.0, optimizer.minimize(tf.reduce_sum((rows - x) ** 2))]
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+@pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
+def test_lookups_of_partitions(strategy, use_resource):
+    """X3."""
+
+    def build(ids, x):
+        rows = tf.nn.embedding_lookup(table(use_resource), ids, partition_strategy=strategy)
+        return trained(rows, x, tf.train.GradientDescentOptimizer(0.1))
+
+    assert_as_in_a_session(build)
+
+
+def test_lookups_are_one_program_for_all_ids():
+    """X3: for each batch's ids the step was compiled again, and it had no HLO of its own."""
+    with tf.Graph().as_default() as graph:
+        ids = tf.placeholder(tf.int32, [6], "ids")
+        rows = tf.nn.embedding_lookup(table(True), ids)
+    assert "s32[6]" in step_function.build(graph, [rows], [ids]).hlo().partition("\n")[0]
+
+
+def test_lookups_of_partitions_by_computed_ids():
+    """X3: was an error of XLA's, or the step before's numbers (X4)."""
+
+    def build(ids, x):
+        kept = tf.get_variable("kept", initializer=tf.zeros([6], tf.int32), use_resource=True)
+        chosen = (kept.assign(ids) + 1) % 8
+        return trained(tf.nn.embedding_lookup(table(True), chosen), x, tf.train.GradientDescentOptimizer(0.1))
+
+    assert_as_in_a_session(build)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_repeated_rows_are_trained_once(parts):
+    """X7: Adam's tf.unique took rows that were not there."""
+    assert_as_in_a_session(
+        lambda ids, x: trained(tf.nn.embedding_lookup(table(True, parts), ids), x, tf.train.AdamOptimizer(0.1))
+    )
+
+
+def test_rows_of_partitions_go_back_to_their_places():
+    def build(ids, x):
+        places = tf.dynamic_partition(tf.range(6), ids % 2, 2)
+        even, odd = tf.dynamic_partition(x, ids % 2, 2)
+        return [tf.dynamic_stitch(places, [even * 2.0, odd + 1.0])]
+
+    assert_as_in_a_session(build)
+
+
+def test_constant_partitions():
+    def build(ids, x):
+        places = tf.dynamic_partition(tf.range(6), [0, 0, 2, 2, 0, 0], 3)
+        parts = tf.dynamic_partition(x, [0, 0, 2, 2, 0, 0], 3)
+        scaled = [part * float(number) for number, part in enumerate(parts)]
+        return [tf.dynamic_stitch(places, scaled) + tf.cast(ids[0], tf.float32)]
+
+    assert_as_in_a_session(build)
+
+
+SOUND = {
+    "sum": tf.reduce_sum,
+    "mean": lambda a: tf.reduce_mean(a, 0),
+    "moments": lambda a: tf.stack(tf.nn.moments(a, [0])),
+    "least": lambda a: tf.reduce_min(a, 0),
+    "place of the most": lambda a: tf.argmax(a, 0),
+    "sorted": lambda a: tf.sort(a[:, 0], direction="DESCENDING")[0],
+    "product": lambda a: tf.matmul(a, a, transpose_a=True),
+    "per row": lambda a: tf.reduce_sum(tf.nn.log_softmax(a)),
+    "concat": lambda a: tf.concat([a, tf.ones([1, 3]), a], 0),
+    "last": lambda a: a[tf.shape(a)[0] - 1],
+    "all but ends": lambda a: tf.reduce_sum(a[1:-1]),
+    "last column": lambda a: tf.reduce_sum(a[:, -1]),
+    "unique": lambda a: tf.unique(tf.cast(a[:, 0], tf.int32) % 3)[0],
+    "places in unique": lambda a: tf.unique(tf.cast(a[:, 0], tf.int32) % 3)[1],
+    "mask of a mask": lambda a: tf.reduce_sum(tf.boolean_mask(a, a[:, 0] > 3.0)),
+    "scattered": lambda a: tf.scatter_nd(tf.cast(a[:, :1], tf.int32) % 4, a, [4, 3]),
+    "in a function": lambda a: tf.function(lambda t: tf.reduce_sum(tf.nn.relu(t) * 2.0), autograph=False)(a),
+    "gradient": lambda a: tf.gradients(tf.reduce_mean(tf.nn.l2_normalize(a, 0) * a), a)[0],
+}
+REFUSED = {
+    "Cumsum": lambda a: tf.cumsum(a),
+    "StridedSlice": lambda a: a[-1],
+    "AvgPool": lambda a: tf.nn.avg_pool(tf.reshape(a, [1, -1, 3, 1]), [1, 2, 1, 1], [1, 1, 1, 1], "SAME"),
+    "FusedBatchNormV3": lambda a: tf.stack(
+        tf.nn.fused_batch_norm(tf.reshape(a, [-1, 1, 1, 3]), tf.ones([3]), tf.zeros([3]))[1:]
+    ),
+    "MatrixDiagPartV3": lambda a: tf.linalg.diag_part(tf.matmul(a, a, transpose_b=True)),
+    "Slice": lambda a: tf.gradients(tf.concat([a, tf.ones([1, 3]), a], 0) ** 2, a)[0],
+    "PartitionedCall": lambda a: tf.function(lambda t: tf.cumsum(t), autograph=False)(a),
+}
+
+
+def masked(way):
+    def build(ids, x):
+        rows = tf.boolean_mask(x, tf.not_equal(ids, 3))
+        rows.set_shape([None, 3])
+        return [way(rows)]
+
+    return build
+
+
+def test_what_heeds_an_open_size():
+    assert_as_in_a_session(lambda ids, x: [masked(way)(ids, x)[0] for way in SOUND.values()])
+
+
+@pytest.mark.parametrize("op", REFUSED)
+def test_what_does_not_is_refused(op):
+    """X7: these took rows that were not there, and gave a number."""
+    said = r"\(%s\) takes as many rows as the data say, from node 'boolean_mask/Where'"
+    with pytest.raises(PlanError, match=said % op):
+        assert_as_in_a_session(masked(REFUSED[op]))
