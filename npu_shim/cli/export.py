@@ -69,7 +69,7 @@ def step_of(args):
     feeds = _feeds(source, names(args.feeds), constants, args)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
-    given["values"] = _values(args.checkpoint) if args.checkpoint else None
+    given["values"] = _values(args.checkpoint, source.graph) if args.checkpoint else None
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
 
 
@@ -122,11 +122,9 @@ def _tensor(name):
     return name if ":" in name else name + ":0"
 
 
-def _values(checkpoint):
+def _values(checkpoint, graph):
     """Variable name -> array."""
-    import tensorflow.compat.v1 as tf
-
     from npu_shim.checkpoint import files
+    from npu_shim.xla import step_checkpoint
 
-    reader = tf.train.load_checkpoint(files.find(checkpoint))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    return step_checkpoint.values(files.find(checkpoint), graph)

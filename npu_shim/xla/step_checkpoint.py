@@ -1,27 +1,95 @@
 """The state of a compiled step in TensorFlow's checkpoints, under the names that tf.train.Saver gives."""
 
 import os
+import re
 import time
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.xla import random_ops
+from npu_shim.xla.sources import VARIABLE_OPS
+
+PART = re.compile(r"/part_\d+(?=/|$)")  # what TensorFlow adds to the name of a part, in front of a slot's
 
 
 def keys_of(graph, names):
     """Returns variable name -> (key, slice) in a checkpoint; a part of a partitioned variable is a slice of the whole.
 
     Args:
-        graph: tf.Graph whose collections know which variables are parts.
+        graph: tf.Graph, whose collections or whose Saver's nodes know which variables are parts.
         names: of variables.
     """
     keys = {name: (name, "") for name in names}
+    keys.update((name, place) for name, place in _saved_parts(graph) if name in keys)
     for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
         part = variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
         if part is not None and variable.op.name in keys:
             keys[variable.op.name] = part.full_name, part.spec
     return keys
+
+
+def _saved_parts(graph):
+    """Yields (variable's name, (key, slice)) for the parts that a graph's Savers write under their own names."""
+    for op in graph.get_operations():
+        if op.type != "SaveV2":
+            continue
+        names, slices = (tf.get_static_value(tensor) for tensor in op.inputs[1:3])
+        for key, part, tensor in zip(names, slices, op.inputs[3:]):
+            key, part, source = tf.compat.as_str(key), tf.compat.as_str(part), tensor.op
+            while source.type in ("Identity", "ReadVariableOp"):
+                source = source.inputs[0].op
+            if part and PART.sub("", source.name) == key:
+                yield source.name, (key, part)
+
+
+def values(prefix, graph):
+    """Returns variable name -> np.ndarray of what a checkpoint has for the variables of a graph.
+
+    Args:
+        prefix: of the checkpoint.
+        graph: tf.Graph.
+
+    Raises:
+        ConfigError: the checkpoint cannot be read, or has a variable in another shape or dtype; all are named.
+    """
+    wanted = {op.name: op for op in graph.get_operations() if op.type in VARIABLE_OPS}
+    keys = keys_of(graph, wanted)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        known = [name for name in wanted if keys[name][0] in shapes]
+        problems = [_problem(_Wanted.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
+        problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
+        if problems:
+            raise ConfigError(*problems)
+        found = {name: _part(reader.get_tensor(keys[name][0]), keys[name][1]) for name in known}
+        if random_ops.STATE in shapes:
+            found[random_ops.STATE] = reader.get_tensor(random_ops.STATE)
+    except (tf.errors.OpError, ValueError, RuntimeError) as reason:
+        raise ConfigError("checkpoint '%s' cannot be read: %s" % (prefix, str(reason).splitlines()[0])) from reason
+    return found
+
+
+class _Wanted(NamedTuple):
+    """What a graph says of a variable."""
+
+    dtype: Any
+    shape: Any
+
+    @classmethod
+    def of(cls, op):
+        """That of a variable's operation."""
+        return cls(op.get_attr("dtype"), tf.TensorShape(op.get_attr("shape")))
+
+
+def _part(whole, spec):
+    """The part of an array that a slice names, "5 2 3,2:0,2" or "5 2 3,2:-"."""
+    if not spec:
+        return whole
+    extents = [extent.split(",") for extent in spec.split()[-1].split(":")]
+    return whole[tuple(slice(None) if len(e) == 1 else slice(int(e[0]), int(e[0]) + int(e[1])) for e in extents)]
 
 
 def save(prefix, values, keys):
@@ -96,6 +164,7 @@ def _problem(variable, place, shapes, dtypes):
     if dtypes[key] != variable.dtype:
         found, expected = dtypes[key].name, variable.dtype.name
         return "'%s' is %s, the step has %s; npu-shim migrate-checkpoint converts it" % (key, found, expected)
-    if not part and variable.shape.as_list() != list(shapes[key]):
-        return "'%s' has shape %s, the step has %s" % (key, list(shapes[key]), variable.shape.as_list())
+    expected = tf.TensorShape([int(size) for size in part.split()[:-1]]) if part else variable.shape
+    if not expected.is_compatible_with(shapes[key]):
+        return "'%s' has shape %s, the step has %s" % (key, list(shapes[key]), expected.as_list())
     return None

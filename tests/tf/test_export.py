@@ -263,6 +263,44 @@ def test_the_command_explains(graph_file, tmp_path, capsys, more, message):
     assert not list(tmp_path.iterdir())
 
 
+def partitioned(parts, rows, folder):
+    """(Path of a graph, prefix of its checkpoint, value of its one variable, which has that many parts)."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        start, splits = tf.random_uniform_initializer(seed=parts), tf.fixed_size_partitioner(parts)
+        w = tf.get_variable("w", [rows, 2], initializer=start, partitioner=splits)
+        loss = tf.reduce_sum(tf.square(tf.convert_to_tensor(w)), name="loss")
+        tf.train.MomentumOptimizer(0.25, 0.5).minimize(loss, name="train")
+        saver = tf.train.Saver()
+        session.run(tf.global_variables_initializer())
+        prefix = saver.save(session, str(folder / ("model%d" % parts)), write_meta_graph=False)
+        value = session.run(tf.convert_to_tensor(w))
+    path = folder / ("graph%d.pb" % parts)
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return str(path), prefix, value
+
+
+def test_the_command_takes_a_checkpoint_of_other_parts(tmp_path, capsys):
+    """C9: a checkpoint of partitioned variables was an error."""
+    graph, _, _ = partitioned(3, 5, tmp_path)
+    _, checkpoint, value = partitioned(2, 5, tmp_path)
+    argv = ["export", graph, "--fetches", "loss:0,train", "--out", str(tmp_path / "step"), "--checkpoint", checkpoint]
+    assert cli.main(argv) == 0, capsys.readouterr().err
+    written = manifest.read(str(tmp_path / "step"))
+    assert written.slices["w/part_1/Momentum"] == ["w/Momentum", "5 2 2,2:0,2"]
+    found = manifest.state(str(tmp_path / "step"), written)
+    parts = np.concatenate([found["w/part_%d" % number] for number in range(3)])
+    np.testing.assert_array_equal(parts, value)
+
+
+def test_the_command_names_what_a_checkpoint_has_otherwise(tmp_path, capsys):
+    graph, _, _ = partitioned(3, 5, tmp_path)
+    _, checkpoint, _ = partitioned(2, 6, tmp_path)
+    argv = ["export", graph, "--fetches", "loss:0,train", "--out", str(tmp_path / "step"), "--checkpoint", checkpoint]
+    assert cli.main(argv) == 2
+    assert "'w' has shape [6, 2], the step has [5, 2]" in capsys.readouterr().err
+    assert not (tmp_path / "step").exists()
+
+
 def test_the_cost_of_a_graph(graph_file, capsys):
     argv = ["cost", graph_file[0], *COMMAND, "--batch", "8", "--precision-mode", "allow_mix_precision", "--json", "-"]
     assert cli.main(argv) == 0
