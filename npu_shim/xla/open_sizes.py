@@ -14,11 +14,12 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graphdef import functions, reading
+from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.session.clusters import arguments
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes, written_out
 from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
+from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # gives those too that are not there
@@ -49,29 +50,39 @@ SOUND = frozenset([
     # what asks for their shape alone
     "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
     "Where",
-    *V1_OPS,
+    ALL_ROWS, *V1_OPS,
 ])  # fmt: skip
 
 
-def sound(graph_def):
-    """Returns a GraphDef in which tensors of open size are computed as in a session; the given one where it has none.
+def whole_uniques(graph_def):
+    """Returns a GraphDef whose tf.unique takes no rows that are not there; the given one where it has none of those.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-
-    Raises:
-        PlanError: an op takes such a tensor that is not known to compute it rightly, named with its node.
     """
-    if not any(node.op in SOURCES for node in graph_def.node):
+    if not any(node.op in UNIQUE for node in graph_def.node):
         return graph_def
-    view = _View(graph_def)
+    view, facts = _View(graph_def), Facts(graph_def)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
-        taken = view.open_inputs(node)
-        if taken:
-            view.require_sound(node, taken)
-        made.node.extend(_unique(node) if taken and node.op in UNIQUE else [node])
+        counts = node.op in UNIQUE and 0 not in facts.distinct(node) and view.open_inputs(node)
+        made.node.extend(_unique(node) if counts else [node])
     return made
+
+
+def require_sound(graph_def):
+    """Returns a GraphDef, as for `whole_uniques`, as it is.
+
+    Raises:
+        PlanError: an op takes a tensor of open size and is not known to compute it rightly, named with its node.
+    """
+    if any(node.op in SOURCES for node in graph_def.node):
+        view = _View(graph_def)
+        for node in graph_def.node:
+            taken = view.open_inputs(node)
+            if taken:
+                view.require_sound(node, taken)
+    return graph_def
 
 
 class _View:
@@ -80,7 +91,7 @@ class _View:
     def __init__(self, graph_def):
         self._nodes = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
-        self._kernels = reading.xla_kernels()
+        self._kernels = registry.xla_kernels()
         self._tensors = {op.name: op.outputs for op in static_shapes.loopless(graph_def).get_operations()}
         self._origins = self._reached()
 
@@ -141,7 +152,8 @@ class _View:
         if not called:
             return node.op in tf_internals.op_defs() and node.op not in self._kernels  # which XLA refuses
         bodies = [each for name in called for each in self._library[name].node_def]
-        return all(each.op in ("Const", "ReadVariableOp") or self._is_sound(each) for each in bodies)
+        plain = [each for each in bodies if each.op not in ("Const", "ReadVariableOp")]
+        return all(each.op not in UNIQUE and self._is_sound(each) for each in plain)
 
     def _counts_from_the_end(self, node):
         begin = self._nodes[source_of(node.input[1])]
@@ -173,5 +185,6 @@ def _unique(node):
     made = written_out.nodes(scope, [(node.input[0], dtype)], build, "values")
     last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope + "found", scope + "found:1"])
     last.input.extend(text for text in node.input if text[0] == "^")
+    last.attr[UNIQUE_HERE].b = True
     last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
     return [*made, last]

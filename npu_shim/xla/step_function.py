@@ -162,7 +162,7 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = open_sizes.sound(lower(graph_def, keep))
+            graph_def = open_sizes.require_sound(lower(open_sizes.whole_uniques(graph_def), keep))
             graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
             graph_def = ordering.reads_first(graph_def)
             graph_def = function_names.unique(graph_def)
