@@ -8,7 +8,8 @@ from npu_shim.xla import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
 UNIQUE_HERE = "_npu_shim_unique"  # attribute of what stands for a Unique
-LOOPED = frozenset(["Merge", "Exit", "Enter", "NextIteration", "Switch"])
+ROUTES = frozenset(["Identity", "Enter", "Switch"])  # of them, those that change nothing at all
+LOOPED = frozenset(["Merge", "Exit", "NextIteration"])
 SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank"])  # tell what is known of their input, whatever its values
 # give the values of their first input, in another place or form
 SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape", "Squeeze", "ExpandDims", "Cast"])
@@ -35,10 +36,15 @@ class Facts:
         if given.dtype != tf.resource:
             return given.dtype, given.shape
         dtype = tf.as_dtype(node.attr["T" if "T" in node.attr else "dtype"].type)
-        handle = self._origin(node.input[number])
-        if handle.op != "VarHandleOp":
-            return dtype, tf.TensorShape(None)
-        return dtype, tf.TensorShape(handle.attr["shape"].shape)
+        return dtype, self.shape(node.input[number])
+
+    def shape(self, text):
+        """Returns a tensor's shape; of the variable where it is a handle."""
+        given = self.tensor(text)
+        if given.dtype != tf.resource:
+            return given.shape
+        handle = self._origin(text)
+        return tf.TensorShape(handle.attr["shape"].shape if "shape" in handle.attr else None)
 
     def dtype(self, node, number):
         """Returns the dtype of a node's input."""
@@ -46,6 +52,8 @@ class Facts:
 
     def constant(self, text):
         """Returns the value of a tensor that constants and shapes tell, np.ndarray; None for other tensors."""
+        while self._nodes[source_of(text)].op in ROUTES:
+            text = self._nodes[source_of(text)].input[0]
         return None if self._is_looped(text) else tf.get_static_value(self.tensor(text))
 
     def constants(self, node):
@@ -54,7 +62,7 @@ class Facts:
         return {number: value for number, value in values if value is not None}
 
     def _is_looped(self, text):
-        """Whether a tensor's value may come from a loop or branch, whose values the loopless graph does not have."""
+        """Whether a tensor's value may come from a loop, whose values the loopless graph does not have."""
         pending, seen = [text], set()
         while pending:
             node = self._nodes[source_of(pending.pop())]
@@ -68,9 +76,10 @@ class Facts:
     def distinct(self, node):
         """Returns the numbers of a node's integer inputs whose values are all different."""
         data = [text for text in node.input if text[0] != "^"]
-        return frozenset(number for number, text in enumerate(data) if self._is_distinct(text))
+        return frozenset(number for number, text in enumerate(data) if self.is_distinct(text))
 
-    def _is_distinct(self, text):
+    def is_distinct(self, text):
+        """Returns whether the values of a tensor are all different."""
         source = self._origin(text)
         if source.op in UNIQUE or UNIQUE_HERE in source.attr:
             return self._port(text) == 0

@@ -2,7 +2,8 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.lowering import order, splice, uniques
+from npu_shim.rewriter.graphdef import functions
+from npu_shim.xla.lowering import bodies, order, splice, uniques
 from npu_shim.xla.lowering.facts import UNIQUE, UNIQUE_HERE, Facts
 from npu_shim.xla.lowering.table import TABLE
 
@@ -20,9 +21,55 @@ def lower(graph_def, keep=(), table=None):
         PlanError: a node that cannot be lowered as it stands, named with what is missing.
     """
     table = TABLE if table is None else table
+    nested = _callers_first(graph_def, table)
+    given = {}
+    graph_def = _lowered(graph_def, keep, table, given, nested)
+    for name in nested:
+        function = _library(graph_def)[name]
+        body = bodies.as_graph(function, graph_def.library, given.get(name))
+        body = _lowered(body, bodies.keep(function), table, given, nested)
+        made = bodies.as_function(function, body)
+        graph_def.library.CopyFrom(body.library)
+        next(each for each in graph_def.library.function if each.signature.name == name).CopyFrom(made)
+    return graph_def
+
+
+def _lowered(graph_def, keep, table, given, nested):
+    """One graph or body lowered; notes in `given` what it gives the functions that it calls, of those in `nested`."""
     graph_def = _without_uniques(graph_def, keep)
     chosen = {node.name: table[node.op] for node in graph_def.node if node.op in table}
-    return _replaced(order.in_turn(graph_def, chosen), chosen, Facts(graph_def)) if chosen else graph_def
+    if not chosen and not nested:
+        return graph_def
+    facts = Facts(graph_def)
+    library = {name: each for name, each in _library(graph_def).items() if name in nested}
+    for name, arguments in bodies.calls(graph_def.node, library, facts):
+        given[name] = bodies.merged(given.get(name), arguments)
+    return _replaced(order.in_turn(graph_def, chosen), chosen, facts)
+
+
+def _library(graph_def):
+    return {each.signature.name: each for each in graph_def.library.function}
+
+
+def _callers_first(graph_def, table):
+    """Names of the functions that have an op of the table, or call one that has, each behind those that call it."""
+    library = _library(graph_def)
+    behind, order_of = {}, []
+
+    def visit(name):
+        if name not in behind:
+            behind[name] = False  # a function that calls itself
+            nodes = library[name].node_def
+            inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
+            behind[name] = any(inner) or any(node.op in table or node.op in UNIQUE for node in nodes)
+            order_of.append(name)
+        return behind[name]
+
+    for node in graph_def.node:
+        for name in functions.called(node, library):
+            if name in library:
+                visit(name)
+    return [name for name in reversed(order_of) if behind[name]]
 
 
 def _without_uniques(graph_def, keep):

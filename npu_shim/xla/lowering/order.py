@@ -52,9 +52,13 @@ def _writes(graph_def):
 
 def _handles(graph_def):
     """Names of the nodes that give handles."""
-    handles = {node.name for node in graph_def.node if node.op == "VarHandleOp"}
-    resource = tf.resource.as_datatype_enum
-    return handles | {n.name for n in graph_def.node if n.op in writers.PASSES_ON and n.attr["T"].type == resource}
+    resource, found = tf.resource.as_datatype_enum, set()
+    for node in graph_def.node:
+        passed_on = node.op in writers.PASSES_ON and node.attr["T"].type == resource
+        argument = node.op == "Placeholder" and node.attr["dtype"].type == resource
+        if node.op == "VarHandleOp" or passed_on or argument:
+            found.add(node.name)
+    return found
 
 
 def topological(graph_def):
