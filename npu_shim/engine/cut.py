@@ -33,7 +33,8 @@ class Node:
         inputs: as in the GraphDef, without the tensors that the user feeds.
         host: why the session must run it, None where the program can.
         writes: the variables that it writes to.
-        variable: whether it is a variable or reads one.
+        variable: whether it is a variable or takes one.
+        learned: whether its result is of a variable's value.
         product: whether it is a matrix product, a convolution or a recurrent network.
         computes: whether it computes in floating point.
         repeats: whether the same inputs give the same result, so that it may run in two places.
@@ -48,6 +49,7 @@ class Node:
     host: Optional[str] = None
     writes: FrozenSet[str] = frozenset()
     variable: bool = False
+    learned: bool = False
     product: bool = False
     computes: bool = False
     repeats: bool = True
@@ -93,7 +95,7 @@ class Cut:
 def why_no_step(nodes):
     """Returns why a run is no training step, None where it is one.
 
-    A training step writes to variables and holds a product with a variable among what it depends on, or ENOUGH other
+    A training step writes to variables what depends on the value of a variable, by a product or with ENOUGH other
     floating-point ops.
 
     Args:
@@ -102,7 +104,7 @@ def why_no_step(nodes):
     writers = [node.name for node in nodes.values() if node.writes]
     if not writers:
         return "it writes no variable"
-    learned = _forward(nodes, [node.name for node in nodes.values() if node.variable])
+    learned = _forward(nodes, [node.name for node in nodes.values() if node.learned])
     worked = [name for name in learned if nodes[name].product]
     if worked and not _forward(nodes, worked).isdisjoint(writers):
         return None

@@ -20,6 +20,7 @@ MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "S
 CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
                        "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
+ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
 
@@ -159,6 +160,7 @@ class _Facts:
         return Node(
             node.name, node.op, unfed(node.input, self._feeds),
             host=self._why_host(node), writes=frozenset(written), variable=bool(taken),
+            learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
         )  # fmt: skip

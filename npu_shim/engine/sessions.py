@@ -21,10 +21,11 @@ from npu_shim.engine.values import SessionValues
 from npu_shim.options import config_proto, plugin
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import doors
+from npu_shim.xla.refusals import NotConstant
 from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
-MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes; what comes then runs in the session
+MANY_SHAPES = 16  # programs of one step, one for each set of feeds' shapes; what comes then runs in the session
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
 
 
@@ -175,12 +176,13 @@ class Engine:
         """Runs a step: what feeds it, the program, what reads its results."""
         given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
         arrays = {name: given[name] for name in known.step.feeds}
-        number = self._loaded(known, request, arrays)
-        fetched = None if number is None else self._on_device(known.step, number, arrays)
+        made = known.step
+        number = self._loaded(known, request, given, arrays)
+        fetched = None if number is None else self._on_device(made, number, arrays)
         if fetched is None:  # what has fed it is not run again
             return self._in_session(known, once, arguments[0], {**(arguments[1] or {}), **given}, *arguments[2:])
         values = {**given, **fetched}
-        values.update(self._host_run(known.step.read, {**request.feeds, **_of(values, known.step.read.feeds)}))
+        values.update(self._host_run(made.read, {**request.feeds, **_of(values, made.read.feeds)}))
         return request.handler.build_results(self._session, [values[name] for name in request.tensors])
 
     def _host_run(self, part, feeds):
@@ -194,29 +196,46 @@ class Engine:
         finally:
             self.truth.after_session(part.written)
 
-    def _loaded(self, known, request, arrays):
+    def _loaded(self, known, request, given, arrays):
         """The number of the program for these feeds; None where the session must run the step."""
         shapes = tuple(np.shape(array) for array in arrays.values())
-        with self._building:
-            if shapes not in known.programs:
-                known.programs[shapes] = self._load(known, request, shapes)
-        return known.programs[shapes]
+        while known.step is not None:
+            constants = self._constants(known.step, given)
+            key = shapes, tuple((name, value.tobytes()) for name, value in constants.items())
+            with self._building:
+                if key in known.programs:
+                    return known.programs[key]
+                try:
+                    known.programs[key] = self._load(known, request, shapes, constants)
+                except (PlanError, ConfigError, RuntimeError) as reason:
+                    self._refused(known, request, reason)
+        return None
 
-    def _load(self, known, request, shapes):
+    def _constants(self, made, given):
+        """What XLA must know when it compiles: values of tensors, by name."""
+        if not made.constants:
+            return {}
+        values = doors.plain_run(self._session, list(made.constants), given)
+        return {name: np.asarray(value) for name, value in zip(made.constants, values)}
+
+    def _refused(self, known, request, reason):
+        """Takes note that XLA does not compile a step, or must know more for it."""
+        more = known.step.knowing(reason) if isinstance(reason, NotConstant) else None
+        known.step = more
+        if more is None:
+            known.reason = str(reason).splitlines()[0]
+            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), known.reason)
+
+    def _load(self, known, request, shapes, constants):
         if len(known.programs) == MANY_SHAPES:
             LOG.warning(
-                "npu_shim: engine: %s was fed %d sets of shapes; what has others runs in the session: pad to fewer "
-                "shapes", _named(request), MANY_SHAPES,
+                "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
+                "fewer", _named(request), MANY_SHAPES,
             )  # fmt: skip
         if len(known.programs) >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        try:
-            number = self._device.load(*known.step.program(shapes))
-        except (PlanError, ConfigError, RuntimeError) as reason:
-            known.step, known.reason = None, str(reason).splitlines()[0]
-            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), known.reason)
-            return None
+        number = self._device.load(*known.step.program(shapes, constants))
         LOG.info("npu_shim: engine: %s", _taken(known.step, request, self._device, time.perf_counter() - start))
         return number
 

@@ -4,7 +4,7 @@ The run's graph is cut (cut.py), rewritten as the session would (rewriting.py), 
 lowered (xla.step_function). For each set of shapes its HLO goes to the device.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
@@ -57,6 +57,8 @@ class Step:
         handles: name of a variable of the program -> name of its node in the session's graph.
         own: name -> initial value of the program's variables that the session does not know.
         program_fetches: names of the tensors that the program gives.
+        nodes: name -> cut.Node, all that the run needs.
+        constants: names of the tensors that XLA must know when it compiles, and the session computes before.
     """
 
     cut: Any
@@ -66,6 +68,8 @@ class Step:
     handles: Mapping[str, str]
     own: Dict[str, Any]
     program_fetches: Tuple[str, ...]
+    nodes: Mapping[str, Any]
+    constants: Tuple[str, ...] = ()
 
     @property
     def updated(self):
@@ -77,16 +81,42 @@ class Step:
         """Names of the tensors that the program is fed, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def program(self, shapes):
+    def program(self, shapes, constants):
         """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
 
+        Args:
+            shapes: in the order of `feeds`.
+            constants: dict of the tensors' names of `constants` to their values.
+
         Raises:
-            PlanError or ConfigError: XLA cannot compile the step.
+            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` where it must know a value.
         """
-        made = self.prepared.for_shapes(shapes)
+        prepared = self.prepared
+        if constants:
+            kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
+            prepared = replace(prepared, graph_def=pruning.cut_out(prepared.graph_def, kept, (), constants)[0])
+        made = prepared.for_shapes(shapes)
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
         return described, export.without_sources(module)
+
+    def knowing(self, missing):
+        """Returns the step with one constant more, None where the session cannot compute it from what feeds the step.
+
+        Args:
+            missing: `refusals.NotConstant`.
+        """
+        nodes = {node.name: node for node in self.prepared.graph_def.node}
+        data = [text for text in nodes[missing.node].input if text[0] != "^"] if missing.node in nodes else []
+        if missing.number >= len(data):
+            return None
+        tensor = cutting.tensor_of(data[missing.number])
+        if source_of(tensor) not in self.nodes or tensor in self.constants:
+            return None
+        needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], self.cut.fed)
+        if any(node.essential or node.learned or not node.repeats for node in needed.values()):
+            return None
+        return replace(self, constants=(*self.constants, tensor))
 
 
 def make(source, request, nodes, taken, options):
@@ -115,7 +145,7 @@ def make(source, request, nodes, taken, options):
     return Step(
         cut, prepared, _feeding(cut, fetches, taken, nodes), _reading(cut, fetches, taken, nodes),
         {name: node for name, node in handles.items() if name not in own}, own,
-        tuple(each.name for each in wanted if not isinstance(each, str)),
+        tuple(each.name for each in wanted if not isinstance(each, str)), nodes,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
-from npu_shim.xla.refusals import xla_errors
+from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
@@ -114,7 +114,7 @@ def hlo_of(step, float32_products, stage):
         with xla_errors(step.graph_def):
             return step.hlo(stage)
     except ValueError as reason:  # some refusals come as text only
-        raise PlanError("the step cannot be compiled by XLA: %s" % str(reason).splitlines()[0]) from reason
+        raise refusal(str(reason)) from reason
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 

@@ -20,10 +20,38 @@ SIZES = (
     "`constants`"
 )
 NO_KERNEL = "XLA has no kernel for it"
+OPEN = re.compile(r"Input (\d+) to node `(?:\S*?step/)?([^\s`]+)` with op \S+ must be a compile-time constant")
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
     (re.compile(r"must be a compile-time constant"), SIZES),
 )
+
+
+class NotConstant(PlanError):
+    """What XLA must know when it compiles, and does not.
+
+    Attributes:
+        node: name of the node that asks.
+        number: of its input.
+    """
+
+    def __init__(self, text, node, number):
+        super().__init__(text)
+        self.node, self.number = node, number
+
+
+def refusal(text, graph_def=None):
+    """Returns what XLA said (the text of an error) as a PlanError; a NotConstant where it tells which input is open.
+
+    Args:
+        text: of TensorFlow's error.
+        graph_def: as for `xla_errors`; None where its first line says enough.
+    """
+    sentence = _sentence(text, graph_def) if graph_def is not None else (
+        "the step cannot be compiled by XLA: %s" % text.splitlines()[0]
+    )  # fmt: skip
+    found = OPEN.search(text)
+    return NotConstant(sentence, found[2], int(found[1])) if found else PlanError(sentence)
 
 
 @contextlib.contextmanager
@@ -36,7 +64,7 @@ def xla_errors(graph_def):
     try:
         yield
     except REFUSALS as error:
-        raise PlanError(_sentence(error.message, graph_def)) from error
+        raise refusal(error.message, graph_def) from error
 
 
 def _sentence(text, graph_def):
