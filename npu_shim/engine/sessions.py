@@ -18,9 +18,8 @@ from npu_shim.engine import cut, device, facts, requests, step
 from npu_shim.engine.cut import Place
 from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
-from npu_shim.options import config_proto, plugin
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.session import doors
+from npu_shim.session import doors, session_options
 from npu_shim.xla.refusals import NotConstant
 from npu_shim.xla.sources import Source
 
@@ -75,7 +74,7 @@ class Engine:
     def __init__(self, session):
         self.known = {}
         self.truth = None
-        self._session = session
+        self._session, self._options = session, session_options.of_session(session)
         self._device = self._values = self._source = None
         self._off = ""  # why nothing is taken any more
         self._building = threading.RLock()
@@ -141,7 +140,7 @@ class Engine:
     def _step(self, request, nodes, taken):
         """The Step of a run, or why it is not taken (str)."""
         try:
-            made = step.make(self._source_now(), request, nodes, taken, self._options())
+            made = step.make(self._source_now(), request, nodes, taken, self._options)
             self._open_device()
             self._values.know(made.handles)
             return made
@@ -162,9 +161,6 @@ class Engine:
         if self._source is None or self._source[0] != version:
             self._source = version, Source.of(self._session)
         return self._source[1]
-
-    def _options(self):
-        return plugin.with_defaults(config_proto.read(self._session._config))
 
     def _open_device(self):
         if self._device is None:

@@ -13,10 +13,9 @@ from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts
 from npu_shim.engine.cut import Place, source_of
 from npu_shim.export import step as export
-from npu_shim.options import precision
-from npu_shim.options import table as option_table
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
 
@@ -127,7 +126,7 @@ def make(source, request, nodes, taken, options):
         request: `requests.Request`.
         nodes: name -> cut.Node, all that the run needs.
         taken: name of a node -> (variables that it takes, variables that it writes).
-        options: option values of the session's NpuOptimizer.
+        options: the `session_options.SessionOptions` of the session.
 
     Raises:
         PlanError or ConfigError: why it is not taken.
@@ -187,13 +186,13 @@ def _prepared(source, request, cut, user, wanted, options):
 
 def _rewritten(source, graph_def, preserved, placeholders, options):
     """The whole run's graph rewritten as the session would: before it is cut, so that the same slots are lowered."""
-    if options is None or options.get("use_off_line") is False:
+    if options.values.get("use_off_line") is False:
         return graph_def, None
-    option_table.validate(options)
     elsewhere = {node.name for node in source.graph_def.node}
     present = {node.name for node in graph_def.node}
     preserved = [name for name in dict.fromkeys(preserved) if source_of(name) in present]
-    done = rewrite_graph(graph_def, placeholders, preserved, precision.resolve(options), "XLA", elsewhere)
+    done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", elsewhere)
+    lines.say(done, options.precision())
     return done.graph_def, done.plan
 
 

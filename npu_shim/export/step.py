@@ -22,7 +22,7 @@ from npu_shim import __version__
 from npu_shim.pjrt import arrays, convert, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
+from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import refusal, xla_errors

@@ -1,11 +1,42 @@
 """The line that a session logs about a graph that it is about to run."""
 
-from typing import Optional
+import functools
+import logging
+import os
+from typing import Any, Optional
 
 from npu_shim.rewriter.planner import report
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 from npu_shim.rewriter.tables.op_table import OpTable
+
+LOG = logging.getLogger("npu_shim")
+
+
+def say(done: Any, chosen: Any) -> None:
+    """Logs what is to be said about a rewritten graph.
+
+    Args:
+        done: `rewriter.rewrite.Rewritten`.
+        chosen: the `precision.Precision` that asked for it.
+    """
+    for text in done.plan.warnings:
+        once(text)
+    said = line(done.plan, chosen.table, done.seconds)
+    if said is None:  # no graph that trains, but one that initializes or saves variables
+        return
+    for text in done.plan.unmatched:
+        once(text)
+    LOG.info("npu_shim: %s", said)
+    if os.environ.get("NPU_SHIM_LOG") == "plan":
+        for each in (*chosen.matched, *report.lowered_lines(done.plan)):
+            LOG.info("npu_shim: %s", each)
+
+
+@functools.lru_cache(maxsize=None)
+def once(text: str) -> None:
+    """Logs a warning, once in a process."""
+    LOG.warning("npu_shim: %s", text)
 
 
 def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optional[str]:

@@ -22,7 +22,6 @@ from npu_shim.distributed import cluster
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
-from npu_shim.rewriter.planner import report
 from npu_shim.session import (
     call_scopes,
     clusters,
@@ -157,7 +156,7 @@ def _adopt_session(session):
     loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
     _attach_engine(session, config_proto.read(config))
     observers.attach(session, config_proto.read(config))
-    _log_once(
+    lines.once(
         "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
         "stay as they were written; import npu_bridge first"
     )
@@ -167,7 +166,7 @@ def _watch_target(number, session, once, *arguments):
     """Warns if the server of another process, on which a session runs, did not hand its graph to NpuOptimizer."""
     result = once(*arguments)
     if number not in _reached:
-        _log_once(
+        lines.once(
             "the session's target %s did not hand its graph to NpuOptimizer: it runs as it was written; the process of "
             "the target must make a session with NpuOptimizer too" % tf.compat.as_str_any(session.sess_str)
         )
@@ -178,13 +177,13 @@ def _on_missed_graph(config):
     """The hook's callback for a graph that never reached `_optimize`; returns if it may run as written."""
     proto = tf.ConfigProto.FromString(config)
     if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
-        _log_once(
+        lines.once(
             "a session that was made before npu_bridge was imported does not hand its graph to NpuOptimizer: it runs "
             "as it was written"
         )
     elif tf.__version__.startswith("1."):
         # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
-        _log_once(
+        lines.once(
             "TensorFlow %s hands no graph to NpuOptimizer of which something else than placeholders is fed: it runs as "
             "it was written; feed a tf.placeholder_with_default instead" % tf.__version__
         )
@@ -222,7 +221,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     call_scopes.mark(graph_def, number)
     elsewhere = () if chosen.customized is None else call_scopes.names(number)  # graph_def is what one run needs
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=elsewhere)
-    _log(done, chosen)
+    lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
@@ -232,22 +231,3 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     if config_proto.is_local(entry):
         result = rounding.fuse_casts(result, keep, clusters.accelerator())
     return None if result is graph_def else result.SerializeToString(deterministic=True)
-
-
-def _log(done, chosen):
-    for text in done.plan.warnings:
-        _log_once(text)
-    summary = lines.line(done.plan, chosen.table, done.seconds)
-    if summary is None:  # the graph does not train: it initializes or saves variables
-        return
-    for text in done.plan.unmatched:
-        _log_once(text)
-    LOG.info("npu_shim: %s", summary)
-    if os.environ.get("NPU_SHIM_LOG") == "plan":
-        for line in (*chosen.matched, *report.lowered_lines(done.plan)):
-            LOG.info("npu_shim: %s", line)
-
-
-@functools.lru_cache(maxsize=None)
-def _log_once(text):
-    LOG.warning("npu_shim: %s", text)

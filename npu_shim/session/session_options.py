@@ -44,6 +44,12 @@ def keep(session: Any, number: int, options: SessionOptions) -> None:
     session._npu_shim_options = _known[number] = options
 
 
+def of_session(session: Any) -> SessionOptions:
+    """Returns the SessionOptions of a session whose config has an NpuOptimizer entry."""
+    kept = getattr(session, "_npu_shim_options", None)
+    return kept if kept is not None else of_config(session._config)
+
+
 def of_entry(entry: Any) -> SessionOptions:
     """Returns the SessionOptions of the NpuOptimizer entry that TensorFlow passes with a graph.
 
