@@ -19,6 +19,8 @@ def add_arguments(parser):
     add_precision_arguments(parser)
     parser.add_argument("--device", metavar="D", help="what runs it: CPU or GPU, where a node names none, or "
                         "XLA, for a step that is compiled as a whole; default: what is here")  # fmt: skip
+    parser.add_argument("--engine", action="store_true", help="show what engine pjrt takes of it, and what stays in "
+                        "the session, instead of its dtypes")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
     parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
@@ -48,6 +50,11 @@ def main(args):
     fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
+    if args.engine:
+        from npu_shim.engine import report as engine_report
+
+        print(engine_report.of_graph(graph, fetches, [tensor_of(name) for name in names(args.feeds)]), end="")
+        return 0
     done = rewrite_graph(graph, names(args.feeds), fetches, chosen, device(args.device))
     if args.write:
         graph_file.write(args.write, done.graph_def)
@@ -59,6 +66,11 @@ def main(args):
     else:
         print(report.as_text(done.plan, done.seconds) + report.group("modify_mixlist", chosen.matched), end="")
     return 0
+
+
+def tensor_of(name):
+    """Returns the name of a tensor: "x:0" of "x"."""
+    return name if ":" in name else name + ":0"
 
 
 def names(text):

@@ -62,6 +62,11 @@ class Node:
         """Whether it belongs to the program whatever is around it."""
         return self.product or bool(self.writes)
 
+    @property
+    def shared(self):
+        """Whether it may run in several places."""
+        return self.repeats or self.handle
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -137,7 +142,7 @@ class _Cutting:
         self._before = self._backward(essential)
         self._consumers = _consumers(self._subset(), controls=False)
         self._behind = _forward(self._subset(), essential, start=False)
-        self._anywhere = self._never_behind(lambda n: n.essential or n.variable or not (n.repeats or n.handle))
+        self._anywhere = self._never_behind(lambda n: n.essential or n.variable or not n.shared)
 
     def result(self):
         hosts = [self._nodes[name] for name in sorted(self._needed) if self._is_decided(name)]
@@ -148,7 +153,7 @@ class _Cutting:
         reading = {n.name for n in hosts if n.name not in feeding and not self._is_silenced(n)}
         self._silent |= {n.name for n in hosts if n.name not in feeding and n.name not in reading}
         self._feed = self._backward(feeding)
-        once = [name for name in self._feed if name in feeding or not self._nodes[name].repeats]
+        once = [name for name in self._feed if name in feeding or not self._nodes[name].shared]
         self._cut_off = _forward(self._subset(), once) & self._feed
         self._read = self._after(reading)
         places = {**dict.fromkeys(self._cut_off, Place.FEED), **dict.fromkeys(self._read, Place.READ)}
@@ -282,7 +287,7 @@ class _Cutting:
         runs = {place: {n for n in self._targets if places.get(n) is place} for place in Place}
         runs[Place.PROGRAM] |= waits
         for name, place in places.items():
-            if place is not Place.PROGRAM and self._nodes[name].host and not self._nodes[name].repeats:
+            if place is not Place.PROGRAM and self._nodes[name].host and not self._nodes[name].shared:
                 runs[place].add(name)
         for name in self._read:
             if self._nodes[name].report:

@@ -1,0 +1,52 @@
+"""What the engine would do with a run, as text: taken or not, what stays in the session, and why."""
+
+from npu_shim.engine import cut, facts
+from npu_shim.engine.cut import Place, source_of
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+SHOWN = 12  # host ops in a list
+
+
+def of_graph(graph_def, fetches, feeds=()):
+    """Returns what a session with engine "pjrt" would do with a run, as text of a few lines.
+
+    Whether XLA compiles what the cut makes a program is known when it is compiled, for the shapes that are fed then.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef.
+        fetches: names of tensors ("x:0") and operations ("x").
+        feeds: names of tensors that are fed; placeholders need not be named.
+
+    Raises:
+        ConfigError: a fetch that is not in the graph.
+    """
+    names = {node.name for node in graph_def.node}
+    missing = [name for name in fetches if source_of(name) not in names]
+    if missing:
+        raise ConfigError(*("fetch '%s' is not in the graph%s" % (n, nearest(source_of(n), names)) for n in missing))
+    nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
+    reason = cut.why_no_step(nodes)
+    if reason:
+        return "engine: the run is no training step: %s; it runs in the session\n" % reason
+    tensors = [name for name in fetches if ":" in name]
+    made = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
+    if made.refusal:
+        return "engine: the run stays in the session: %s\n" % made.refusal
+    return "\n".join(_lines(made, nodes)) + "\n"
+
+
+def _lines(made, nodes):
+    count = sum(place is Place.PROGRAM for place in made.places.values())
+    yield "engine: one program of %d ops" % count
+    for place, words in ((Place.FEED, "before it"), (Place.READ, "after it")):
+        found = [name for name in sorted(made.reasons) if made.places.get(name) is place]
+        if found:
+            yield "  in the session, %s (%d):" % (words, len(found))
+            yield from ("    '%s' (%s): %s" % (name, nodes[name].op, made.reasons[name]) for name in found[:SHOWN])
+        if len(found) > SHOWN:
+            yield "    ... and %d others" % (len(found) - SHOWN)
+    for words, tensors in (("fed to it", made.fed), ("read from it", made.shown)):
+        if tensors:
+            yield "  %s: %s" % (words, ", ".join(tensors))
+    if made.silent:
+        yield "  prints and assertions that nothing runs: %s" % ", ".join(made.silent)

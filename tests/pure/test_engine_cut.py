@@ -1,0 +1,138 @@
+"""What of a step is the program, what feeds it and what reads it; text in, places out."""
+
+from npu_shim.engine.cut import ENOUGH, Node, Place, depths, plan, why_no_step
+
+
+def graph(text):
+    """Nodes of lines "name:Op(inputs) flags"; flags are the fields of Node that are set, writes=v a variable."""
+    made = {}
+    for line in text.strip().splitlines():
+        head, _, flags = line.strip().partition(")")
+        name, _, rest = head.partition(":")
+        op, _, inputs = rest.partition("(")
+        fields = {}
+        for flag in flags.split():
+            key, _, value = flag.partition("=")
+            fields[key] = {"writes": frozenset([value])}.get(key, value != "no" if value in ("", "no") else value)
+        made[name] = Node(name, op, tuple(each for each in inputs.split() if each), **fields)
+    return made
+
+
+STEP = """
+    next:IteratorGetNext(handle) host=kernel repeats=no
+    handle:IteratorV2() host=kernel handle repeats=no
+    scale:Const()
+    scaled:Mul(next scale)
+    v:VarHandleOp() variable
+    read:ReadVariableOp(v) variable learned
+    product:MatMul(scaled read) product
+    loss:Mean(product)
+    apply:ApplyAdam(v loss) writes=v variable repeats=no
+    tag:Const() host=strings
+    summary:ScalarSummary(tag loss) host=strings
+"""
+
+
+def test_the_three_parts_and_what_crosses():
+    made = plan(graph(STEP), ["loss:0", "summary:0"], ["apply"])
+    assert made.refusal is None
+    assert made.fed == ("next:0",)
+    assert made.shown == ("loss:0",)
+    assert made.place("summary:0") is Place.READ
+    assert made.place("next:0") is Place.FEED
+    assert {name for name, place in made.places.items() if place is Place.PROGRAM} >= {"scaled", "product", "apply"}
+    assert made.reasons == {"next": "kernel", "summary": "strings"}
+
+
+def test_it_is_a_step_and_an_initializer_is_none():
+    assert why_no_step(graph(STEP)) is None
+    initializer = graph("v:VarHandleOp() variable\n r:Qr(c) product\n c:Const()\n a:Assign(v r) writes=v variable")
+    assert "little work" in why_no_step(initializer)
+    assert why_no_step(graph("c:Const()")) == "it writes no variable"
+    many = "\n".join("m%d:Mul(read) computes" % number for number in range(ENOUGH))
+    small = "v:VarHandleOp() variable\n read:ReadVariableOp(v) variable learned\n a:AssignAdd(v read) writes=v variable"
+    assert why_no_step(graph(small)) is not None
+    assert why_no_step(graph(small + "\n" + many)) is None
+
+
+def test_a_host_op_in_the_middle_is_refused():
+    text = STEP.replace("loss:Mean(product)", "call:PyFunc(product) host=python repeats=no\n loss:Mean(call)")
+    made = plan(graph(text), ["loss:0"], ["apply"])
+    assert made.refusal == "node 'call' (PyFunc) must run in the session (python) in the middle of the step"
+
+
+def test_what_waits_for_the_program_and_must_run_in_the_session_is_refused():
+    text = STEP + "    call:PyFunc(tag ^apply) host=python repeats=no"
+    assert "'call'" in plan(graph(text), ["call:0"], ["apply"]).refusal
+
+
+def test_assertions_run_before_the_step_and_not_behind_it():
+    text = (
+        STEP
+        + """
+    fits:Assert(next tag) host=speaks report repeats=no
+    sane:Assert(loss tag) host=speaks report repeats=no
+    group:NoOp(^apply ^sane)
+    """
+    )
+    text = text.replace("product:MatMul(scaled read)", "product:MatMul(scaled read ^fits)")
+    made = plan(graph(text), ["loss:0"], ["group"])
+    assert made.runs[Place.FEED] == ("fits", "next")
+    assert made.silent == ("sane",)
+    assert made.runs[Place.READ] == ()
+
+
+def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
+    text = STEP.replace("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v print)")
+    text += "    print:Print(loss loss) report forwards repeats=no"
+    made = plan(graph(text), [], ["apply"])
+    assert made.places["print"] is Place.PROGRAM
+    assert made.runs[Place.READ] == ("print",)
+    assert made.shown == ("loss:0",)
+
+
+def test_reports_in_conditionals_are_silent_with_what_makes_their_text():
+    text = (
+        STEP
+        + """
+    flag:Const()
+    switch:Switch(loss flag)
+    word:StringFormat(switch:1) host=strings
+    say:PrintV2(word) host=speaks report repeats=no
+    out:Identity(switch:1 ^say)
+    merge:Merge(out switch)
+    """
+    )
+    nodes = graph(text)
+    assert depths(nodes)["say"] == 1
+    assert depths(nodes)["merge"] == 0
+    made = plan(nodes, ["merge:0"], ["apply"])
+    assert made.refusal is None
+    assert made.silent == ("say",)
+    assert "word" not in made.places
+
+
+def test_random_numbers_that_the_host_shares_are_drawn_once():
+    text = STEP.replace("scaled:Mul(next scale)", """
+    noise:RandomUniform(scale) repeats=no
+    call:PyFunc(noise) host=python repeats=no
+    both:Mul(call noise)
+    scaled:Mul(next both)""")  # fmt: skip
+    made = plan(graph(text), ["loss:0"], ["apply"])
+    assert made.fed == ("call:0", "next:0", "noise:0")
+    assert made.place("noise:0") is Place.FEED
+
+
+def test_loops_have_depths():
+    nodes = graph("""
+    start:Const()
+    enter:Enter(start)
+    merge:Merge(enter next)
+    cond:LoopCond(merge)
+    switch:Switch(merge cond)
+    body:Add(switch:1)
+    next:NextIteration(body)
+    exit:Exit(switch)
+    """)
+    found = depths(nodes)
+    assert [found[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
