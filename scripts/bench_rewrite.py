@@ -1,20 +1,20 @@
 """The rewrite beside TensorFlow's own AMP pass: seconds, casts and low-precision matrix ops, side by side in one run.
 
-    python scripts/bench_rewrite.py [--graphs FOLDER] [--only NAMES] [--alone NAMES] [--repeats N] [--write FILE]
+    python scripts/bench_rewrite.py [--only NAMES] [--alone NAMES] [--repeats N] [--write FILE]
 
 Each graph goes from GraphDef bytes to GraphDef bytes, N times each way in turn: through npu_shim.rewrite, and through
 TensorFlow's offline Grappler with no optimizer and with auto_mixed_precision only, on a virtual GPU (the full
-tensorflow wheel has the GPU kernels' registrations that the pass asks for). Medians are compared. FOLDER holds training
-graphs with their graphs.json; without it only the synthetic graphs of bench_graphs.py are measured. The graphs of
---alone are rewritten by us alone: on thousands of TensorList ops Grappler takes hours.
+tensorflow wheel has the GPU kernels' registrations that the pass asks for). Medians are compared. The graphs are the
+training graphs of tests/reference and the synthetic ones of bench_graphs.py. Those of --alone are rewritten by us
+alone: on thousands of TensorList ops Grappler takes hours.
 """
 
 import argparse
 import collections
 import functools
 import gc
-import gzip
 import json
+import lzma
 import os
 import statistics
 import sys
@@ -30,6 +30,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter import tf_internals
 
+TRAINING = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "reference", "graphs")
 HEAVY = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D")
 HEAVY += ("Conv2DBackpropInput", "Conv2DBackpropFilter")
 LOW = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
@@ -201,12 +202,12 @@ def cells(graph_def, fetches, feeds):
     return [casts, str(counts["run"]), "%.0f" % cast_megabytes(graph_def, fetches, feeds) if feeds else "", low]
 
 
-def shared_graphs(folder):
-    """(name, GraphDef bytes, fetches, feeds) of every training graph in a folder."""
-    with open(os.path.join(folder, "graphs.json")) as f:
+def training_graphs():
+    """(name, GraphDef bytes, fetches, feeds) of every training graph of the tests."""
+    with open(os.path.join(TRAINING, "graphs.json")) as f:
         described = json.load(f)
     for name, about in sorted(described.items()):
-        with gzip.open(os.path.join(folder, name + ".pb.gz")) as f:
+        with lzma.open(os.path.join(TRAINING, name + ".pb.xz")) as f:
             feeds = {tensor.split(":")[0]: shape for tensor, (_, *shape) in about["feeds"].items()}
             yield name, f.read(), [about["loss"], about["train_op"]], feeds
 
@@ -214,14 +215,13 @@ def shared_graphs(folder):
 def main(argv):
     """Measures and prints; writes the table where asked to."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--graphs", help="folder with training graphs and graphs.json")
     parser.add_argument("--only", help="names of graphs, separated by commas")
     parser.add_argument("--alone", default="", help="names of graphs that Grappler does not get")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--write", help="file to write the table to")
     args = parser.parse_args(argv)
     tf.disable_v2_behavior()
-    graphs = [*(shared_graphs(args.graphs) if args.graphs else ()), *bench_graphs.graphs()]
+    graphs = [*training_graphs(), *bench_graphs.graphs()]
     wanted = args.only and args.only.split(",")
     lines = [
         *bench_tables.where(),

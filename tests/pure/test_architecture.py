@@ -119,7 +119,7 @@ def test_nothing_speaks_of_the_machine_it_was_written_on():
     for folder, folders, files in os.walk(str(ROOT)):
         folders[:] = [name for name in folders if not name.startswith(".venv")]
         for path in (pathlib.Path(folder) / name for name in files):
-            if path.suffix in (".py", ".md", ".cc", ".json", ".toml", ".txt"):
+            if path.suffix in (".py", ".md", ".cc", ".json", ".toml", ".txt", ".yml", ".yaml"):
                 text = path.read_text(errors="replace")
                 assert not [word for word in words if word in text], path
 
