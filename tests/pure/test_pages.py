@@ -154,3 +154,13 @@ def test_the_site_builds(tmp_path):
     assert not [address for address in loaded if address.endswith((".js", ".css"))]  # it reads offline
 
 
+
+
+def test_the_public_ci_runs_what_ci_runs():
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8"))["jobs"]
+    commands = [step.get("run") for job in jobs.values() for step in job["steps"]]
+    assert ".ci/run" in commands
+    assert os.access(str(ROOT / ".ci" / "run"), os.X_OK)
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
+    assert {hook["id"] for repo in hooks for hook in repo["hooks"]} == {"ruff", "mypy"}
