@@ -1,7 +1,11 @@
 """Checkpoint migration between float32, float16 and bfloat16, and between optimizers' names."""
 
+from __future__ import annotations
 
-def migrate_checkpoint(*args, **kwargs):
+from typing import Any
+
+
+def migrate_checkpoint(*args: Any, **kwargs: Any) -> Any:
     """See `npu_shim.checkpoint.migrate.migrate_checkpoint`; TensorFlow is imported by the first call."""
     from npu_shim.checkpoint import migrate
 

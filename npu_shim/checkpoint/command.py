@@ -1,9 +1,12 @@
 """The command `npu-shim migrate-checkpoint` and `scripts/migrate_checkpoint.py`."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import sys
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -55,7 +58,7 @@ def define():
     return own
 
 
-def main(argv):
+def main(argv: Sequence[str] | None) -> int:
     """Runs the command.
 
     Args:
@@ -124,7 +127,7 @@ def _diff(paths):
     return 1 if found else 0
 
 
-def report(migration):
+def report(migration: Any) -> str:
     """Returns the plan and the range report as text: a line a tensor, then the totals."""
     lines = []
     for a in migration.plan.actions:

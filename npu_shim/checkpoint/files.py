@@ -3,6 +3,8 @@
 Sources: TensorFlow 1.15.5 and 2.15.1 (SaveV2, MergeV2Checkpoints; a prefix exists when its `.index` does).
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import glob
@@ -24,7 +26,7 @@ _in_use = set()  # this process's own working folders
 GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, larger ones have one of their own
 
 
-def find(path):
+def find(path: str) -> str:
     """Returns the prefix of the checkpoint that `path` names: a prefix, or a folder whose latest one is taken.
 
     Raises:
@@ -52,7 +54,7 @@ class Reader:
         slices: dict of name to the parts of a partitioned tensor, see `index.slices`.
     """
 
-    def __init__(self, prefix):
+    def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         with _damage_as_os_error(prefix):
             self.slices = index.slices(prefix)
@@ -104,7 +106,7 @@ def _damage_as_os_error(prefix):
         raise OSError("npu_shim: '%s' is damaged: %s: %s" % (prefix, type(error).__name__, text)) from error
 
 
-def checksum(array):
+def checksum(array: np.ndarray) -> str:
     """Returns the SHA-256 of an array's bytes, in hexadecimal; of strings with their lengths."""
     digest = hashlib.sha256()
     if array.dtype == object:
@@ -121,7 +123,7 @@ class Writer:
     Holds at most GROUP bytes of small tensors, or one large one.
     """
 
-    def __init__(self, prefix):
+    def __init__(self, prefix: str) -> None:
         self.target = prefix
         self.folder = _working_folder(prefix, os.getpid())
         self.prefix = os.path.join(self.folder, os.path.basename(prefix))
@@ -147,7 +149,7 @@ class Writer:
             self._group.append((name, array, dtype, ""))
         self._bytes += array.nbytes
 
-    def finish(self):
+    def finish(self) -> None:
         """Joins the parts to one checkpoint at `self.prefix`, still in the working folder, and syncs it to disk."""
         self._flush()
         with tf.Graph().as_default(), _session() as session:
@@ -185,7 +187,7 @@ class Writer:
             raise
         sync(os.path.dirname(self.target) or ".")
 
-    def close(self):
+    def close(self) -> None:
         """Removes the working folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         _in_use.discard(self.folder)
@@ -208,7 +210,7 @@ class Writer:
         self._group, self._bytes = [], 0
 
 
-def remove_leftovers(prefix):
+def remove_leftovers(prefix: str) -> None:
     """Removes what processes of this machine that were killed have left beside `prefix`.
 
     One that was killed while it replaced `prefix` has the old files in its folder; they come back.
@@ -265,7 +267,7 @@ def update_state(prefix, mode):
     sync(folder)
 
 
-def sync(path):
+def sync(path: str) -> None:
     """Waits until the file or the folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

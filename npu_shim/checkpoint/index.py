@@ -3,14 +3,17 @@
 Format: a LevelDB table without compression (TensorFlow 1.2 and later), name -> BundleEntryProto.
 """
 
+from __future__ import annotations
+
 import os
 import struct
+from typing import Any
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
 
 
-def slices(prefix):
+def slices(prefix: str) -> dict[str, Any]:
     """Returns the parts in which partitioned tensors are stored.
 
     Args:

@@ -7,10 +7,13 @@ statistic a View that is used as one; `master_of` leads back to its variable.
 Sources: the getter of NVIDIA's mixed-precision guide (same name and call), TensorFlow 1.15.5 and 2.15.1.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
 import inspect
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -79,7 +82,7 @@ def float32_variable_storage_getter(
     return _get(True, getter, name, shape, dtype, initializer, regularizer, trainable, *args, **kwargs)
 
 
-def get_custom_getter(compute_dtype, keep_float32_statistics=True):
+def get_custom_getter(compute_dtype: Any, keep_float32_statistics: bool = True) -> Callable[..., Any] | None:
     """Returns the getter for a model that computes in `compute_dtype`: None unless that is float16 or bfloat16.
 
     Args:
@@ -93,7 +96,7 @@ def get_custom_getter(compute_dtype, keep_float32_statistics=True):
 
 
 @contextlib.contextmanager
-def master_weights(compute_dtype=tf.float16, keep_float32_statistics=True):
+def master_weights(compute_dtype: Any = tf.float16, keep_float32_statistics: bool = True) -> Iterator[None]:
     """Scope in which `tf.get_variable`, `tf.layers`, `tf.Variable` and Keras layers store float32 masters.
 
     In it every float16 or bfloat16 variable of the default graph is float32 and the model gets its cast. It composes
@@ -116,7 +119,7 @@ def master_weights(compute_dtype=tf.float16, keep_float32_statistics=True):
         scope.set_custom_getter(outer)
 
 
-def master_of(tensor):
+def master_of(tensor: Any) -> Any:
     """Returns the float32 variable behind a cast that a getter made; a variable is its own master.
 
     Raises:
@@ -136,7 +139,7 @@ def master_of(tensor):
     return masters[tensor.name]
 
 
-def embedding_lookup(params, ids, name=None, **kwargs):
+def embedding_lookup(params: Any, ids: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
     """Looks up rows of a float32 table and casts the rows, where casting first would convert the whole table.
 
     Args:
@@ -158,7 +161,7 @@ def embedding_lookup(params, ids, name=None, **kwargs):
     return tf.cast(rows, params.dtype.base_dtype, name=name)
 
 
-def master_weights_report(graph=None):
+def master_weights_report(graph: tf.Graph | None = None) -> tuple[Interception, ...]:
     """Returns what was intercepted in `graph` (default: the default graph) and what was not.
 
     Returns:
@@ -201,7 +204,7 @@ def _get(
         return ask(dtype, initializer)
     if not trainable and not keep_float32_statistics:
         kept = ask(dtype, initializer)
-        _note(kept, requested, trainable, REASONS[1])
+        _record(kept, requested, trainable, REASONS[1])
         return kept
     master = ask(tf.float32, _float32_initializer(initializer))
     if isinstance(master, tf.Tensor):  # an inner getter has cast it already
@@ -218,7 +221,7 @@ def _create(keep_float32_statistics, next_creator, **kwargs):
         return next_creator(**kwargs)
     if not trainable and not keep_float32_statistics:
         kept = next_creator(**kwargs)
-        _note(kept, requested, trainable, REASONS[1])
+        _record(kept, requested, trainable, REASONS[1])
         return kept
     initial = (lambda: tf.cast(value(), tf.float32)) if callable(value) else _float32_initializer(value)
     master = next_creator(**dict(kwargs, dtype=tf.float32, initial_value=initial))
@@ -281,11 +284,11 @@ def _cast_here(master, dtype, trainable, caching_device):
             cast = tf.cast(whole, dtype, name="%s/%s_cast" % (name, dtype.name))
         state.casts[key] = assignable(cast if trainable else View(master, cast), master, trainable)
         state.masters[cast.name] = master
-        _note(master, dtype, trainable, REASONS[0])
+        _record(master, dtype, trainable, REASONS[0])
     return state.casts[key]
 
 
-def _note(variable, requested, trainable, reason):
+def _record(variable, requested, trainable, reason):
     name = _name(variable)
     stored = variable.dtype.base_dtype.name
     graph = tf.get_default_graph()

@@ -3,10 +3,13 @@
 Source: what migration scripts of the field do and lack; the file formats are those of TensorFlow 1.15.5 and 2.15.1.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import sys
+from typing import Any, Iterator
 
 import numpy as np
 
@@ -34,14 +37,22 @@ class Migration:
     ranges: dict
     checksums: dict
 
-    def total(self):
+    def total(self) -> ranges.RangeReport:
         """Returns the RangeReport of all casts."""
         return sum(self.ranges.values(), ranges.RangeReport())
 
 
 def migrate_checkpoint(
-    source, target, to, on_overflow="error", overwrite=False, update_state="no", verify=True, progress=False, **options
-):
+    source: str,
+    target: str,
+    to: str,
+    on_overflow: str = "error",
+    overwrite: bool = False,
+    update_state: str = "no",
+    verify: bool = True,
+    progress: bool = False,
+    **options: Any
+) -> Migration:
     """Writes the checkpoint `source` again at `target`, with its model tensors as `to`.
 
     The target is complete and verified, or it is absent; the source and its folder's `checkpoint` file are not touched.
@@ -114,7 +125,7 @@ def scan(source, migration_plan, on_overflow="inf", writer=None, progress=False)
     return Migration(source, migration_plan, lost, checksums)
 
 
-def overflow_problems(migration):
+def overflow_problems(migration: Migration) -> list[str]:
     """Returns a sentence for each tensor with finite values beyond the new dtype."""
     to = migration.plan.options.to
     return [
@@ -125,7 +136,7 @@ def overflow_problems(migration):
     ]
 
 
-def warnings(migration):
+def warnings(migration: Migration) -> list[str]:
     """Returns a sentence for what nobody has decided: ambiguous names, and tensors that lose values to zero."""
     told = [
         "'%s' could be the model's or an optimizer's: it is neither narrowed nor dropped (see --include, --exclude, "
@@ -139,7 +150,7 @@ def warnings(migration):
     ]
 
 
-def manifest(migration, on_overflow):
+def manifest(migration: Migration, on_overflow: str) -> str:
     """Returns the text of `<target>.manifest.json`: the same for the same source, options and version."""
     tensors = [
         dict(dataclasses.asdict(action), sha256=migration.checksums[action.new_name])
@@ -156,7 +167,7 @@ def manifest(migration, on_overflow):
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def differences(first, second):
+def differences(first: str, second: str) -> Iterator[tuple[str, str]]:
     """Yields (name, sentence) for each tensor in which two checkpoints differ, sorted by name; values are compared."""
     readers = [files.Reader(files.find(prefix)) for prefix in (first, second)]
     maps = [reader.tensors() for reader in readers]

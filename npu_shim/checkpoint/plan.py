@@ -1,11 +1,13 @@
-"""What a migration will do with each tensor, decided from names, dtypes and shapes alone.
+"""Plans a migration: one action for each tensor, decided from names, dtypes and shapes alone.
 
 Worked line: tensors + Options -> plan -> MigrationPlan, one Action for each tensor that is read or created.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import re
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Mapping, Sequence
 
 from npu_shim.checkpoint import selection
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -18,8 +20,8 @@ SCALE = re.compile(r"^((?:.*/)?)(?:current_)?loss_scale((?:_\d+)?)$")
 COUNTER = re.compile(r"^(?:.*/)?(good_steps|bad_steps)(?:_\d+)?$")
 
 
-class Overflow(ConfigError):
-    """Finite values lie beyond the new dtype, and nobody has said what becomes of them."""
+class Overflow(ConfigError):  # type: ignore[misc]  # mypy does not see rewriter/ under the name npu_shim.rewriter
+    """Finite values exceed the range of the new dtype, and no option says how to treat them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,19 +52,19 @@ class TensorInfo:
     """A tensor in a checkpoint. dtype: str, TensorFlow's name. shape: tuple of int."""
 
     dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What the user asks for.
+    """The options of a migration.
 
     Attributes:
         to: "float16", "bfloat16" or "float32".
-        include: regular expressions; a tensor that one finds is cast whatever its kind.
-        exclude: regular expressions; a tensor that one finds keeps its dtype, also when it is included.
-        drop: regular expressions; a tensor that one finds is left out.
-        drop_optimizer: bool, leave out slots and beta powers.
+        include: regular expressions; a matching tensor is cast whatever its kind.
+        exclude: regular expressions; a matching tensor keeps its dtype, even if it is included.
+        drop: regular expressions; a matching tensor is dropped.
+        drop_optimizer: bool, drop slots and beta powers.
         names: dict of exact old to new names.
         rename: tuple of (regular expression, replacement), applied in order to names that `names` lacks.
         strip_prefix: str, removed from the names that start with it.
@@ -75,23 +77,23 @@ class Options:
     """
 
     to: str
-    include: Tuple[str, ...] = ()
-    exclude: Tuple[str, ...] = ()
-    drop: Tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
     drop_optimizer: bool = False
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    rename: Tuple[Tuple[str, str], ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
     strip_prefix: str = ""
     add_prefix: str = ""
-    profile: Optional[str] = None
-    beta_prefix: Optional[str] = None
-    init_loss_scale: Optional[float] = None
+    profile: str | None = None
+    beta_prefix: str | None = None
+    init_loss_scale: float | None = None
     master_copies: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What becomes of one tensor.
+    """The action for one tensor.
 
     Attributes:
         kind: "cast", "keep", "drop" or "create".
@@ -109,7 +111,7 @@ class Action:
     new_name: str
     dtype: str
     new_dtype: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     reason: str
     value: Any = None
 
@@ -119,44 +121,44 @@ class MigrationPlan:
     """One Action for each tensor, sorted by the name in the result.
 
     Attributes:
-        options: what it was made from.
+        options: those of the migration.
         actions: tuple of Action.
-        ambiguous: names that could be a model's or an optimizer's; these are neither cast to less nor dropped.
+        ambiguous: names that could be a model's or an optimizer's; these are neither narrowed nor dropped.
     """
 
     options: Options
-    actions: Tuple[Action, ...]
-    ambiguous: Tuple[str, ...] = ()
+    actions: tuple[Action, ...]
+    ambiguous: tuple[str, ...] = ()
 
-    def kept(self):
+    def kept(self) -> tuple[Action, ...]:
         """Returns the actions whose tensor is in the result."""
         return tuple(a for a in self.actions if a.kind != "drop")
 
 
-def plan(tensors: Dict[str, TensorInfo], options: Options) -> MigrationPlan:
-    """Decides what becomes of each of `tensors` (name -> TensorInfo).
+def plan(tensors: dict[str, TensorInfo], options: Options) -> MigrationPlan:
+    """Decides the action for each of `tensors` (name -> TensorInfo).
 
     Raises:
         ConfigError: with every problem: options out of range, rules that match nothing, two tensors with one new name.
     """
-    problems = _check(options) or _unmatched(tensors, options)
+    problems = _check_options(options) or _check_rules_match(tensors, options)
     if problems:
         raise ConfigError(*problems)
     kinds = selection.Kinds(tensors)
     actions = [_action(name, tensors, options, kinds.of(name)) for name in sorted(tensors)]
     ambiguous = tuple(a.name for a in actions if _is_ambiguous(a, options, kinds.of(a.name)))
     if _master_copies(options) == "take":
-        actions = _take_masters(actions)
+        actions = _replace_by_masters(actions)
     if _master_copies(options) == "create":
-        actions += [_copy_of(a) for a in actions if a.kind == "cast"]
+        actions += [_create_master(a) for a in actions if a.kind == "cast"]
     actions += _missing_state(actions, options)
-    problems = _collisions(actions)
+    problems = _check_new_names(actions)
     if problems:
         raise ConfigError(*problems)
     return MigrationPlan(options, tuple(sorted(actions, key=lambda a: (a.new_name, a.name))), ambiguous)
 
 
-def _check(options):
+def _check_options(options: Options) -> list[str]:
     problems = []
     choices = (
         ("to", options.to, selection.FLOATS),
@@ -179,7 +181,7 @@ def _check(options):
     return problems
 
 
-def _unmatched(tensors, options):
+def _check_rules_match(tensors: Mapping[str, TensorInfo], options: Options) -> list[str]:
     patterns = [("include", p) for p in options.include] + [("exclude", p) for p in options.exclude]
     patterns += [("drop", p) for p in options.drop] + [("rename", old) for old, _ in options.rename]
     problems = [
@@ -194,13 +196,14 @@ def _unmatched(tensors, options):
     return problems
 
 
-def _action(name, tensors, options, kind):
+def _action(name: str, tensors: Mapping[str, TensorInfo], options: Options, kind: selection.Kind | None) -> Action:
     info = tensors[name]
     dropped = _reason_to_drop(name, options, kind)
     if dropped:
         return Action("drop", name, name, info.dtype, info.dtype, info.shape, dropped)
     new_name = _new_name(name, options)
-    counter = _profile(options) and _profile(options).counters.get(COUNTER.sub(r"\1", name))
+    profile = _profile(options)
+    counter = profile.counters.get(COUNTER.sub(r"\1", name)) if profile else None
     if counter and counter != info.dtype:
         return Action("cast", name, new_name, info.dtype, counter, info.shape, "as %s counts" % options.profile)
     reason = _reason_to_keep(name, tensors, options, kind)
@@ -211,17 +214,17 @@ def _action(name, tensors, options, kind):
     return Action("cast", name, new_name, info.dtype, options.to, info.shape, reason)
 
 
-def _is_ambiguous(action, options, kind):
+def _is_ambiguous(action: Action, options: Options, kind: selection.Kind | None) -> bool:
     told = _first_match((*options.include, *options.exclude), action.name)
     matters = options.drop_optimizer or action.reason.startswith("perhaps ")
     return kind is not None and not kind.certain and action.kind != "drop" and matters and not told
 
 
-def _reason_to_drop(name, options, kind):
+def _reason_to_drop(name: str, options: Options, kind: selection.Kind | None) -> str | None:
     pattern = _first_match(options.drop, name)
     if pattern:
         return "dropped by '%s'" % pattern
-    if options.drop_optimizer and selection.is_optimizer_state(kind):
+    if options.drop_optimizer and kind is not None and selection.is_optimizer_state(kind):
         return kind.text
     profile = _profile(options)
     if profile and (
@@ -232,7 +235,9 @@ def _reason_to_drop(name, options, kind):
     return None
 
 
-def _reason_to_keep(name, tensors, options, kind):
+def _reason_to_keep(
+    name: str, tensors: Mapping[str, TensorInfo], options: Options, kind: selection.Kind | None
+) -> str | None:
     kept = selection.reason_to_keep(name, tensors, options.to, kind)
     castable = tensors[name].dtype in selection.FLOATS and tensors[name].dtype != options.to
     excluded = castable and _first_match(options.exclude, name)
@@ -241,7 +246,7 @@ def _reason_to_keep(name, tensors, options, kind):
     return None if castable and _first_match(options.include, name) else kept
 
 
-def _new_name(name, options):
+def _new_name(name: str, options: Options) -> str:
     if name in options.names:
         return options.names[name]
     if name == OBJECT_GRAPH:
@@ -262,22 +267,22 @@ def _new_name(name, options):
     return new if new == "global_step" else options.add_prefix + new
 
 
-def _profile(options):
+def _profile(options: Options) -> Profile | None:
     return PROFILES[options.profile] if options.profile else None
 
 
-def _first_match(patterns, name):
+def _first_match(patterns: Sequence[str], name: str) -> str | None:
     return next((p for p in patterns if re.search(p, name)), None)
 
 
-def _master_copies(options):
+def _master_copies(options: Options) -> str:
     if options.master_copies == "auto":
         return "take" if options.to == "float32" else "keep"
     return options.master_copies
 
 
-def _take_masters(actions):
-    """Lets each float32 master copy take the name of its variable, which is dropped."""
+def _replace_by_masters(actions: Sequence[Action]) -> list[Action]:
+    """Renames each float32 master copy to its variable, which is dropped."""
     by_name = {a.name: a for a in actions}
     taken = {a.name[len(MASTER_COPY):]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
     result = []
@@ -295,13 +300,13 @@ def _take_masters(actions):
     return result
 
 
-def _copy_of(action):
+def _create_master(action: Action) -> Action:
     return dataclasses.replace(action, kind="keep", new_name=MASTER_COPY + action.new_name, new_dtype=action.dtype,
                                reason="float32 master copy of '%s'" % action.name)
 
 
-def _missing_state(actions, options):
-    """Returns the loss-scale state to create: the scale on request, the counters of a profile wherever a scale is."""
+def _missing_state(actions: Sequence[Action], options: Options) -> list[Action]:
+    """Returns the loss-scale state to create: the scale if requested, and a profile's counters beside every scale."""
     if options.profile is None and options.init_loss_scale is None:
         return []
     profile = _profile(options) or PROFILES["npu"]
@@ -309,20 +314,20 @@ def _missing_state(actions, options):
     scale = options.add_prefix + profile.scale
     created = []
     if options.init_loss_scale is not None and profile.scale and scale not in present:
-        created.append(_created(scale, "float32", float(options.init_loss_scale)))
+        created.append(_create_scalar(scale, "float32", float(options.init_loss_scale)))
     scales = (SCALE.match(name) for name in (*present, *(a.new_name for a in created)))
     for scope, number in sorted({found.groups() for found in scales if found}):
         counters = {scope + name + number: dtype for name, dtype in profile.counters.items()}
-        created += [_created(name, dtype, 0) for name, dtype in sorted(counters.items()) if name not in present]
+        created += [_create_scalar(name, dtype, 0) for name, dtype in sorted(counters.items()) if name not in present]
     return created
 
 
-def _created(name, dtype, value):
+def _create_scalar(name: str, dtype: str, value: float) -> Action:
     return Action("create", name, name, dtype, dtype, (), "the source has none", value)
 
 
-def _collisions(actions):
-    owners: Dict[str, Any] = {}
+def _check_new_names(actions: Sequence[Action]) -> list[str]:
+    owners: dict[str, Any] = {}
     for action in actions:
         if action.kind != "drop":
             owners.setdefault(action.new_name, []).append(action.name)

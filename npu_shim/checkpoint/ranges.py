@@ -1,12 +1,16 @@
-"""Casts between float32, float16 and bfloat16, with an account of what each cast loses; numpy only.
+"""Casts between float32, float16 and bfloat16, with a report of what each cast loses; numpy only.
 
 A bfloat16 array is held as its bits, uint16, since numpy has no such dtype.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from typing import Any
 
 import numpy as np
 
+Array = Any  # numpy.ndarray, whose type parameters numpy of Python 3.7 lacks
 CHUNK = 1 << 14  # elements at a time: the temporaries fit the cache, which measures fastest
 LIMITS = {  # largest finite, smallest positive normal
     "float16": (65504.0, 2.0**-14),
@@ -38,13 +42,13 @@ class RangeReport:
     non_finite: int = 0
     relative_error: float = 0.0
 
-    def __add__(self, other):
+    def __add__(self, other: RangeReport) -> RangeReport:
         mine, theirs = dataclasses.asdict(self), dataclasses.asdict(other)
         worst = ("largest", "relative_error")
         return RangeReport(**{k: max(v, theirs[k]) if k in worst else v + theirs[k] for k, v in mine.items()})
 
 
-def cast(array, dtype, to, clamp=False):
+def cast(array: Array, dtype: str, to: str, clamp: bool = False) -> tuple[Array, RangeReport]:
     """Casts `array` (held as HOLD[dtype]) with one rounding, to nearest even.
 
     Args:
@@ -60,25 +64,25 @@ def cast(array, dtype, to, clamp=False):
     source, target = array.reshape(-1), result.reshape(-1)
     report = RangeReport()
     for start in range(0, source.size, CHUNK):
-        wide = _widened(source[start:start + CHUNK], dtype)
-        narrow = _narrowed(wide, to)
-        after = _widened(narrow, to)
-        lost = _report(wide, after, to)
+        wide = _widen(source[start:start + CHUNK], dtype)
+        narrow = _narrow(wide, to)
+        after = _widen(narrow, to)
+        lost = _measure_loss(wide, after, to)
         if clamp and lost.overflow:
             largest = np.float32(LIMITS[to][0])
-            narrow = _narrowed(np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide), to)
+            narrow = _narrow(np.where(np.isfinite(wide), np.clip(wide, -largest, largest), wide), to)
         target[start:start + CHUNK] = narrow
         report = report + lost
     return result, report
 
 
-def _widened(array, dtype):
+def _widen(array: Array, dtype: str) -> Array:
     if dtype == "bfloat16":
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False)
 
 
-def _narrowed(wide, to):
+def _narrow(wide: Array, to: str) -> Array:
     if to == "float32":
         return wide
     if to == "float16":
@@ -90,7 +94,7 @@ def _narrowed(wide, to):
     return np.where(np.isnan(wide), ((bits >> 16) | 0x40).astype(np.uint16), rounded)
 
 
-def _report(before, after, to):
+def _measure_loss(before: Array, after: Array, to: str) -> RangeReport:
     tiny = np.float32(LIMITS[to][1])
     size, size_after = np.abs(before), np.abs(after)
     finite = np.isfinite(before)

@@ -6,6 +6,8 @@ each dtype, and its position is a number: fed by who knows the file, or found by
 Sources: RestoreV2 of TensorFlow 1.15.5 and 2.15.1, which checks the dtype it is built with and tells none.
 """
 
+from __future__ import annotations
+
 import collections
 import functools
 
@@ -26,7 +28,7 @@ Read = collections.namedtuple("Read", "name slice_spec dtype shape variable")
 Stored = collections.namedtuple("Stored", "dtype shape")
 
 
-def stored_tensors(checkpoint):
+def stored_tensors(checkpoint: str) -> dict[str, Stored]:
     """Returns dict of name to Stored for a checkpoint, given its prefix."""
     reader = tf.train.NewCheckpointReader(tf.compat.as_text(checkpoint))
     shapes = reader.get_variable_to_shape_map()
@@ -154,12 +156,12 @@ def _initial_value(filename, read):
     initial = {v.op.name: v for v in tf.global_variables() + tf.local_variables()}[read.variable].initial_value
     # nothing may live on a way that is not taken, and the Switch itself, whose output `filename` is, always lives
     with tf.control_dependencies([tf.identity(filename)]):
-        return _widened(tf.identity(initial), read)
+        return _widen(tf.identity(initial), read)
 
 
 def _read_as(filename, read, stored):
     (value,) = read_all(filename, [read._replace(dtype=stored)]).values()
-    return _widened(value, read)
+    return _widen(value, read)
 
 
 def _part_of_whole(filename, read):
@@ -167,10 +169,10 @@ def _part_of_whole(filename, read):
     (whole,) = read_all(filename, [read._replace(dtype=tf.float16, slice_spec="")]).values()
     extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
     begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
-    return _widened(tf.slice(whole, begin, size), read)
+    return _widen(tf.slice(whole, begin, size), read)
 
 
-def _widened(value, read):
+def _widen(value, read):
     """Returns float32, which holds the others exactly: so there is one rounding, to nearest even, in `convert`."""
     return tf.cast(value, tf.float32 if read.dtype in CASTABLE else read.dtype)
 

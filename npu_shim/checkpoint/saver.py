@@ -12,7 +12,10 @@ fails: no op tells the dtype of a stored tensor, and the name of the file is kno
 Sources: `BulkSaverBuilder` and `Saver.restore` of TensorFlow 1.15.5 and 2.15.1.
 """
 
+from __future__ import annotations
+
 import functools
+from typing import Any, ContextManager, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -114,7 +117,7 @@ class CastFromFloat32SaverBuilder(CastingSaverBuilder):
     """
 
 
-def casting_initializers():
+def casting_initializers() -> ContextManager[None]:
     """Scope in which TensorFlow's checkpoint initializers cast: for `Estimator(warm_start_from=...)` around `train`.
 
     It replaces TensorFlow's Python function `restore_v2` for all threads of the process while it is open.
@@ -122,7 +125,7 @@ def casting_initializers():
     return tf_internals.replaced_restore_v2(_casting_restore_v2)
 
 
-def init_from_checkpoint(ckpt_dir_or_file, assignment_map):
+def init_from_checkpoint(ckpt_dir_or_file: str, assignment_map: Mapping[str, Any]) -> None:
     """`tf.train.init_from_checkpoint` for checkpoints whose float dtypes differ from the variables'.
 
     Raises:
@@ -132,7 +135,7 @@ def init_from_checkpoint(ckpt_dir_or_file, assignment_map):
         tf.train.init_from_checkpoint(ckpt_dir_or_file, assignment_map)
 
 
-def warm_start(*args, **kwargs):
+def warm_start(*args: Any, **kwargs: Any) -> None:
     """`tf.train.warm_start` (what `Estimator(warm_start_from=...)` calls) for checkpoints of other float dtypes."""
     with casting_initializers():
         tf.train.warm_start(*args, **kwargs)

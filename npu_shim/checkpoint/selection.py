@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint are cast, and the reason for each: tables and pure functions.
+"""Selects the tensors of a checkpoint that are cast, with a reason for each: tables and pure functions.
 
 A name alone does not tell a model's weight from an optimizer's slot: a model may live in `variable_scope("training")`,
 and an optimizer's slot may be called `m`. A slot stands beside the variable that it belongs to and has its shape. So
@@ -9,9 +9,13 @@ Sources: the names that TensorFlow 1.15's optimizers, Keras' OptimizerV2, contri
 and NVIDIA's optimizers, Adafactor and batch normalizations write.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import re
+from typing import Any, Iterator, Mapping, Tuple
 
+Shape = Tuple[int, ...]
 FLOATS = ("float32", "float16", "bfloat16")
 
 # First match wins.
@@ -57,7 +61,7 @@ class Kind:
     certain: bool = True
 
 
-def without_attribute(name):
+def without_attribute(name: str) -> str:
     """Returns an object-based key as the path of its variable: 'a/w/.ATTRIBUTES/VARIABLE_VALUE' becomes 'a/w'."""
     return name.split("/.ATTRIBUTES/")[0]
 
@@ -69,10 +73,10 @@ class Kinds:
         tensors: dict of name to an object with `dtype` and `shape`, all tensors of the checkpoint.
     """
 
-    def __init__(self, tensors):
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._shapes = {without_attribute(name): tuple(info.shape) for name, info in tensors.items()}
 
-    def of(self, name):
+    def of(self, name: str) -> Kind | None:
         """Returns the Kind of a tensor, or None for a tensor of the model."""
         plain = without_attribute(name)
         for text, pattern in STATE:
@@ -87,29 +91,29 @@ class Kinds:
             return Kind("optimizer hyperparameter", True)
         return self._slot(plain, shape)
 
-    def _slot(self, name, shape):
+    def _slot(self, name: str, shape: Shape) -> Kind | None:
         owner, _, word = name.rpartition("/")
         named, held, scoped = NAMED_SLOT.search(word), HELD_SLOT.match(word), IN_OPTIMIZER.search(name)
         known = named or held
         if word.endswith(("_slot_m", "_slot_v", "_slot_vr", "_slot_vc")):  # Mesh TensorFlow's: w_slot_vr
             owner = name[: name.rindex("_slot_")]
-        for variable in _ends(owner) if known else (owner,):  # Adam/dense/kernel/m belongs to dense/kernel
+        for variable in _suffixes(owner) if known else (owner,):  # Adam/dense/kernel/m belongs to dense/kernel
             beside = self._shapes.get(variable)
-            if shape == beside or (known and shape in _factors(beside)):
+            if shape == beside or (known and shape in _factored_shapes(beside)):
                 own = held and variable == owner and self._is_optimizers_own(owner, word, shape, shape == beside)
                 return Kind("optimizer slot of '%s'" % variable, True, bool(named or (held and scoped) or own))
         if owner and (named or (held and scoped)):
             return Kind("optimizer slot", True, False)
         return None
 
-    def _is_optimizers_own(self, owner, word, shape, whole):
+    def _is_optimizers_own(self, owner: str, word: str, shape: Shape, whole: bool) -> bool:
         """Whether a held slot beside its variable `owner`, in no optimizer's scope, can be no part of the model."""
         if not whole:
             return word in FACTORED_WORDS
         return word not in SHARED_WORDS or self._shapes.get("%s/%s" % (owner, SHARED_WORDS[word])) == shape
 
 
-def reason_to_keep(name, tensors, to, kind):
+def reason_to_keep(name: str, tensors: Mapping[str, Any], to: str, kind: Kind | None) -> str | None:
     """Returns why `name` is not cast to `to` (a dtype name) when the user said nothing about it, or None to cast.
 
     Args:
@@ -128,15 +132,15 @@ def reason_to_keep(name, tensors, to, kind):
     return "%s%s stays %s" % ("" if kind.certain else "perhaps ", kind.text, dtype)
 
 
-def is_optimizer_state(kind):
-    """Whether `--drop-optimizer` leaves a tensor of this Kind out: what is certainly an optimizer's."""
+def is_optimizer_state(kind: Kind | None) -> bool:
+    """Whether `--drop-optimizer` drops a tensor of this Kind: it must certainly be an optimizer's."""
     return kind is not None and kind.optimizer and kind.certain
 
 
-def _ends(path):
-    """Yields a path, then what is left of it without its first parts.
+def _suffixes(path: str) -> Iterator[str]:
+    """Yields a path, then the path without its first part, and so on.
 
-    >>> list(_ends("a/b/c"))
+    >>> list(_suffixes("a/b/c"))
     ['a/b/c', 'b/c', 'c']
     """
     while path:
@@ -144,6 +148,6 @@ def _ends(path):
         path = path.partition("/")[2]
 
 
-def _factors(shape):
+def _factored_shapes(shape: Shape | None) -> tuple[Shape, ...]:
     """Returns the shapes that a factored slot (Adafactor's rows and columns) has beside a variable of this shape."""
     return () if shape is None or len(shape) < 2 else (shape[:-1], (*shape[:-2], shape[-1]), (1,), ())

@@ -1,9 +1,12 @@
 """The command npu-shim: run, plan, options, check, ... Each subcommand is a module with `add_arguments` and `main`."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import os
 import sys
+from typing import Any, Callable, Sequence
 
 from npu_shim.compat.tensorflow_v1 import without_tensorflow
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -24,7 +27,7 @@ COMMANDS = {
 }
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs `npu-shim` with `argv` (default: the process's) and returns the exit status: 0 fine, 2 bad input."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv[:1] != ["run"] or not gpu_here():
@@ -38,22 +41,22 @@ def main(argv=None):
     return _guarded(lambda: args.main(args))
 
 
-def gpu_here():
+def gpu_here() -> bool:
     """Whether this machine has an NVIDIA GPU: then TensorFlow's own log must say why a script does not see it."""
     return any(map(os.path.exists, NVIDIA))
 
 
-def _with_dashes(word):
+def _with_dashes(word: str) -> str:
     """An option as argparse has it: people also write --precision_mode, as in their scripts."""
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value if name.startswith("--") else word
 
 
-def _module(name):
+def _module(name: str) -> Any:
     return importlib.import_module("npu_shim.cli." + name.replace("-", "_"))
 
 
-def _parser():
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="npu-shim", description=sys.modules["npu_shim"].__doc__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
@@ -65,7 +68,7 @@ def _parser():
     return parser
 
 
-def _guarded(command):
+def _guarded(command: Callable[[], int]) -> int:
     """Runs a subcommand; what the user got wrong is one line on standard error, and exit status 2."""
     try:
         return command()

@@ -1,7 +1,11 @@
 """npu-shim check: every problem of a configuration at once."""
 
+from __future__ import annotations
+
+import argparse
 import json
 import sys
+from typing import Any, Mapping
 
 from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
@@ -9,7 +13,7 @@ from npu_shim.rewriter.errors import ConfigError
 _TRUTH = {"true": True, "false": False}
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --config and one flag for each option of the table."""
     parser.add_argument(
         "--config",
@@ -17,12 +21,12 @@ def add_arguments(parser):
         help="a ConfigProto as text, or a JSON object of options; - for standard input",
     )
     for name, option in table.parameter_keys().items():
-        metavar = {"s": "TEXT", "b": "true|false", "i": "N"}[option.field]
+        metavar = {"s": "TEXT", "b": "true|false", "i": "N"}[str(option.field)]
         text = option.meaning.replace("%", "%%")
         parser.add_argument("--" + name.replace("_", "-"), dest="option_" + name, metavar=metavar, help=text)
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints what is wrong, or that nothing is. Returns the exit status."""
     from npu_shim import check_config
 
@@ -32,10 +36,10 @@ def main(args):
         text = getattr(args, "option_" + name)
         if text is not None:
             try:
-                flags[name] = _value(text, option.field)
+                flags[name] = _value(text, str(option.field))
             except ValueError as reason:
                 problems.append("%s: %s" % (name, reason))
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     try:
         warnings = check_config(_config(args.config, flags))
     except ConfigError as error:
@@ -48,7 +52,7 @@ def main(args):
     return 0
 
 
-def _value(text, field):
+def _value(text: str, field: str) -> Any:
     """A flag's text as the value of an option of that field; raises ValueError with what was expected."""
     if field == "b":
         if text.lower() not in _TRUTH:
@@ -62,7 +66,7 @@ def _value(text, field):
     return text
 
 
-def _config(path, flags):
+def _config(path: str | None, flags: Mapping[str, Any]) -> Any:
     """What --config has, with the flags in it; the flags alone without --config."""
     if path is None:
         return flags
@@ -86,7 +90,7 @@ def _config(path, flags):
     return config_proto.with_values(config, flags)
 
 
-def _text(path):
+def _text(path: str) -> str:
     if path == "-":
         return sys.stdin.read()
     try:

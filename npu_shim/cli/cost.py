@@ -1,14 +1,18 @@
 """npu-shim cost GRAPH --fetches A,B, or npu-shim cost DIR [DIR ...]."""
 
+from __future__ import annotations
+
+import argparse
 import json
 import os
+from typing import Any
 
 from npu_shim.cli.export import add_step_arguments, step_of
 from npu_shim.cli.plan import OPTIONS
 from npu_shim.rewriter.errors import ConfigError
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument("what", metavar="GRAPH|DIR", nargs="+", help="a training graph: as written beside the "
                         "precision mode (needs TensorFlow); or exported steps, side by side (needs JAX)")  # fmt: skip
@@ -19,7 +23,7 @@ def add_arguments(parser):
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints the report; writes what was asked for. Returns the exit status."""
     from npu_shim.pjrt.cost import as_json, as_text
 
@@ -35,7 +39,7 @@ def main(args):
     return 0
 
 
-def _costs(args):
+def _costs(args: argparse.Namespace) -> list[Any]:
     if all(os.path.isdir(path) for path in args.what):
         from npu_shim.pjrt.cost import of_folder
 

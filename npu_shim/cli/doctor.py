@@ -1,14 +1,17 @@
 """npu-shim doctor: what is installed, and a self-test through a real session."""
 
+from __future__ import annotations
+
+import argparse
 import platform
 import sys
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Takes no arguments."""
 
 
-def main(_):
+def main(_: argparse.Namespace) -> int:
     """Prints what it finds, one line a fact; returns 0 when a session can be rewritten here, else 1."""
     from npu_shim import __version__
     from npu_shim.compat import tensorflow_v1

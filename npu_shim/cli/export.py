@@ -1,7 +1,11 @@
 """npu-shim export GRAPH --fetches A,B --feeds X,Y --out DIR."""
 
+from __future__ import annotations
+
+import argparse
 import json
 import re
+from typing import Any
 
 from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
@@ -9,7 +13,7 @@ from npu_shim.rewriter.errors import ConfigError
 SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz; a "
                         "SavedModel; or a checkpoint with its .meta")  # fmt: skip
@@ -20,7 +24,7 @@ def add_arguments(parser):
                         "$NPU_SHIM_JAX, else HLO is written and converted when it is loaded")  # fmt: skip
 
 
-def add_step_arguments(parser):
+def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the step is."""
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations of a training step")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; default: all placeholders")
@@ -35,7 +39,7 @@ def add_step_arguments(parser):
     add_precision_arguments(parser)
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Exports the step and says in lines what was written. Returns the exit status."""
     from npu_shim.export import step as export
 
@@ -53,7 +57,7 @@ def main(args):
     return 0
 
 
-def step_of(args):
+def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
     from npu_shim.cli import graph_file
     from npu_shim.xla.sources import Source

@@ -3,6 +3,8 @@
 A SavedModel is named by its folder or by its saved_model.pb; a checkpoint by its folder or prefix stands for its .meta.
 """
 
+from __future__ import annotations
+
 import gzip
 import io
 import os
@@ -22,7 +24,7 @@ SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 CHECKPOINT_FILE = re.compile(r"\.(index|data-\d+-of-\d+)$")
 
 
-def read(path):
+def read(path: str) -> tuple[tf.GraphDef, list[str]]:
     """Reads a graph.
 
     Args:
@@ -53,7 +55,7 @@ def read(path):
     return graph, targets
 
 
-def write(path, graph_def):
+def write(path: str, graph_def: tf.GraphDef) -> None:
     """Writes a GraphDef as .pb or .pbtxt (with .gz or without); the file appears whole or not at all.
 
     Raises:
@@ -75,7 +77,7 @@ def _compressed(data):
     return out.getvalue()
 
 
-def write_bytes(path, data):
+def write_bytes(path: str, data: bytes) -> None:
     """Writes a file whole or not at all. Raises ConfigError when it cannot be written."""
     folder = os.path.dirname(os.path.abspath(path))
     unfinished = None

@@ -1,13 +1,17 @@
 """npu-shim ops [OP]: the op table, one op or all; a copy to edit."""
 
+from __future__ import annotations
+
+import argparse
 import os
 import shutil
 import tempfile
 
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.tables.op_table import Entry, OpTable
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument("op", metavar="OP", nargs="?", help="an op type: Ascend's name, a variant, or TensorFlow's")
     parser.add_argument("--profile", metavar="P", help="ascend910 (default), gpu, grappler or grappler_1.15")
@@ -15,7 +19,7 @@ def add_arguments(parser):
     parser.add_argument("--copy-to", metavar="DIR", help="copy the files to a new folder, to be edited there")
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints one op, or all of them as a table; or makes the copy. Returns the exit status."""
     from npu_shim.options import precision
 
@@ -30,7 +34,7 @@ def main(args):
     return 0
 
 
-def copied(table, folder):
+def copied(table: OpTable, folder: str) -> str:
     """Copies the files of a table to a folder that is new or empty; all of them or none.
 
     Args:
@@ -60,7 +64,7 @@ def copied(table, folder):
     return text % (len(paths), folder)
 
 
-def described(table, name):
+def described(table: OpTable, name: str) -> list[str]:
     """Lines about the op, or the ops, that a name stands for.
 
     Raises:
@@ -81,7 +85,7 @@ def described(table, name):
     return [line for entry in found for line in _lines(table, entry)]
 
 
-def _lines(table, entry):
+def _lines(table: OpTable, entry: Entry) -> list[str]:
     rows = [
         ("list", category(entry)),
         ("role", entry.role + (", a matrix or convolution op" if entry.cube else "")),
@@ -95,17 +99,17 @@ def _lines(table, entry):
     return [entry.name] + ["  %-10s  %s" % row for row in rows if row[1]]
 
 
-def category(entry):
+def category(entry: Entry) -> str:
     """The list of an op for people; what only moves data, or keeps its dtype, is on none."""
     return entry.listed if entry.role == "computes" else "none (%s)" % entry.role
 
 
-def variants(table, entry):
+def variants(table: OpTable, entry: Entry) -> list[str]:
     """Further Ascend names of an entry."""
     return sorted(name for name, ops in table.names.items() if ops == entry.tensorflow and name not in table.files)
 
 
-def listed(table):
+def listed(table: OpTable) -> list[str]:
     """All entries as the lines of a table, in the order of their names."""
     entries = sorted({entry.name: entry for entry in table.entries.values()}.items())
     width = max([len(name) for name, _ in entries] + [10])

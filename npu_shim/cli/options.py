@@ -1,6 +1,11 @@
 """npu-shim options [NAME]: the option table, one option or all; docs/options.md is its --markdown."""
 
+from __future__ import annotations
+
+import argparse
+
 from npu_shim.options import table
+from npu_shim.options.table import Option
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 WORDS = {
@@ -11,19 +16,19 @@ WORDS = {
 FIELDS = {"s": "str", "b": "bool", "i": "int", None: "-"}
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument("name", metavar="NAME", nargs="?", help="an NPURunConfig argument or a parameter_map key")
     parser.add_argument("--markdown", action="store_true", help="print the whole table as docs/options.md has it")
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints one option, or all of them as a table. Returns the exit status."""
     print(markdown() if args.markdown else "\n".join(described(args.name) if args.name else listed()))
     return 0
 
 
-def described(name):
+def described(name: str) -> list[str]:
     """Returns what is known of one option: list of lines.
 
     Raises:
@@ -46,14 +51,14 @@ def described(name):
     return lines
 
 
-def listed():
+def listed() -> list[str]:
     """Returns the table: list of lines, one an option."""
     known = table.options()
     width = max(map(len, known))
     return ["%-*s  %-4s  %-8s  %s" % (width, o.name, FIELDS[o.field], o.status, o.meaning) for o in known.values()]
 
 
-def markdown():
+def markdown() -> str:
     """Returns docs/options.md: str without the last newline."""
     lines = [
         "# Options",
@@ -82,10 +87,10 @@ def markdown():
     return "\n".join(lines)
 
 
-def _because(option):
+def _because(option: Option) -> str:
     return ": " + option.because if option.because else ""
 
 
-def _places(option):
+def _places(option: Option) -> list[str]:
     places = ["NPURunConfig"] if option.run_config is not None else []
     return places + (["parameter_map"] if option.field is not None else [])

@@ -1,5 +1,8 @@
 """npu-shim plan GRAPH --fetches A,B."""
 
+from __future__ import annotations
+
+import argparse
 import json
 
 from npu_shim.rewriter.errors import ConfigError
@@ -10,7 +13,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also with .gz behind it; a "
                         "SavedModel; or a checkpoint with its .meta")  # fmt: skip
@@ -25,7 +28,7 @@ def add_arguments(parser):
     parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
 
-def add_precision_arguments(parser):
+def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that are precision options: those of `OPTIONS`."""
     parser.add_argument("--precision-mode", metavar="M", help="default: by --graph-run-mode, as on the NPU")
     parser.add_argument("--precision-mode-v2", metavar="M")
@@ -37,7 +40,7 @@ def add_precision_arguments(parser):
     parser.add_argument("--ops-info-dir", metavar="DIR", help="an edited copy of the op information files")
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints the report; writes what was asked for. Returns the exit status."""
     from npu_shim.cli import graph_file
     from npu_shim.options import precision
@@ -68,17 +71,17 @@ def main(args):
     return 0
 
 
-def tensor_of(name):
-    """Returns the name of a tensor: "x:0" of "x"."""
+def tensor_of(name: str) -> str:
+    """Returns the name of a tensor: "x:0" for "x"."""
     return name if ":" in name else name + ":0"
 
 
-def names(text):
+def names(text: str) -> list[str]:
     """Splits "a, b" into its names."""
     return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
-def device(wanted):
+def device(wanted: str | None) -> str:
     """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
     from npu_shim.options import kernel_tables
     from npu_shim.session import clusters

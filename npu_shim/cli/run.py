@@ -1,6 +1,10 @@
 """npu-shim run [--engine E] SCRIPT ARGS..."""
 
+from __future__ import annotations
+
+import argparse
 import os
+from typing import Sequence
 
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError
@@ -8,7 +12,7 @@ from npu_shim.rewriter.errors import ConfigError
 OPTION = "--engine"
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describes the arguments, for help only: `main` takes them as they are."""
     parser.usage = (
         "npu-shim run [--engine E] SCRIPT ARGS...   or   npu-shim run -m MODULE ARGS...   or   npu-shim run - ARGS..."
@@ -23,7 +27,7 @@ def add_arguments(parser):
     parser.set_defaults(script=None)
 
 
-def main(argv):
+def main(argv: Sequence[str]) -> int:
     """Runs the script `argv[0]` with the rest as its arguments; returns its exit status."""
     from npu_shim.compat import launcher
 
@@ -31,14 +35,15 @@ def main(argv):
     if not isinstance(argv, list) or argv in ([], ["-m"]):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     try:
-        return launcher.run(argv[0], argv[1:])
+        status: int = launcher.run(argv[0], argv[1:])
+        return status
     except OSError as reason:
         if reason.filename != argv[0]:
             raise
         raise ConfigError("script '%s' cannot be read: %s" % (argv[0], reason.strerror)) from reason
 
 
-def _without_engine(argv):
+def _without_engine(argv: Sequence[str]) -> Sequence[str]:
     """Takes the option in front of the script, which all later sessions and processes see."""
     if not argv or argv[0].partition("=")[0] != OPTION:
         return argv

@@ -1,5 +1,8 @@
 """npu-shim scan DIR: which names of TensorFlow and the bridge a script tree uses, and which are not here."""
 
+from __future__ import annotations
+
+import argparse
 import collections
 import os
 import platform
@@ -12,7 +15,7 @@ from npu_shim.compat.scan.symbols import public, refused, symbol
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     parser.add_argument(
         "path", metavar="DIR", help="a folder of Python files, or a script, to be read with what it imports of its own"
@@ -25,7 +28,7 @@ def add_arguments(parser):
     )
 
 
-def main(args):
+def main(args: argparse.Namespace) -> int:
     """Prints the report; returns the exit status."""
     try:
         script = args.path if os.path.isfile(args.path) else None

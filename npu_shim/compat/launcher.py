@@ -1,5 +1,7 @@
 """Runs a TensorFlow 1 script as `python SCRIPT` would, under `tensorflow_v1.install`."""
 
+from __future__ import annotations
+
 import builtins
 import os
 import runpy
@@ -12,7 +14,7 @@ STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")
 
 
-def run(script, args):
+def run(script: str, args: list[str]) -> int:
     """Runs a script and returns its exit status.
 
     The script is `__main__`; argv, sys.path[0], `__file__`, tracebacks, sys.excepthook and the status are as Python's

@@ -4,6 +4,8 @@ Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as ever; n
 (`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -47,8 +49,8 @@ def import_tensorflow():
     return tf
 
 
-def without_tensorflow(reason):
-    """The error, with the way out, that an ImportError of TensorFlow itself becomes."""
+def without_tensorflow(reason: ImportError) -> ImportError:
+    """Returns the error, with its remedy, for an ImportError of TensorFlow itself."""
     return ImportError(
         "npu_shim: TensorFlow cannot be imported (%s); install one with: pip install 'npu-shim[gpu]' (CUDA) or "
         "'npu-shim[cpu]'" % reason

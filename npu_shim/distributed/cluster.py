@@ -5,6 +5,8 @@ server and see its own devices only. The first use waits for the other processes
 processes wait for each other, so that none takes its data away from one that still reads it.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import logging
@@ -31,7 +33,7 @@ _servers = []
 _counts = weakref.WeakKeyDictionary()  # graph -> collectives in it
 
 
-def joined(target, config):
+def joined(target: str, config: tf.ConfigProto | None) -> tuple[str, tf.ConfigProto | None]:
     """Returns (target, config) with which a session runs in the cluster; unchanged for one process or another target.
 
     Args:
@@ -101,7 +103,7 @@ def _group_key(group):
     return 1 if group == ranks.WORLD else 2 + zlib.crc32(group.encode()) % 2**30
 
 
-def allreduce(tensor, reduction, group):
+def allreduce(tensor: tf.Tensor, reduction: str, group: str) -> tf.Tensor:
     """Returns the reduced tensor; its gradient is the sum of the ranks' gradients."""
 
     @tf.custom_gradient
@@ -117,13 +119,13 @@ def allreduce(tensor, reduction, group):
     return reduced(tf.convert_to_tensor(tensor))
 
 
-def allgather(tensor, group):
+def allgather(tensor: tf.Tensor, group: str) -> tf.Tensor:
     """Returns every rank's tensor, one after the other along the first axis."""
     with _placed(tensor) as here:
         return collective_ops().all_gather(here, *_keys(group))
 
 
-def broadcast(tensor, root_rank, group):
+def broadcast(tensor: tf.Tensor, root_rank: int, group: str) -> tf.Tensor:
     """Returns the root rank's tensor: the sum of it and everyone else's zeros, which needs no shape beforehand.
 
     TensorFlow 1.15's own broadcast loses its sender in groups other than the first.

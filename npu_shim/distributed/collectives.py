@@ -4,6 +4,10 @@ One process is a group of one, and everything here is what it is for one member;
 collectives, see `cluster`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import cluster, ranks
@@ -12,7 +16,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 REDUCTIONS = ("sum", "prod", "max", "min")
 
 
-def allreduce(tensor, reduction, fusion=1, fusion_id=-1, group=ranks.WORLD):
+def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:
     """Returns the elementwise sum, product, maximum or minimum of every rank's tensor, on every rank.
 
     Args:
@@ -31,7 +35,7 @@ def allreduce(tensor, reduction, fusion=1, fusion_id=-1, group=ranks.WORLD):
     return tf.identity(tensor)
 
 
-def allgather(tensor, rank_size, fusion=0, fusion_id=-1, group=ranks.WORLD):
+def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:
     """Returns every rank's tensor, one after the other along the first axis.
 
     Args:
@@ -48,7 +52,7 @@ def allgather(tensor, rank_size, fusion=0, fusion_id=-1, group=ranks.WORLD):
     return cluster.allgather(tensor, group) if rank_size > 1 else tf.identity(tensor)
 
 
-def broadcast(tensor, root_rank, fusion=2, fusion_id=0, group=ranks.WORLD):
+def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, group: str = ranks.WORLD) -> Any:
     """Returns the root rank's tensors on every rank: a list for a list, a tensor for a tensor.
 
     Raises:
@@ -60,20 +64,26 @@ def broadcast(tensor, root_rank, fusion=2, fusion_id=0, group=ranks.WORLD):
     return cluster.broadcast(tensor, root_rank, group) if ranks.get_rank_size(group) > 1 else tf.identity(tensor)
 
 
-def reduce(tensor, reduction, root_rank, fusion=0, fusion_id=-1, group=ranks.WORLD):
+def reduce(
+    tensor: Any, reduction: str, root_rank: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
+) -> tf.Tensor:
     """Returns on the root rank what `allreduce` returns; on the others the result has no meaning."""
     ranks.get_world_rank_from_group_rank(group, root_rank)
     return allreduce(tensor, reduction, fusion, fusion_id, group)
 
 
-def reduce_scatter(tensor, reduction, rank_size, fusion=0, fusion_id=-1, group=ranks.WORLD):
+def reduce_scatter(
+    tensor: Any, reduction: str, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
+) -> tf.Tensor:
     """Returns this rank's equal part, along the first axis, of what `allreduce` returns."""
     _check_size("reduce_scatter", rank_size, group)
     parts = tf.split(allreduce(tensor, reduction, fusion, fusion_id, group), rank_size)
     return parts[ranks.get_rank_id(group)]
 
 
-def npu_allreduce(values, reduction="mean", fusion=1, fusion_id=-1, group=ranks.WORLD):
+def npu_allreduce(
+    values: Any, reduction: str = "mean", fusion: int = 1, fusion_id: int = -1, group: str = ranks.WORLD
+) -> Any:
     """Returns tensors reduced over the group: a list for a list or tuple, a single tensor for a tensor.
 
     Args:
@@ -93,7 +103,7 @@ def npu_allreduce(values, reduction="mean", fusion=1, fusion_id=-1, group=ranks.
     return allreduce(values, reduction, fusion, fusion_id, group)
 
 
-def average(tensor, average=True, group=ranks.WORLD):
+def average(tensor: Any, average: bool = True, group: str = ranks.WORLD) -> Any:
     """Returns a gradient's mean over the group, or its sum where `average` is False.
 
     Args:
@@ -110,7 +120,9 @@ def average(tensor, average=True, group=ranks.WORLD):
     return total / tf.cast(size, total.dtype) if average else total
 
 
-def reduce_gradient(tensor, var, root_rank, average=True, fusion=0, fusion_id=-1):
+def reduce_gradient(
+    tensor: Any, var: Any, root_rank: int, average: bool = True, fusion: int = 0, fusion_id: int = -1
+) -> Any:
     """Returns a gradient's mean over the ranks, or its sum; every rank gets it, not the root rank only."""
     return _average(tensor, average)
 
@@ -131,7 +143,7 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         ValueError: sharding over more ranks than there are gradients.
     """
 
-    def __init__(self, optimizer, is_weight_update_sharding=False, name=None):
+    def __init__(self, optimizer: Any, is_weight_update_sharding: bool = False, name: str | None = None) -> None:
         self._optimizer = optimizer
         self._is_weight_update_sharding = is_weight_update_sharding
         super().__init__(use_locking=False, name=name or "Distributed" + type(optimizer).__name__)
@@ -172,7 +184,7 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         return self._optimizer.variables(*args, **kwargs)
 
 
-def npu_tf_optimizer(opt):
+def npu_tf_optimizer(opt: Any) -> NPUDistributedOptimizer:
     """Returns the optimizer inside an NPUDistributedOptimizer."""
     return NPUDistributedOptimizer(opt)
 

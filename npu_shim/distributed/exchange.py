@@ -25,7 +25,7 @@ def all_to_all_v(send_data, send_counts, send_displacements, recv_counts, recv_d
     """
     with tf.name_scope("all_to_all_v"):
         first = _gathered(_numbers(send_displacements), group)[:, ranks.get_rank_id(group)]
-        return _taken(send_data, first, _numbers(recv_counts), _numbers(recv_displacements), group)
+        return _gather_parts(send_data, first, _numbers(recv_counts), _numbers(recv_displacements), group)
 
 
 def all_to_all_v_c(send_data, send_count_matrix, rank, fusion=0, fusion_id=-1, group=ranks.WORLD):
@@ -44,10 +44,10 @@ def all_to_all_v_c(send_data, send_count_matrix, rank, fusion=0, fusion_id=-1, g
         counts = tf.reshape(tf.cast(send_count_matrix, tf.int32), [size, size])
         first = tf.cumsum(counts, axis=1, exclusive=True)[:, rank]
         received = counts[:, rank]
-        return _taken(send_data, first, received, tf.cumsum(received, exclusive=True), group)
+        return _gather_parts(send_data, first, received, tf.cumsum(received, exclusive=True), group)
 
 
-def _taken(send_data, first, counts, displacements, group):
+def _gather_parts(send_data, first, counts, displacements, group):
     """Returns `counts[r]` elements of rank r's data from `first[r]` on, at `displacements[r]` in the result."""
     data = tf.reshape(send_data, [-1])
     longest = tf.size(data)

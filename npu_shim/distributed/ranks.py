@@ -1,42 +1,45 @@
-"""Ranks and groups of the processes that train together, as the job's environment tells them.
+"""Ranks and groups of the processes that train together, from the job's environment.
 
 `RANK_SIZE` (or `CM_WORKER_SIZE`) is the number of processes, `RANK_ID` this one's number from 0, `DEVICE_ID` (or
 `ASCEND_DEVICE_ID`) its number on its machine. Without them there is one process, rank 0 of 1. Standard library only.
 Source: HCCL's Python interface of CANN 5 to 8 (`hccl.manage.api`, `hccl.split.api`); Ascend adapter of 2023-12.
 """
 
+from __future__ import annotations
+
 import json
 import os
+from typing import Iterable
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 WORLD = "hccl_world_group"
-_groups = {}  # name -> tuple of world ranks
-_splits = {}  # group -> how its gradients are split into allreduce calls, kept for whoever asks
+_groups: dict[str, tuple[int, ...]] = {}  # name -> tuple of world ranks
+_splits: dict[str, tuple[str, tuple[float, ...]]] = {}  # group -> how its gradients are split into allreduce calls
 
 
-def world_size():
+def world_size() -> int:
     """Returns the number of processes, 1 or more.
 
     Raises:
         ConfigError: the environment gives no positive number.
     """
-    return max(1, _number(("RANK_SIZE", "CM_WORKER_SIZE"), 1))
+    return max(1, _int_from_environment(("RANK_SIZE", "CM_WORKER_SIZE"), 1))
 
 
-def world_rank():
+def world_rank() -> int:
     """Returns this process's rank, 0 up to `world_size()` - 1.
 
     Raises:
         ConfigError: the environment gives no such number.
     """
-    rank, size = _number(("RANK_ID", "CM_RANK_ID"), 0), world_size()
+    rank, size = _int_from_environment(("RANK_ID", "CM_RANK_ID"), 0), world_size()
     if not 0 <= rank < size:
         raise ConfigError("RANK_ID=%d in the environment is not below RANK_SIZE=%d" % (rank, size))
     return rank
 
 
-def get_ranksize():
+def get_ranksize() -> int:
     """Returns the number of processes, 1 or more.
 
     Raises:
@@ -47,7 +50,7 @@ def get_ranksize():
     return world_size()
 
 
-def create_group(group, rank_num, rank_ids):
+def create_group(group: str, rank_num: int, rank_ids: Iterable[int]) -> None:
     """Names a group of processes.
 
     Args:
@@ -68,7 +71,7 @@ def create_group(group, rank_num, rank_ids):
     _groups[group] = ranks
 
 
-def destroy_group(group):
+def destroy_group(group: str) -> None:
     """Forgets a group that `create_group` made.
 
     Raises:
@@ -81,7 +84,7 @@ def destroy_group(group):
     _splits.pop(group, None)
 
 
-def members(group=WORLD):
+def members(group: str = WORLD) -> tuple[int, ...]:
     """Returns the world ranks of a group, in the order of their ranks within it: tuple of int.
 
     Raises:
@@ -94,12 +97,12 @@ def members(group=WORLD):
     return _groups[group]
 
 
-def get_rank_size(group=WORLD):
+def get_rank_size(group: str = WORLD) -> int:
     """Returns the number of processes in a group."""
     return len(members(group))
 
 
-def get_rank_id(group=WORLD):
+def get_rank_id(group: str = WORLD) -> int:
     """Returns this process's rank within a group.
 
     Raises:
@@ -108,20 +111,20 @@ def get_rank_id(group=WORLD):
     return get_group_rank_from_world_rank(world_rank(), group)
 
 
-def get_local_rank_size(group=WORLD):
+def get_local_rank_size(group: str = WORLD) -> int:
     """Returns how many processes of a group run on this machine (environment LOCAL_RANK_SIZE; else all of them)."""
-    return min(_number(("LOCAL_RANK_SIZE",), get_rank_size(group)), get_rank_size(group))
+    return min(_int_from_environment(("LOCAL_RANK_SIZE",), get_rank_size(group)), get_rank_size(group))
 
 
-def get_local_rank_id(group=WORLD):
+def get_local_rank_id(group: str = WORLD) -> int:
     """Returns this process's rank among those of the group on its machine."""
     rank = get_rank_id(group)
     if group != WORLD:
         return rank % get_local_rank_size(group)
-    return _number(("DEVICE_ID", "ASCEND_DEVICE_ID"), rank % get_local_rank_size())
+    return _int_from_environment(("DEVICE_ID", "ASCEND_DEVICE_ID"), rank % get_local_rank_size())
 
 
-def get_world_rank_from_group_rank(group, group_rank_id):
+def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
     """Returns the world rank of a group's process.
 
     Raises:
@@ -133,8 +136,8 @@ def get_world_rank_from_group_rank(group, group_rank_id):
     return ranks[group_rank_id]
 
 
-def get_group_rank_from_world_rank(world_rank_id, group):
-    """Returns the rank within a group of a process of the world.
+def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
+    """Returns the rank within a group of a process with a world rank.
 
     Raises:
         ConfigError: it is not in the group.
@@ -145,8 +148,8 @@ def get_group_rank_from_world_rank(world_rank_id, group):
     return ranks.index(world_rank_id)
 
 
-def set_split_strategy_by_idx(idxList, group=WORLD):
-    """Takes the gradient numbers after which a new allreduce begins; TensorFlow groups its collectives itself.
+def set_split_strategy_by_idx(idxList: Iterable[int], group: str = WORLD) -> None:
+    """Accepts the gradient numbers after which a new allreduce begins; TensorFlow groups its collectives itself.
 
     Raises:
         ConfigError: the numbers do not rise.
@@ -158,8 +161,8 @@ def set_split_strategy_by_idx(idxList, group=WORLD):
     _splits[group] = ("idx", tuple(numbers))
 
 
-def set_split_strategy_by_size(dataSizeList, group=WORLD):
-    """Takes the share of the gradients' bytes, in percent, of each allreduce; TensorFlow groups them itself.
+def set_split_strategy_by_size(dataSizeList: Iterable[float], group: str = WORLD) -> None:
+    """Accepts each allreduce's share of the gradients' bytes, in percent; TensorFlow groups them itself.
 
     Raises:
         ConfigError: the shares do not add up to 100.
@@ -171,7 +174,7 @@ def set_split_strategy_by_size(dataSizeList, group=WORLD):
     _splits[group] = ("size", tuple(shares))
 
 
-def _number(names, default):
+def _int_from_environment(names: Iterable[str], default: int) -> int:
     for name in names:
         text = os.environ.get(name)
         if text:
@@ -182,8 +185,8 @@ def _number(names, default):
     return default
 
 
-def addresses():
-    """Returns where each rank's process listens for the others, in rank order: list of "host:port".
+def addresses() -> list[str]:
+    """Returns the address of each rank's process, in rank order: list of "host:port".
 
     From the environment: NPU_SHIM_HOSTS ("host:port,host:port"), or the hosts of RANK_TABLE_FILE (the server_id of each
     device), or this machine; the last two with port NPU_SHIM_PORT (28700) plus the rank.
@@ -195,14 +198,14 @@ def addresses():
     if given:
         found = [each.strip() for each in given.split(",")]
     else:
-        first = _number(("NPU_SHIM_PORT",), 28700)
+        first = _int_from_environment(("NPU_SHIM_PORT",), 28700)
         found = ["%s:%d" % (host, first + rank) for rank, host in enumerate(_hosts(size))]
     if len(found) != size:
         raise ConfigError("%d addresses for RANK_SIZE=%d ranks: %s" % (len(found), size, ",".join(found)))
     return found
 
 
-def _hosts(size):
+def _hosts(size: int) -> list[str]:
     table = os.environ.get("RANK_TABLE_FILE")
     if not table or not os.path.isfile(table):
         return ["localhost"] * size
@@ -216,12 +219,12 @@ class NPUBasics:
     """The number of processes, as an object.
 
     Args:
-        file_name: the job server's file, taken and not read.
+        file_name: the job server's file, accepted and not read.
     """
 
-    def __init__(self, file_name=""):
+    def __init__(self, file_name: str = "") -> None:
         self.file_name = file_name
 
-    def size(self):
+    def size(self) -> int:
         """Returns the number of processes, 1 or more."""
         return world_size()

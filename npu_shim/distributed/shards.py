@@ -1,12 +1,16 @@
-"""Which rank owns which gradient when the update of the weights is shared out among the ranks.
+"""Divides gradients among ranks: each rank owns the update of some weights.
 
-Off the NPU every rank updates all weights, with the same result; these are the names under which scripts ask who would.
+Off the NPU every rank updates all weights, with the same result; these functions tell scripts who would own which.
 Source: Ascend adapter of 2023-12 (r1.15), util.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable
+
 from npu_shim.rewriter.errors import ConfigError
 
-_items = []  # of the last `add_grads_and_vars`
+_items: list[GradDivisionItem] = []  # of the last `add_grads_and_vars`
 
 
 class GradDivisionItem:
@@ -17,19 +21,19 @@ class GradDivisionItem:
         var: variable.
     """
 
-    def __init__(self, grad, var):
+    def __init__(self, grad: Any, var: Any) -> None:
         self.grad, self.var = grad, var
         self.size = grad.shape.num_elements() * grad.dtype.size if len(grad.shape) else 0
         self.root_rank_id = -1
 
 
-def fair_division(inputs, number):
-    """Gives each item an owner, so that each of `number` ranks has neighbours of about the same size together.
+def fair_division(inputs: list[GradDivisionItem], number: int) -> list[GradDivisionItem]:
+    """Assigns contiguous items to `number` ranks, so that the ranks' total sizes are about equal.
 
     sizes 4 4 4 4, 2 ranks -> owners 0 0 1 1; sizes 9 1 1 1, 2 ranks -> owners 0 1 1 1
 
-    Rank after rank takes the next items until one more would bring it further from the mean of what is left for it and
-    the ranks after it. An item larger than all others together is left out of that mean.
+    Each rank in turn takes the next items until one more would bring its total further from the mean of the remaining
+    sizes over the remaining ranks. An item larger than all others together is excluded from that mean.
 
     Args:
         inputs: list of GradDivisionItem; their root_rank_id is set.
@@ -46,7 +50,7 @@ def fair_division(inputs, number):
     at = 0
     for rank in range(number):
         left = number - rank
-        mean, total, first = _mean([item.size for item in inputs[at:]], left), 0, at
+        mean, total, first = _mean_size([item.size for item in inputs[at:]], left), 0, at
         for item in inputs[at : len(inputs) - left + 1]:
             more = total + item.size
             if at > first and more - mean > mean - total:
@@ -57,7 +61,7 @@ def fair_division(inputs, number):
     return inputs
 
 
-def _mean(sizes, ranks):
+def _mean_size(sizes: list[int], ranks: int) -> int:
     """Returns the mean size for each rank, without the items that are larger than all others together."""
     while ranks > 1 and sizes and max(sizes) > sum(sizes) - max(sizes):
         sizes = sorted(sizes)[:-1]
@@ -65,8 +69,8 @@ def _mean(sizes, ranks):
     return sum(sizes) // ranks
 
 
-def add_grads_and_vars(grads_and_vars, rank_size):
-    """Divides gradients among ranks; those that are None are left out.
+def add_grads_and_vars(grads_and_vars: Iterable[tuple[Any, Any]], rank_size: int) -> None:
+    """Divides gradients among ranks, skipping those that are None.
 
     Args:
         grads_and_vars: list of (gradient or None, variable).
@@ -78,21 +82,21 @@ def add_grads_and_vars(grads_and_vars, rank_size):
     _items[:] = fair_division([GradDivisionItem(g, v) for g, v in grads_and_vars if g is not None], rank_size)
 
 
-def get_gid_by_grad(grad):
+def get_gid_by_grad(grad: Any) -> int:
     """Returns the rank of a gradient's owner, -1 where it has none."""
     return _owner("grad", grad)
 
 
-def get_gid_by_weight(weight):
+def get_gid_by_weight(weight: Any) -> int:
     """Returns the rank of a variable's owner, -1 where it has none."""
     return _owner("var", weight)
 
 
-def _owner(side, wanted):
+def _owner(side: str, wanted: Any) -> int:
     found = [item.root_rank_id for item in _items if getattr(item, side).name == wanted.name]
     return found[-1] if found else -1
 
 
-def get_all_grad_item():
+def get_all_grad_item() -> list[GradDivisionItem]:
     """Returns the GradDivisionItems of the last `add_grads_and_vars`, a list."""
     return _items

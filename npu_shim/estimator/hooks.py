@@ -1,7 +1,10 @@
 """Session hooks under the vendor's names. Source: Ascend adapter of 2023-12 (r1.15) and 2026-07, npu_hook."""
 
+from __future__ import annotations
+
 import logging
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -54,7 +57,7 @@ class NPUBroadcastGlobalVariablesHook(tf.train.SessionRunHook):
             session.run(self._broadcast)
 
 
-def broadcast_global_variables(root_rank, index=None):
+def broadcast_global_variables(root_rank: int, index: int | None = None) -> tf.Operation:
     """Returns an op that assigns the root rank's trainable variables to those of every rank."""
     variables = tf.trainable_variables()
     return tf.group(*[tf.assign(v, new) for v, new in zip(variables, broadcast(variables, root_rank))])
@@ -172,7 +175,7 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
             os.environ[name] = str(value)
 
 
-def npu_hooks_append(hooks_list=()):
+def npu_hooks_append(hooks_list: Any = ()) -> list[Any]:
     """Returns the list with an NPUBroadcastGlobalVariablesHook at its end; anything but a list becomes a new list."""
     hooks = hooks_list if isinstance(hooks_list, list) else []
     hooks.append(NPUBroadcastGlobalVariablesHook(0, ranks.world_rank()))

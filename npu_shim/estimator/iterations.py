@@ -11,9 +11,12 @@ instance that is given repeats, however its runs are started; a partial run is n
 Source: Ascend adapter of 2023-12 (r1.15); hooks of TensorFlow 1.15.5 to 2.15.
 """
 
+from __future__ import annotations
+
 import collections.abc
 import logging
 import time
+from typing import Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -26,7 +29,7 @@ LOG = logging.getLogger("npu_shim")
 _LOOPS = "_npu_shim_loops"  # attribute of a session: operation name -> (operation, function () -> steps)
 
 
-def set_iteration_per_loop(sess, train_op, iterations_per_loop=1):
+def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_per_loop: int = 1) -> tf.Operation:
     """Makes a session run a training operation several times in one `sess.run`.
 
     Args:
@@ -61,7 +64,7 @@ def _plain_session(sess):
     return sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
 
 
-def repeat(session, operation, steps):
+def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., int]) -> None:
     """Makes every run of a session that fetches `operation` run it several times.
 
     Args:
@@ -128,7 +131,7 @@ def _flatten(fetches):
     return [leaf for part in fetches for leaf in _flatten(part)]
 
 
-def steps_of_run(step, per_loop, last=None, marks=()):
+def steps_of_run(step: int, per_loop: int, last: int | None = None, marks: Iterable[tuple[int, int]] = ()) -> int:
     """Returns how many steps the next session run makes: at most `per_loop`, and never past a step to stop at.
 
     step 395, 10 a loop: last 405 -> 10; last 400 -> 5; marks ((100, 0),) -> 5; step 400, marks ((100, 1),) -> 1

@@ -5,6 +5,10 @@ TensorFlow 1's API; where TensorFlow comes without it (2.16 and later, unless tf
 imports and its names say so when they are used.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import ranks
@@ -94,12 +98,12 @@ if _OPTIMIZER is not object:  # load_model looks a saved model's optimizer up by
     tf.keras.utils.get_custom_objects()[KerasDistributeOptimizer.__name__] = KerasDistributeOptimizer
 
 
-def npu_keras_optimizer(opt):
+def npu_keras_optimizer(opt: Any) -> Any:
     """Returns the Keras optimizer inside a KerasDistributeOptimizer."""
     return KerasDistributeOptimizer(opt)
 
 
-def npu_distributed_optimizer_wrapper(optimizer):
+def npu_distributed_optimizer_wrapper(optimizer: Any) -> Any:
     """Returns the same optimizer, which averages its gradients over the ranks from now on; alone it is unchanged.
 
     Args:
@@ -123,14 +127,14 @@ def _average_in_place(optimizer):
 def _averaging(original):
     def compute(*args, **kwargs):
         with tf.name_scope("Npu_Distributed_optimizer_Allreduce"):
-            return [_averaged(each) for each in original(*args, **kwargs)]
+            return [_average(each) for each in original(*args, **kwargs)]
 
     return compute
 
 
-def _averaged(gradient):
+def _average(gradient):
     if isinstance(gradient, tuple) and not isinstance(gradient, tf.IndexedSlices):
-        return (_averaged(gradient[0]), gradient[1])
+        return (_average(gradient[0]), gradient[1])
     return None if gradient is None else average(gradient)
 
 
@@ -156,7 +160,7 @@ class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
         self.broadcast_done = True
 
 
-def npu_callbacks_append(callbacks_list=()):
+def npu_callbacks_append(callbacks_list: Any = ()) -> list[Any]:
     """Returns the list with an NPUBroadcastGlobalVariablesCallback at its end; what is no list becomes a new one."""
     callbacks = callbacks_list if isinstance(callbacks_list, list) else []
     callbacks.append(NPUBroadcastGlobalVariablesCallback(0))

@@ -1,17 +1,30 @@
 """The cost of a step from its graph, by TensorFlow's own XLA: float32 as written beside the rewritten step."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim.export import step as export
 from npu_shim.pjrt.cost import hlo, report
+from npu_shim.pjrt.cost.report import Cost
 from npu_shim.xla import step_function
 
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}  # changes nothing
 FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
-def of_graph(source, fetches, feeds, options, compiled=True, float32_products="default", **given):
+def of_graph(
+    source: Any,
+    fetches: Any,
+    feeds: Any,
+    options: Any,
+    compiled: bool = True,
+    float32_products: str | None = "default",
+    **given: Any
+) -> list[Cost]:
     """Returns two Costs: of the step as written and of the step under the options.
 
     Args:

@@ -6,6 +6,8 @@ TensorFlow makes HLO. What makes StableHLO of it is jaxlib's and cannot be insta
 an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.load` converts it.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import os
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -84,13 +87,13 @@ def _require_values(step, values):
         raise ConfigError(*("no value is given for variable '%s'%s" % (name, nearest(name, values)) for name in names))
 
 
-def require_xla():
+def require_xla() -> None:
     """Raises ConfigError where TensorFlow has no XLA that gives its programs away."""
     if tf.__version__.startswith("1."):
         raise ConfigError("export and cost need TensorFlow 2.15 or later, this is %s" % tf.__version__)
 
 
-def checkpoint(state, prefix):
+def checkpoint(state: str, prefix: str) -> None:
     """Writes what `npu_shim.pjrt.Program.save` wrote as a TensorFlow checkpoint, which tf.train.Saver restores.
 
     Args:
@@ -140,7 +143,7 @@ def _own_jax():
     return sys.executable if importlib.util.find_spec("jaxlib") else None
 
 
-def stablehlo(hlo, interpreter):
+def stablehlo(hlo: bytes, interpreter: str | None) -> tuple[bytes, str]:
     """Returns (program's bytes, kind): StableHLO by that interpreter's jaxlib, or the HLO as it is without one.
 
     Raises:
@@ -205,7 +208,7 @@ def plan_counts(plan):
     return dict(counts, reasons=dict(sorted(reasons.items())), policy=plan.policy.name)
 
 
-def state_roles(shapes):
+def state_roles(shapes: Mapping[str, Any]) -> dict[str, str]:
     """Returns a role for every variable, by its name and shape.
 
     "optimizer" is what is named below another variable of its shape ("w/Adam" and "w"), "other" what has one value

@@ -3,7 +3,10 @@
 Importing this package imports neither TensorFlow nor numpy; every public name is loaded at first use.
 """
 
+from __future__ import annotations
+
 import importlib
+from typing import Any
 
 # public name -> module of this package that defines it
 PUBLIC = {
@@ -37,11 +40,11 @@ PUBLIC = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError("module 'npu_shim.loss_scale' has no attribute '%s'" % name)
     return getattr(importlib.import_module(__name__ + "." + PUBLIC[name]), name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(list(globals()) + list(PUBLIC))

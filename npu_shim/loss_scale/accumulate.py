@@ -1,25 +1,35 @@
 """Gradient accumulation in which an overflow of any of the gathered steps skips the whole window."""
 
+from __future__ import annotations
+
+from typing import Any, Iterable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow
 from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag
-from npu_shim.loss_scale.inner import SlotsOfInner, names_as_outside, prepare, prepared, train_ops_replaced
+from npu_shim.loss_scale.inner import (
+    SlotsOfInner,
+    keep_hyperparameters,
+    make_hyperparameters,
+    names_as_outside,
+    train_ops_replaced,
+)
 from npu_shim.rewriter.errors import ConfigError
 
 
 class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     """Gathers the gradients of `every` steps and lets the wrapped optimizer apply their mean.
 
-    An infinity or NaN stays in the sum, so the flag is sticky within the window; the sums are assigned zero afterwards,
-    never multiplied by it (0 * NaN is NaN). The loss scale moves once a window and cannot change inside one.
+    An infinity or NaN stays in the sum, so the flag is sticky within the window. Afterwards the sums are assigned zero,
+    never multiplied by it (0 * NaN is NaN). The loss scale changes at most once per window.
 
     Args:
         opt: LossScaleOptimizer, or any optimizer.
         every: int >= 1, steps a window.
     """
 
-    def __init__(self, opt, every):
+    def __init__(self, opt: Any, every: int) -> None:
         super().__init__(use_locking=False, name="AccumulatingOptimizer")
         if every < 1:
             raise ConfigError("every=%r is not taken, expected at least 1" % (every,))
@@ -34,8 +44,10 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         """Returns the wrapped optimizer's gradients of this step."""
         return self._opt.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns the op of one step; every `every`-th applies, global_step moves then only."""
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
+    ) -> tf.Operation:
+        """Returns the op of one step; only every `every`-th step applies, and increments global_step."""
         given = [(g, v) for g, v in grads_and_vars if g is not None]
         with tf.init_scope():
             count = _local("accumulated_steps", tf.zeros([], tf.int32))
@@ -44,10 +56,10 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         with tf.control_dependencies(gathered):
             now = count.read_value() + 1
 
-        # nothing is applied while gradients are gathered; the flag then says what the whole window will suffer from
+        # nothing is applied while gradients are gathered; the flag then tells whether the whole window is skipped
         seen = overflow.all_finite([g for g, _ in given])
-        prepare(self._opt)
-        with train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
+        make_hyperparameters(self._opt)
+        with train_ops_replaced() as train_ops, names_as_outside() as inside, keep_hyperparameters(self._opt):
 
             def apply():
                 with inside():

@@ -1,6 +1,9 @@
 """Restores checkpoints of the plain optimizer and of the other loss-scale optimizers, in every direction."""
 
+from __future__ import annotations
+
 import re
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -21,17 +24,17 @@ class LossScaleSaver(tf.train.Saver):
 
     _builders_restore = None
 
-    def build(self):
+    def build(self) -> None:
         """Builds the ops, see tf.train.Saver."""
         super().build()
         # CastingSaverBuilder gives its Saver a `restore` of its own, which has its turn in the one below
         self._builders_restore = vars(self).pop("restore", None)
 
-    def restore(self, sess, save_path):
+    def restore(self, sess: tf.Session, save_path: str) -> None:
         """Restores the variables.
 
         Raises:
-            ConfigError: a variable has no or no single fitting tensor in the file; all are named, nothing is changed.
+            ConfigError: variables have no matching tensor in the file, or several; all are named, nothing is changed.
         """
         as_told = not hasattr(sess, "graph")  # by the builder's `restore`, which has been here before
         if as_told or self._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
@@ -49,17 +52,17 @@ class LossScaleSaver(tf.train.Saver):
         return None
 
 
-def init_from_checkpoint(checkpoint, variables=None):
+def init_from_checkpoint(checkpoint: str, variables: Iterable[Any] | None = None) -> None:
     """Makes the initializers read a checkpoint of any of the wrappers: tf.train.init_from_checkpoint for a model_fn.
 
-    Loss-scale state that the file does not have keeps its initializer.
+    Loss-scale state that is missing in the file keeps its initializer.
 
     Args:
         checkpoint: a checkpoint's prefix or its folder.
-        variables: list of variables; None takes all global ones but global_step.
+        variables: list of variables; None means all global variables except global_step.
 
     Raises:
-        ConfigError: a variable has no or no single fitting tensor in the file.
+        ConfigError: a variable has no matching tensor in the file, or several.
     """
     if variables is None:
         variables = [v for v in tf.global_variables() if v is not tf.train.get_global_step()]
@@ -77,11 +80,11 @@ def init_from_checkpoint(checkpoint, variables=None):
             by_name[name]._initializer_op = tf.assign(by_name[name], value).op
 
 
-def warm_start_settings(checkpoint):
-    """Returns tf.estimator.WarmStartSettings for all of a checkpoint but global_step and loss-scale state.
+def warm_start_settings(checkpoint: str) -> tf.estimator.WarmStartSettings:
+    """Returns tf.estimator.WarmStartSettings for a checkpoint without global_step and loss-scale state.
 
-    The new run has its own loss scale, as it has its own step. Optimizer state is found under the wrapped optimizer's
-    and under the plain optimizer's names.
+    The new run has its own loss scale, as it has its own step. Optimizer state is found under the names of both the
+    wrapped and the plain optimizer.
     """
     stored = [n for n, _ in tf.train.list_variables(checkpoint) if n != "global_step" and not is_state(n)]
     renamed = {canonical(name): name for name in stored if canonical(name) != name}

@@ -1,4 +1,4 @@
-"""How many steps an optimizer was asked for, how many it skipped, and how long it has been stuck at the floor."""
+"""Counts an optimizer's attempted and skipped steps, and how long it has been stuck at the smallest scale."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -11,8 +11,8 @@ ATTEMPTED, SKIPPED, STUCK = range(3)
 class StepCounters:
     """Counts the steps of this run: one int64 variable of shape [3], in LOCAL_VARIABLES and so in no checkpoint.
 
-    A script that restores a checkpoint and initializes nothing finds it at zero as well. One that initializes the local
-    variables in the middle of a run, as the metrics of every epoch want it, leaves it as it is.
+    It is zero even in a script that restores a checkpoint and initializes nothing. A script that initializes the local
+    variables in the middle of a run, for the metrics of every epoch, does not reset it.
     """
 
     def __init__(self):
@@ -57,7 +57,7 @@ class StepCounters:
 
 
 def _once(variable):
-    """Returns an op that initializes a variable which has no value yet, and leaves it as it is else."""
+    """Returns an op that initializes a variable unless it already has a value."""
     start = variable.initial_value
     return tf.group(
         tf.cond(tf.is_variable_initialized(variable), tf.no_op, lambda: tf.group(variable.assign(start))),

@@ -1,11 +1,15 @@
 """Scaling a loss and unscaling gradients, always in float32 or wider, and clipping that survives an overflow."""
 
+from __future__ import annotations
+
+from typing import Any, Iterable, Sequence
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
 
 
-def scale_loss(loss, scale):
+def scale_loss(loss: Any, scale: Any) -> Any:
     """Returns loss * scale, in float32 when the loss is narrower (2**32 is infinity in float16).
 
     Args:
@@ -20,14 +24,14 @@ def scale_loss(loss, scale):
         return tf.cast(loss, wide) * tf.cast(scale, wide)
 
 
-def unscale(grads_and_vars, scale):
-    """Returns the pairs with every gradient multiplied by 1 / scale, in float32 or wider, in its own dtype again."""
+def unscale(grads_and_vars: Iterable[tuple[Any, Any]], scale: Any) -> list[tuple[Any, Any]]:
+    """Returns the pairs with every gradient multiplied by 1 / scale in float32 or wider, cast back to its dtype."""
     with keep_dtype(), tf.name_scope("unscale"):
         down = tf.reciprocal(tf.cast(scale, tf.float32))
         return [(None if g is None else _times(g, down), v) for g, v in grads_and_vars]
 
 
-def scaled_gradients(loss, variables, scale):
+def scaled_gradients(loss: Any, variables: Sequence[Any], scale: Any) -> list[Any]:
     """Returns the gradients of `loss`, computed through `loss * scale` and divided by it again.
 
     For training steps written by hand and for optimizers that know no loss scale: scale the loss, differentiate,
@@ -45,12 +49,12 @@ def scaled_gradients(loss, variables, scale):
     return [gradient for gradient, _ in unscale(pairs, scale)]
 
 
-def clip_by_global_norm(gradients, clip_norm):
-    """Clips unscaled gradients as tf.clip_by_global_norm, but leaves them as they are when one is not finite.
+def clip_by_global_norm(gradients: Sequence[Any], clip_norm: Any) -> tuple[list[Any], tf.Tensor]:
+    """Clips unscaled gradients as tf.clip_by_global_norm, but leaves them unchanged if one is not finite.
 
-    The original turns one infinite value into NaN everywhere, so nothing tells afterwards which gradient overflowed;
-    here a step that overflowed is still seen, and skipped, by the optimizer. The norm is taken in float32 or wider: of
-    finite float16 gradients it is finite, however many there are.
+    The original turns one infinite value into NaN everywhere, which hides the gradient that overflowed. Here the
+    optimizer still detects and skips a step that overflowed. The norm is computed in float32 or wider: for finite
+    float16 gradients it is finite, however many there are.
 
     Args:
         gradients: list of Tensor, IndexedSlices or None, as `compute_gradients` returns them, already unscaled.
@@ -60,7 +64,7 @@ def clip_by_global_norm(gradients, clip_norm):
         (clipped list in the gradients' dtypes, global norm before clipping: float32 or float64 scalar).
     """
     with keep_dtype(), tf.name_scope("clip_by_global_norm"):
-        wide = _widened(gradients)
+        wide = _widen(gradients)
         norm = _global_norm(wide)
         clip_norm = tf.cast(clip_norm, norm.dtype)
         # tf.clip_by_global_norm scales by clip_norm / max(norm, clip_norm)
@@ -69,7 +73,7 @@ def clip_by_global_norm(gradients, clip_norm):
         return [None if g is None else _cast(c, g.dtype.base_dtype) for c, g in zip(clipped, gradients)], norm
 
 
-def _widened(gradients):
+def _widen(gradients):
     dtypes = {g.dtype.base_dtype for g in gradients if g is not None}
     wide = tf.float64 if tf.float64 in dtypes else tf.float32
     return [None if g is None else _cast(g, wide) for g in gradients]

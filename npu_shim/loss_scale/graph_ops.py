@@ -1,11 +1,14 @@
 """The loss-scale schedule as TensorFlow ops, the mirror of `schedule.next_state`, and the state that a graph keeps."""
 
+from __future__ import annotations
+
 import contextlib
 import weakref
+from typing import Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.schedule import ASCEND_LIMIT
+from npu_shim.loss_scale.schedule import ASCEND_LIMIT, Policy
 from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
 
@@ -16,10 +19,10 @@ SKIPPED_STEPS = "npu_shim/skipped_steps"
 
 
 @contextlib.contextmanager
-def control_flow_v1():
-    """Conds made within are Switch and Merge, whose branches may write reference variables; an If takes none.
+def control_flow_v1() -> Iterator[None]:
+    """Scope in which tf.cond makes Switch and Merge, whose branches may write reference variables; an If cannot.
 
-    In the body of a tf.function they are Ifs all the same.
+    In the body of a tf.function, tf.cond makes an If all the same.
     """
     if not tf.control_flow_v2_enabled():
         yield
@@ -31,7 +34,7 @@ def control_flow_v1():
         tf.enable_control_flow_v2()
 
 
-def next_tensors(rule, now, finite):
+def next_tensors(rule: Policy, now: Mapping[str, tf.Tensor], finite: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns the state after a step, as tensors.
 
     Args:
@@ -56,7 +59,7 @@ def next_tensors(rule, now, finite):
         zero = tf.zeros_like(now["good_steps"])
         after["good_steps"] = tf.where_v2(tf.logical_or(grow, overflow), zero, now["good_steps"] + 1)
         scale = now["loss_scale"]
-        after["loss_scale"] = tf.where_v2(grow, _grown(rule, scale), tf.where_v2(shrink, _shrunk(rule, scale), scale))
+        after["loss_scale"] = tf.where_v2(grow, _grow(rule, scale), tf.where_v2(shrink, _shrink(rule, scale), scale))
         if rule.bad_limit is not None:
             after["exhausted"] = after["bad_steps"] > rule.bad_limit
         if "step" in now:
@@ -79,7 +82,7 @@ def _steps(now, overflow, exhausted):
     return {"step": step if exhausted is None else tf.where_v2(exhausted, now["step"], step), "last_overflow": last}
 
 
-def _grown(rule, scale):
+def _grow(rule, scale):
     grown = scale * tf.constant(rule.number(rule.growth_factor))
     if rule.growth_guard == "finite":
         grown = tf.where_v2(tf.is_finite(grown), grown, scale)
@@ -91,7 +94,7 @@ def _grown(rule, scale):
     return tf.where_v2(tf.equal(grown, scale), scale, tf.minimum(grown, tf.constant(rule.number(rule.max_scale))))
 
 
-def _shrunk(rule, scale):
+def _shrink(rule, scale):
     if rule.backoff == "divide":
         # Grappler folds a division by a constant into a product with its reciprocal, which rounds differently
         shrunk = scale / tf.placeholder_with_default(tf.constant(rule.shrink), [])
@@ -100,8 +103,8 @@ def _shrunk(rule, scale):
     return tf.maximum(shrunk, tf.constant(rule.number(rule.min_scale)))
 
 
-def outer_graph():
-    """Returns the graph around all functions and conditionals, or None where there is none to keep state in.
+def outer_graph() -> tf.Graph | None:
+    """Returns the graph around all functions and conditionals, or None if there is no graph to keep state in.
 
     Raises:
         ConfigError: when executing eagerly.
@@ -114,7 +117,7 @@ def outer_graph():
 
 
 def states_of(graph):
-    """Returns the graph's own dict of manager or optimizer to its state there; it dies with the graph or with these."""
+    """Returns a graph's dict of manager or optimizer to its state there; an entry lives as long as both of them."""
     if graph is None:
         raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
     states = getattr(graph, "_npu_shim_loss_scale", None)
@@ -124,21 +127,21 @@ def states_of(graph):
 
 
 def publish_flag(optimizer, finite):
-    """Notes the flag of an optimizer's last step in this graph, and shows it to hooks where it can be fetched."""
+    """Records the flag of an optimizer's last step in this graph, and publishes it to hooks if it can be fetched."""
     state_here(optimizer)["finite"] = finite
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
 
 
 def state_here(optimizer):
-    """Returns the dict of what an optimizer knows about this graph.
+    """Returns an optimizer's state in this graph, a dict.
 
-    The graph holds it, and not the optimizer: an optimizer that outlives its graphs keeps none of them.
+    The graph holds it, not the optimizer: an optimizer that outlives its graphs keeps none of them alive.
     """
     return states_of(outer_graph()).setdefault(optimizer, {})
 
 
 def in_branch():
-    """Whether ops are made in a conditional, a loop or a function, whose tensors cannot be fetched from outside."""
+    """Whether new ops are inside a conditional, a loop or a function, whose tensors cannot be fetched from outside."""
     graph = tf.get_default_graph()
     return graph is not outer_graph() or graph._get_control_flow_context() is not None

@@ -1,4 +1,6 @@
-"""Session hooks and summaries that know that a step can be skipped."""
+"""Session hooks and summaries that take skipped steps into account."""
+
+from __future__ import annotations
 
 import logging
 import math
@@ -9,10 +11,10 @@ from npu_shim.loss_scale.graph_ops import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEP
 
 
 class NanLossHook(tf.train.SessionRunHook):
-    """Takes the place of tf.train.NanTensorHook: a loss that is not a number is fine in a step that is skipped.
+    """Replaces tf.train.NanTensorHook: a skipped step may have a loss of NaN.
 
-    It complains when a step with such a loss is applied, or after `patience` such losses in a row. Of several
-    optimizers it asks those whose step a run takes.
+    It fails if a step with such a loss is applied, or after `patience` such losses in a row. Of several optimizers it
+    asks those whose step a run executes.
 
     Args:
         loss_tensor: float scalar tensor.
@@ -20,7 +22,7 @@ class NanLossHook(tf.train.SessionRunHook):
         patience: int >= 1; a loss scale of 2**32 takes 34 skipped steps to come down, so keep it above that.
     """
 
-    def __init__(self, loss_tensor, fail_on_nan_loss=True, patience=200):
+    def __init__(self, loss_tensor: tf.Tensor, fail_on_nan_loss: bool = True, patience: int = 200) -> None:
         self._loss = loss_tensor
         self._fail = fail_on_nan_loss
         self._patience = patience
@@ -63,17 +65,17 @@ class NanLossHook(tf.train.SessionRunHook):
 class SkippedStepsHook(tf.train.SessionRunHook):
     """Logs how many steps were skipped, in place of TensorFlow's warning that global_step has not been increased.
 
-    Steps that are skipped in a row, as a start at 2**32 brings about, have one line, when an applied step or the end of
-    the session ends the row.
+    Steps that are skipped in a row, as after a start at 2**32, share one line. It is logged when an applied step or the
+    end of the session ends the row.
 
     Args:
         every: int >= 1, steps between two lines; a line is only written when steps were skipped meanwhile.
     """
 
-    def __init__(self, every=100):
+    def __init__(self, every: int = 100) -> None:
         self._every, self._steps, self._seen, self._reported, self._scales = every, 0, 0, 0, ()
 
-    def begin(self):
+    def begin(self) -> None:
         """Hides TensorFlow's warning until the session ends."""
         logging.getLogger("tensorflow").addFilter(_not_about_global_step)
 
@@ -98,7 +100,7 @@ class SkippedStepsHook(tf.train.SessionRunHook):
             self._steps, self._reported = 0, self._seen
 
     def end(self, session):
-        """Writes what is left, and lets TensorFlow's warning through again."""
+        """Writes the remaining line, and lets TensorFlow's warning through again."""
         del session
         self._report()
         logging.getLogger("tensorflow").removeFilter(_not_about_global_step)
@@ -119,7 +121,7 @@ def _ops_of(graph, fetches):
 
 
 def _upstream(ops):
-    """Returns the ops that are needed for `ops`, these among them."""
+    """Returns the ancestors of `ops`, including `ops`."""
     seen, ahead = set(), [op for op in ops if isinstance(op, tf.Operation)]
     while ahead:
         op = ahead.pop()
@@ -142,7 +144,7 @@ def tolerant_hooks(hooks):
     ]
 
 
-def summaries():
+def summaries() -> list[tf.Tensor]:
     """Adds the summaries `loss_scale` and `skipped_steps` of the current graph's optimizers; returns them.
 
     A second optimizer's are called `loss_scale_1` and `skipped_steps_1`.

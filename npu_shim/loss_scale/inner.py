@@ -1,6 +1,9 @@
-"""What lets a wrapped optimizer build its ops in a branch of a conditional without leaving traces of it."""
+"""Lets a wrapped optimizer build its ops in a branch of a conditional without changing names or collections."""
+
+from __future__ import annotations
 
 import contextlib
+from typing import Any, Callable, ContextManager, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -9,7 +12,7 @@ RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "l
 
 
 class SlotsOfInner:
-    """The part of the tf.train.Optimizer contract in which a wrapper answers as the optimizer `_opt` that it wraps."""
+    """The part of the tf.train.Optimizer contract that a wrapper delegates to its wrapped optimizer `_opt`."""
 
     def get_slot(self, var, name):
         """Returns the wrapped optimizer's slot of that name."""
@@ -24,7 +27,7 @@ class SlotsOfInner:
         return _with_slots(self._opt).variables()
 
 
-def chain(opt):
+def chain(opt: Any) -> list[Any]:
     """Returns the optimizer and the optimizers it wraps, outermost first."""
     found = []
     while opt is not None and not any(opt is each for each in found):
@@ -35,14 +38,14 @@ def chain(opt):
 
 
 def _with_slots(opt):
-    """Returns the first of the chain that can be asked: a class that skips Optimizer.__init__ has no slots itself."""
+    """Returns the first optimizer of the chain with slots: a class that skips Optimizer.__init__ has none."""
     for each in chain(opt):
         if not isinstance(each, tf.train.Optimizer) or "_slots" in vars(each):
             return each
     return opt
 
 
-def prepare(opt):
+def make_hyperparameters(opt: Any) -> None:
     """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched."""
     with tf.init_scope():
         for each in chain(opt):
@@ -52,9 +55,9 @@ def prepare(opt):
 
 
 @contextlib.contextmanager
-def prepared(opt):
-    """Keeps the tensors that `prepare` made while the optimizer applies."""
-    # one that is wrapped twice is prepared already while the outer wrapper applies
+def keep_hyperparameters(opt: Any) -> Iterator[None]:
+    """Scope in which the optimizer applies with the tensors of `make_hyperparameters`."""
+    # one that is wrapped twice is keep_hyperparameters already while the outer wrapper applies
     wrapped = [e for e in chain(opt) if isinstance(e, tf.train.Optimizer) and "_prepare" not in vars(e)]
     for each in wrapped:
         each._prepare = lambda: None
@@ -65,7 +68,7 @@ def prepared(opt):
             del each._prepare
 
 
-def learning_rate(opt):
+def learning_rate(opt: Any) -> tf.Tensor | None:
     """Returns the first learning rate found in the chain as a scalar tensor, or None."""
     for each in chain(opt):
         for name in RATE_ATTRIBUTES:
@@ -76,8 +79,8 @@ def learning_rate(opt):
 
 
 @contextlib.contextmanager
-def names_as_outside():
-    """Gives variables made in a branch the names they would have outside of it; yields what enters the branch."""
+def names_as_outside() -> Iterator[Callable[[], ContextManager[None]]]:
+    """Gives variables made in a branch the names they would have outside it; yields the scope of the branch."""
     outer = _name_scope()
     branch = []
 
@@ -105,8 +108,8 @@ def names_as_outside():
 
 
 @contextlib.contextmanager
-def train_ops_replaced():
-    """Yields a list that takes the place, in TRAIN_OP, of the ops made meanwhile (they cannot be run on their own)."""
+def train_ops_replaced() -> Iterator[list[tf.Operation]]:
+    """Yields a list that replaces, in TRAIN_OP, the ops added meanwhile, which cannot be run on their own."""
     collection = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
     before, own = list(collection), []
     yield own

@@ -1,8 +1,10 @@
 """Loss-scale managers under the names of tf.contrib.mixed_precision and npu_bridge.
 
-A manager belongs to no graph: its state is made in the graph that is current at its construction and, when it is used
-in another one, there as well. So a manager made outside `model_fn` works (the originals fail).
+A manager belongs to no graph: its state is made in the graph that is current at its construction, and in every other
+graph that uses it. So a manager made outside `model_fn` works (the originals fail).
 """
+
+from __future__ import annotations
 
 import abc
 import dataclasses
@@ -18,14 +20,14 @@ INT32_KEYS = ("good_steps", "bad_steps")
 
 
 class LossScaleManager(abc.ABC):
-    """What a loss-scale optimizer asks for the scale and tells the outcome of a step; users derive from it."""
+    """Gives a loss-scale optimizer the scale and receives the outcome of each step; users derive from it."""
 
     @abc.abstractmethod
-    def get_loss_scale(self):
+    def get_loss_scale(self) -> tf.Tensor:
         """Returns the scale of the coming step: float32 scalar tensor."""
 
     @abc.abstractmethod
-    def update_loss_scale(self, finite_grads):
+    def update_loss_scale(self, finite_grads: tf.Tensor) -> tf.Operation:
         """Returns the op that moves the scale.
 
         Args:
@@ -45,7 +47,9 @@ class FixedLossScaleManager(LossScaleManager):
         ConfigError: loss_scale is below 1 or no number.
     """
 
-    def __init__(self, loss_scale=128.0, enable_overflow_check=True, drop_overflow_update=True):
+    def __init__(
+        self, loss_scale: float = 128.0, enable_overflow_check: bool = True, drop_overflow_update: bool | None = True
+    ) -> None:
         if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= 1:
             raise ConfigError("loss_scale=%r is not taken: loss scale must be at least 1." % (loss_scale,))
         self._value = np.float32(loss_scale)
@@ -53,7 +57,7 @@ class FixedLossScaleManager(LossScaleManager):
         if not tf.executing_eagerly():
             self.get_loss_scale()
 
-    def get_loss_scale(self):
+    def get_loss_scale(self) -> tf.Tensor:
         """Returns the scale: float32 scalar constant, named `loss_scale` in each graph."""
         made = states_of(tf.get_default_graph())
         if self not in made:
@@ -74,7 +78,7 @@ class FixedLossScaleManager(LossScaleManager):
         """Returns the same under MindSpore's name."""
         return self._enable_overflow_check
 
-    def update_loss_scale(self, finite_grads):
+    def update_loss_scale(self, finite_grads: tf.Tensor) -> tf.Operation:
         """Returns an op that does nothing."""
         del finite_grads
         return tf.no_op()
@@ -92,7 +96,7 @@ class ScheduledLossScaleManager(LossScaleManager):
         use_resource: whether they are resource variables; None: as the script's are.
     """
 
-    def __init__(self, rule, init_loss_scale, use_resource=None):
+    def __init__(self, rule: schedule.Policy | str, init_loss_scale: float, use_resource: bool | None = None) -> None:
         self._start = schedule.initial_state(rule, init_loss_scale)
         self._use_resource = use_resource
         if not tf.executing_eagerly():
@@ -112,11 +116,11 @@ class ScheduledLossScaleManager(LossScaleManager):
         """Returns the state variables in the current graph: dict of name to variable."""
         return dict(self._variables())
 
-    def get_loss_scale(self):
+    def get_loss_scale(self) -> tf.Tensor:
         """Returns the scale of the coming step: scalar variable."""
         return self._variables()["loss_scale"]
 
-    def update_loss_scale(self, finite_grads):
+    def update_loss_scale(self, finite_grads: tf.Tensor) -> tf.Operation:
         """Returns the op that moves the scale and the counters by one step."""
         variables = self._variables()
         inside = outer_graph() is not tf.get_default_graph()
@@ -169,7 +173,7 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
     """Grows the scale after finite steps in a row and shrinks it after overflows (npu_bridge's rule).
 
     Args:
-        init_loss_scale: number, the first scale; nothing is refused, as in the original.
+        init_loss_scale: number, the first scale; every number is accepted, as in the original.
         incr_every_n_steps: int, finite steps in a row before the scale grows.
         decr_every_n_nan_or_inf: int, overflows before it shrinks; they add up until the scale moves.
         incr_ratio: number, the growth.
@@ -181,13 +185,13 @@ class ExponentialUpdateLossScaleManager(ScheduledLossScaleManager):
 
     def __init__(
         self,
-        init_loss_scale,
-        incr_every_n_steps,
-        decr_every_n_nan_or_inf=2,
-        incr_ratio=2,
-        decr_ratio=0.8,
-        use_resource=None,
-    ):
+        init_loss_scale: float,
+        incr_every_n_steps: int,
+        decr_every_n_nan_or_inf: int = 2,
+        incr_ratio: float = 2,
+        decr_ratio: float = 0.8,
+        use_resource: bool | None = None,
+    ) -> None:
         rule = dataclasses.replace(
             schedule.POLICIES[self.POLICY],
             growth_interval=incr_every_n_steps,

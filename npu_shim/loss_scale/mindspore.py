@@ -3,8 +3,11 @@
 Source: MindSpore 2.9.0, facts measured by running it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import numbers
+from typing import Any
 
 from npu_shim.loss_scale import schedule
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -27,7 +30,7 @@ class DynamicLossScaleManager:
         ConfigError: an argument is outside these ranges; all are named at once.
     """
 
-    def __init__(self, init_loss_scale=2**24, scale_factor=2, scale_window=2000):
+    def __init__(self, init_loss_scale: float = 2**24, scale_factor: float = 2, scale_window: int = 2000) -> None:
         problems = []
         if not isinstance(init_loss_scale, numbers.Number) or not init_loss_scale >= 1:
             problems.append("init_loss_scale=%r is not taken, expected a number of at least 1" % (init_loss_scale,))
@@ -40,15 +43,15 @@ class DynamicLossScaleManager:
         self._arguments = (init_loss_scale, scale_factor, scale_window)
         self.state = schedule.initial_state(self._rule("mindspore-manager"), init_loss_scale)
 
-    def get_loss_scale(self):
+    def get_loss_scale(self) -> float:
         """Returns the scale: float."""
         return float(self.state.loss_scale)
 
-    def get_drop_overflow_update(self):
+    def get_drop_overflow_update(self) -> bool:
         """Returns True: a step that overflows is skipped."""
         return True
 
-    def update_loss_scale(self, overflow):
+    def update_loss_scale(self, overflow: bool) -> None:
         """Moves the scale on the host.
 
         Args:
@@ -63,7 +66,7 @@ class DynamicLossScaleManager:
             self.state = ended.state
             raise
 
-    def graph_manager(self, implementation="mindspore-cell"):
+    def graph_manager(self, implementation: str = "mindspore-cell") -> Any:
         """Returns the manager that LossScaleOptimizer takes.
 
         Args:
@@ -79,7 +82,7 @@ class DynamicLossScaleManager:
             )
         return managers.ScheduledLossScaleManager(self._rule(implementation), self._arguments[0])
 
-    def _rule(self, name):
+    def _rule(self, name: str) -> schedule.Policy:
         _, factor, window = self._arguments
         return dataclasses.replace(
             schedule.POLICIES[name], growth_factor=factor, backoff_factor=factor, growth_interval=window

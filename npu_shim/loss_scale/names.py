@@ -1,16 +1,20 @@
-"""Which stored tensor belongs to which variable when a checkpoint comes from another optimizer wrapper. Pure."""
+"""Matches stored tensors to variables when a checkpoint comes from another optimizer wrapper. Pure."""
+
+from __future__ import annotations
 
 import re
+from typing import Mapping, Optional, Tuple
 
 # contrib and experimental build Adam's powers in a conditional; its number depends on the graph's other ones
 IN_COND = re.compile(r"^(?P<scope>(?:.*/)?)cond(?:_\d+)?/(?P<name>beta[12]_power(?:_\d+)?)$")
 STATE = re.compile(r"^(?:.*/)?(?P<name>(?:current_)?loss_scale|good_steps|bad_steps|hysteresis_left)(?:_\d+)?$")
+Described = Tuple[str, Optional[Tuple[int, ...]]]  # dtype name, shape
 COUNTERS = ("int32", "int64")
 FLOATS = ("float32", "float16", "bfloat16")
 
 
-def canonical(name):
-    """Returns the name a tensor has with the plain optimizer, and for state the name the npu bridge gives it.
+def canonical(name: str) -> str:
+    """Returns a tensor's name under the plain optimizer; for loss-scale state, its name under the npu bridge.
 
     >>> canonical("gan/cond_1/beta1_power"), canonical("current_loss_scale")
     ('gan/beta1_power', 'loss_scale')
@@ -21,12 +25,14 @@ def canonical(name):
     return re.sub(r"(^|/)current_loss_scale((?:_\d+)?)$", r"\1loss_scale\2", name)
 
 
-def is_state(name):
+def is_state(name: str) -> bool:
     """Returns whether a tensor is loss-scale state."""
     return STATE.match(name) is not None
 
 
-def match(wanted, stored, castable=False):
+def match(
+    wanted: Mapping[str, Described], stored: Mapping[str, Described], castable: bool = False
+) -> tuple[dict[str, str | None], list[str]]:
     """Returns where each variable's value comes from.
 
     Args:
@@ -37,10 +43,11 @@ def match(wanted, stored, castable=False):
     Returns:
         (dict of variable name to stored name, or to None for loss-scale state that starts anew; list of problems).
     """
-    by_canonical = {}
+    by_canonical: dict[str, list[str]] = {}
     for name in sorted(stored):
         by_canonical.setdefault(canonical(name), []).append(name)
-    sources, problems = {}, []
+    sources: dict[str, str | None] = {}
+    problems = []
     for name in sorted(wanted):
         candidates = [name] if name in stored else by_canonical.get(canonical(name), [])
         if not candidates and is_state(name):
@@ -55,7 +62,7 @@ def match(wanted, stored, castable=False):
     return sources, problems
 
 
-def fits(wanted, stored, castable=False):
+def fits(wanted: Described, stored: Described, castable: bool = False) -> bool:
     """Returns whether a stored tensor can become a variable's value; arguments as of `match`, of one tensor."""
     (dtype, shape), (stored_dtype, stored_shape) = wanted, stored
     pair = {dtype, stored_dtype}

@@ -1,5 +1,9 @@
 """npu_bridge's NPUOptimizer: distribution and loss scaling in one wrapper."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.inner import SlotsOfInner
@@ -24,13 +28,13 @@ class NPUOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     def __init__(
         self,
-        opt,
-        loss_scale_manager=None,
-        is_distributed=False,
-        is_loss_scale=False,
-        is_tailing_optimization=False,
-        name=None,
-    ):
+        opt: Any,
+        loss_scale_manager: Any = None,
+        is_distributed: bool = False,
+        is_loss_scale: bool = False,
+        is_tailing_optimization: bool = False,
+        name: str | None = None,
+    ) -> None:
         if is_loss_scale and loss_scale_manager is None:
             raise ConfigError("is_loss_scale=True needs a loss_scale_manager, got None")
         super().__init__(use_locking=False, name=name or "NPUOptimizer" + type(opt).__name__)

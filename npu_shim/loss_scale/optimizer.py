@@ -1,5 +1,9 @@
 """The optimizer that scales the loss, unscales the gradients in float32 and skips the steps that overflow."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow, skip_messages, stuck, update_ops
@@ -8,10 +12,10 @@ from npu_shim.loss_scale.gradients import scale_loss, unscale
 from npu_shim.loss_scale.graph_ops import LOSS_SCALE, SKIPPED_STEPS, control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
+    keep_hyperparameters,
     learning_rate,
+    make_hyperparameters,
     names_as_outside,
-    prepare,
-    prepared,
     train_ops_replaced,
 )
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -28,8 +32,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         loss_scale_manager: LossScaleManager.
         detector: function from a list of gradients (Tensor or IndexedSlices) to a bool scalar tensor that says whether
             the step may be applied; None looks at the values.
-        reducer: function from this worker's bool scalar tensor to the one all workers agree on; None does not talk.
-        protect_update_ops: bool; True puts back what UPDATE_OPS assigned in a step that is then skipped.
+        reducer: function from this worker's bool scalar tensor to the one all workers agree on; None stays local.
+        protect_update_ops: bool; True rolls back the assignments of UPDATE_OPS in a skipped step.
         on_stuck: "warn", "raise" or "ignore": what happens when `stuck_after` steps in a row were skipped at the
             smallest scale.
         stuck_after: int >= 1.
@@ -40,14 +44,14 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     def __init__(
         self,
-        opt,
-        loss_scale_manager,
-        detector=None,
-        reducer=None,
-        protect_update_ops=False,
-        on_stuck="warn",
-        stuck_after=100,
-    ):
+        opt: Any,
+        loss_scale_manager: Any,
+        detector: Callable[[list[Any]], tf.Tensor] | None = None,
+        reducer: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        protect_update_ops: bool = False,
+        on_stuck: str = "warn",
+        stuck_after: int = 100,
+    ) -> None:
         super().__init__(use_locking=getattr(opt, "_use_locking", False), name=type(self).__name__)
         if on_stuck not in stuck.ANSWERS:
             raise ConfigError(
@@ -73,13 +77,13 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     def compute_gradients(
         self,
-        loss,
-        var_list=None,
-        gate_gradients=tf.train.Optimizer.GATE_OP,
-        aggregation_method=None,
-        colocate_gradients_with_ops=False,
-        grad_loss=None,
-    ):
+        loss: Any,
+        var_list: Any = None,
+        gate_gradients: Any = tf.train.Optimizer.GATE_OP,
+        aggregation_method: Any = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Any, Any]]:
         """Returns the gradients of the unscaled loss, computed through the scaled one.
 
         Args:
@@ -94,7 +98,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             list of (gradient, variable); a gradient has its variable's dtype, is None where there is none and
             IndexedSlices where it is sparse.
         """
-        prepare(self._opt)
+        make_hyperparameters(self._opt)
         scale = self._loss_scale_manager.get_loss_scale()
         scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
         pairs = self._opt.compute_gradients(
@@ -107,12 +111,14 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         )
         return unscale(pairs, scale)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
+    ) -> tf.Operation:
         """Returns the op that applies the gradients when all are finite, and moves the loss scale in any case.
 
         Args:
             grads_and_vars: iterable of (gradient or None, variable).
-            global_step: variable or None; moves on applied steps only.
+            global_step: variable or None; incremented by applied steps only.
             name: name of the returned op.
 
         Raises:
@@ -153,12 +159,13 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         return (finite if self._reducer is None else self._reducer(finite)), sizes
 
     def _gated(self, apply, pairs, finite, sizes, name):
-        prepare(self._opt)
+        make_hyperparameters(self._opt)
         finite = _named_as_the_vendors(finite)
         taken = []
         if self._protect_update_ops:
             taken = update_ops.snapshots(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
-        with control_flow_v1(), train_ops_replaced() as train_ops, names_as_outside() as inside, prepared(self._opt):
+        same_rate = keep_hyperparameters(self._opt)
+        with control_flow_v1(), train_ops_replaced() as train_ops, names_as_outside() as inside, same_rate:
 
             def applied():
                 with inside():
@@ -197,27 +204,27 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         return state["counters"]
 
     @property
-    def attempted_steps(self):
-        """How many steps this run asked for, applied or skipped: int64 scalar tensor."""
+    def attempted_steps(self) -> tf.Tensor:
+        """Number of steps that this run attempted, applied or skipped: int64 scalar tensor."""
         return self._step_counters()[ATTEMPTED]
 
     @property
-    def skipped_steps(self):
-        """How many steps this run skipped: int64 scalar tensor."""
+    def skipped_steps(self) -> tf.Tensor:
+        """Number of steps that this run skipped: int64 scalar tensor."""
         return self._step_counters()[SKIPPED]
 
     @property
-    def grads_finite(self):
+    def grads_finite(self) -> tf.Tensor | None:
         """Whether the graph's last `apply_gradients` applies in this run: bool scalar tensor, None before that."""
         return state_here(self).get("finite")
 
     @property
-    def learning_rate(self):
+    def learning_rate(self) -> tf.Tensor | None:
         """The wrapped optimizer's learning rate: scalar tensor that can always be fetched, None when it has none."""
-        prepare(self._opt)
+        make_hyperparameters(self._opt)
         return learning_rate(self._opt)
 
-    def when_finite(self, build):
+    def when_finite(self, build: Callable[[], Any]) -> tf.Operation:
         """Returns an op that runs what `build()` returns (an op) in applied steps only, for example an EMA's apply.
 
         Raises:
@@ -236,7 +243,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
 
 def _named_as_the_vendors(finite):
-    """Returns the flag under the names by which scripts fetch it: the adapter's of 2021-02, and the one since."""
+    """Returns the flag under the names by which scripts fetch it: the adapter's of 2021-02, and its later one."""
     return tf.identity(tf.identity(finite, name="All"), name="overflow_status_reduce_all")
 
 
@@ -250,7 +257,7 @@ class NPULossScaleOptimizer(LossScaleOptimizer):
         safety: keyword arguments of LossScaleOptimizer.
     """
 
-    def __init__(self, opt, loss_scale_manager, is_distributed=False, **safety):
+    def __init__(self, opt: Any, loss_scale_manager: Any, is_distributed: bool = False, **safety: Any) -> None:
         if is_distributed:
             safety.setdefault("reducer", overflow.agreed)
         super().__init__(opt, loss_scale_manager, **safety)

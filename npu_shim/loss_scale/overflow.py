@@ -1,6 +1,9 @@
 """Whether all gradients of a step are finite, and whether all workers say so."""
 
+from __future__ import annotations
+
 import os
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -8,10 +11,10 @@ from npu_shim.loss_scale.graph_ops import keep_dtype
 from npu_shim.options.scopes import EQUAL_SHAPES, attributes
 
 
-def magnitudes(gradients):
-    """Returns one number a gradient that is not finite when one of the gradient's values is not.
+def magnitudes(gradients: Sequence[Any]) -> tf.Tensor:
+    """Returns one number per gradient, which is not finite if any of the gradient's values is not.
 
-    It is half the sum of squares, one reduction a tensor; it may also be infinite for finite values beyond about 1e19.
+    It is half the sum of squares, one reduction per tensor; it may be infinite for finite values beyond about 1e19.
 
     Args:
         gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
@@ -23,12 +26,12 @@ def magnitudes(gradients):
         return tf.stack([tf.cast(tf.nn.l2_loss(_wide(value)), tf.float32) for value in _values(gradients)])
 
 
-def all_finite(gradients, known=None):
+def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.Tensor:
     """Returns a bool scalar tensor: every value of every gradient is finite.
 
     Args:
         gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
-        known: `magnitudes(gradients)` where they are there already.
+        known: `magnitudes(gradients)` if already computed.
     """
     with keep_dtype(), tf.name_scope("all_finite"):
         known = magnitudes(gradients) if known is None else known
@@ -38,7 +41,7 @@ def all_finite(gradients, known=None):
             return tf.cond(quick, lambda: tf.identity(quick), lambda: _every_value_finite(gradients))
 
 
-def agreed(finite):
+def agreed(finite: tf.Tensor) -> tf.Tensor:
     """Returns whether the step is finite on every worker of the hccl group: bool scalar tensor."""
     if int(os.environ.get("RANK_SIZE") or 1) <= 1:
         return finite

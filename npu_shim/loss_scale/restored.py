@@ -1,6 +1,9 @@
-"""What a Saver's restore op reads from a file, and the values that can be fed in place of what it would read."""
+"""Finds what a Saver's restore op reads from a file, and the values to feed in its place."""
+
+from __future__ import annotations
 
 import dataclasses
+from typing import Iterable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -66,17 +69,17 @@ def values(wanted, sources, stored, prefix):
         value = reader.read(source, stored[source][0])
         value = value.view(_numpy("bfloat16")) if stored[source][0] == "bfloat16" else value
         value = value[_region(target.part)] if target.part else value
-        feeds[target.tensor] = _converted(value, target)
+        feeds[target.tensor] = _convert(value, target)
     return feeds
 
 
-def initializers(saver, graph, names):
+def initializers(saver: tf.train.Saver, graph: tf.Graph, names: Iterable[str]) -> list[tf.Operation]:
     """Returns the initializer ops of the Saver's variables of these names."""
     variables = _variables(saver, graph)
     return [variables[name].initializer for name in sorted(names)]
 
 
-def _converted(value, target):
+def _convert(value, target):
     if target.dtype == "string":
         return value
     with np.errstate(over="ignore"):

@@ -1,10 +1,13 @@
 """The loss-scale schedule: a frozen state, and the state after one step.
 
-Every scheme that the field's scripts know is a row of parameters of one rule. The traces of the original
+Every scheme that public scripts use is one row of parameters of a single rule. The traces of the original
 implementations (TensorFlow 1.15.5 contrib and experimental, MindSpore 2.9.0) are reproduced bit by bit.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -44,19 +47,19 @@ class Policy:
     backoff_factor: float = 0.5
     backoff: str = "multiply"
     bad_reset: str = "scale change"
-    bad_limit: object = None
+    bad_limit: int | None = None
     min_scale: float = 1.0
-    max_scale: object = None
+    max_scale: float | None = None
     hysteresis: int = 1
     dtype: str = "float32"
 
     @property
-    def number(self):
+    def number(self) -> Any:
         """The numpy scalar type of the arithmetic."""
         return np.dtype(self.dtype).type
 
     @property
-    def shrink(self):
+    def shrink(self) -> Any:
         """The numpy scalar that a decrease multiplies by, or divides by when `backoff` is "divide"."""
         if self.backoff != "reciprocal":
             return self.number(self.backoff_factor)
@@ -85,7 +88,7 @@ POLICIES = {
 
 @dataclasses.dataclass(frozen=True)
 class LossScaleState:
-    """Where a schedule stands.
+    """The state of a schedule.
 
     Attributes:
         policy: Policy.
@@ -98,7 +101,7 @@ class LossScaleState:
     """
 
     policy: Policy
-    loss_scale: np.floating
+    loss_scale: Any
     good_steps: int = 0
     bad_steps: int = 0
     step: int = 0
@@ -113,15 +116,15 @@ class ScaleExhausted(RuntimeError):
         state: LossScaleState with the reduced scale, its step not advanced (as MindSpore leaves its manager).
     """
 
-    def __init__(self, state):
+    def __init__(self, state: LossScaleState) -> None:
         super().__init__(
             "npu_shim: %d steps in a row overflowed, the most allowed is %d; the loss scale is %g"
-            % (state.bad_steps, state.policy.bad_limit, state.loss_scale)
+            % (state.bad_steps, state.policy.bad_limit or 0, state.loss_scale)
         )
         self.state = state
 
 
-def policy(name, **changes):
+def policy(name: str, **changes: Any) -> Policy:
     """Returns the Policy of that name with some of its parameters changed.
 
     Raises:
@@ -139,7 +142,7 @@ def policy(name, **changes):
     return dataclasses.replace(POLICIES[name], **changes)
 
 
-def initial_state(chosen, init_loss_scale):
+def initial_state(chosen: Policy | str, init_loss_scale: float) -> LossScaleState:
     """Returns the state before the first step.
 
     Args:
@@ -150,7 +153,7 @@ def initial_state(chosen, init_loss_scale):
     return LossScaleState(chosen, chosen.number(init_loss_scale), patience=chosen.hysteresis - 1)
 
 
-def next_state(state, grads_finite):
+def next_state(state: LossScaleState, grads_finite: bool) -> LossScaleState:
     """Returns the state after a step.
 
     Args:
@@ -163,7 +166,7 @@ def next_state(state, grads_finite):
     return _after_finite(state) if grads_finite else _after_overflow(state)
 
 
-def skipped_until(state, limit=FLOAT16_OVERFLOW):
+def skipped_until(state: LossScaleState, limit: float = FLOAT16_OVERFLOW) -> int | None:
     """Returns how many steps are lost when every step at a scale of at least `limit` overflows.
 
     With the default limit this is what a start costs when the largest float16 gradient of the unscaled loss is 1.
@@ -184,19 +187,19 @@ def skipped_until(state, limit=FLOAT16_OVERFLOW):
     return lost
 
 
-def _after_finite(state):
+def _after_finite(state: LossScaleState) -> LossScaleState:
     rule = state.policy
     step = state.step + 1
     # good_steps 2, growth_interval 3: 1024 -> 2048, counters 0
     if state.good_steps + 1 >= rule.growth_interval:
         return dataclasses.replace(
-            state, loss_scale=_grown(state), good_steps=0, bad_steps=0, step=step, patience=rule.hysteresis - 1
+            state, loss_scale=_grow(state), good_steps=0, bad_steps=0, step=step, patience=rule.hysteresis - 1
         )
     bad_steps = 0 if rule.bad_reset == "good step" else state.bad_steps
     return dataclasses.replace(state, good_steps=state.good_steps + 1, bad_steps=bad_steps, step=step)
 
 
-def _after_overflow(state):
+def _after_overflow(state: LossScaleState) -> LossScaleState:
     rule = state.policy
     step = state.step + 1
     if state.patience > 0:
@@ -208,7 +211,7 @@ def _after_overflow(state):
         return dataclasses.replace(state, good_steps=0, bad_steps=bad_steps, step=step, last_overflow=step)
     state = dataclasses.replace(
         state,
-        loss_scale=_shrunk(state),
+        loss_scale=_shrink(state),
         good_steps=0,
         bad_steps=bad_steps if counts_in_a_row else 0,
         last_overflow=step,
@@ -218,7 +221,7 @@ def _after_overflow(state):
     return dataclasses.replace(state, step=step)
 
 
-def _grown(state):
+def _grow(state: LossScaleState) -> Any:
     rule, scale = state.policy, state.loss_scale
     with np.errstate(over="ignore", invalid="ignore"):
         grown = scale * rule.number(rule.growth_factor)
@@ -229,7 +232,7 @@ def _grown(state):
     return grown if rule.max_scale is None else min(grown, rule.number(rule.max_scale))
 
 
-def _shrunk(state):
+def _shrink(state: LossScaleState) -> Any:
     rule, scale = state.policy, state.loss_scale
     with np.errstate(over="ignore", invalid="ignore"):
         shrunk = scale / rule.shrink if rule.backoff == "divide" else scale * rule.shrink

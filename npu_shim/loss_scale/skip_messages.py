@@ -1,4 +1,6 @@
-"""One line for a run of skipped steps, in place of TensorFlow's advice on the global step at every one of them."""
+"""One log line for skipped steps in a row, in place of TensorFlow's advice on the global step at each of them."""
+
+from __future__ import annotations
 
 import logging
 import re
@@ -7,21 +9,21 @@ import re
 STALLED = re.compile(r"global step .*has not been increased.*Current value \(could be stable\): (\S+)", re.DOTALL)
 
 
-def one_line_a_run():
-    """From now on TensorFlow's logger says once a value of the global step that steps are skipped there."""
+def one_line_a_run() -> None:
+    """Makes TensorFlow's logger say only once per value of the global step that steps are skipped."""
     logger = logging.getLogger("tensorflow")
     if not any(isinstance(each, OneLineARun) for each in logger.filters):
         logger.addFilter(OneLineARun())
 
 
 class OneLineARun(logging.Filter):
-    """Lets the first message about a value of the global step through, in words that fit, and holds the next back."""
+    """Lets the first message about a value of the global step through, reworded, and suppresses the others."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._value = None
+        self._value: str | None = None
 
-    def filter(self, record):
+    def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether the record is logged."""
         found = STALLED.search(record.getMessage())
         if found is None:

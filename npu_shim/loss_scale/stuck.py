@@ -1,6 +1,9 @@
-"""What is said when the scale can fall no further and steps are still skipped, and when it starts too high."""
+"""Warnings about a scale that can shrink no further while steps are still skipped, or that starts too high."""
+
+from __future__ import annotations
 
 import sys
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -14,7 +17,7 @@ HINT = (
 
 
 def report(answer, after, stuck_steps, scale, sizes, names):
-    """Returns the ops (none or one) that speak up after `after` skipped steps in a row at the smallest scale.
+    """Returns the ops (none or one) that warn or fail after `after` skipped steps in a row at the smallest scale.
 
     Args:
         answer: one of ANSWERS; "warn" repeats every `after` steps, "raise" is InvalidArgumentError.
@@ -41,7 +44,7 @@ def report(answer, after, stuck_steps, scale, sizes, names):
     return [tf.cond(due, speak, tf.no_op, name="report_stuck")]
 
 
-def log_cost_of_start(manager):
+def log_cost_of_start(manager: Any) -> None:
     """Logs how many steps a start beyond float16's range will cost."""
     state = getattr(manager, "initial_state", None)
     if state is None or state.loss_scale < FLOAT16_OVERFLOW:

@@ -1,9 +1,9 @@
 """Undoes batch-norm and moving-average updates of a step that is skipped.
 
 The updates run before the gradients are known (the training op depends on them), so they cannot wait for the finite
-flag. Their variables are copied before they run and put back when the step turns out to be skipped. What an update
-depends on belongs to it: a zero-debiased average writes its sum and its count first, and the average from these. Only
-the steps of optimizers and the global step do not: they are skipped or applied by themselves.
+flag. Their variables are copied before they run and restored if the step is skipped. An update includes the writes it
+depends on: a zero-debiased average first writes its sum and its count, and computes the average from these. Only
+optimizer steps and the global step are excluded: they are skipped or applied by themselves.
 """
 
 import re
@@ -43,7 +43,7 @@ def snapshots(updates):
 
 
 def rollback(taken):
-    """Returns an op that puts the copies of `snapshots` back."""
+    """Returns an op that restores the copies of `snapshots`."""
     return tf.group(*[_assign(target, value) for target, value in taken])
 
 
@@ -81,13 +81,13 @@ def _writers(update, steps):
         if op in seen or OPTIMIZER_STEP.match(op.type):
             continue
         seen.add(op)
-        if _writes(op) and (global_step is None or _variable(op.inputs[0]).op.name != global_step.op.name):
+        if _writes_to_variable(op) and (global_step is None or _variable(op.inputs[0]).op.name != global_step.op.name):
             found.append(op)
         ahead += list(op.control_inputs) + [tensor.op for tensor in op.inputs]
     return found
 
 
-def _writes(op):
+def _writes_to_variable(op):
     if not len(op.inputs):
         return False
     if op.inputs[0].dtype == tf.resource:

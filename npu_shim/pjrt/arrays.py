@@ -3,10 +3,13 @@
 What numpy alone has no dtype for (bfloat16) is stored as its bits, under its name with the dtype behind a bar.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import tempfile
 import zipfile
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 
@@ -17,7 +20,7 @@ SLICES = "npu_shim/slices"  # a member that says what is part of what, see `Mani
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: no time of day in what we write
 
 
-def as_dtype(what, value, dtype):
+def as_dtype(what: str, value: Any, dtype: Any) -> Any:
     """Returns an array_like as an array of `dtype`, itself where it is one: precision may be lost, no whole number.
 
     Args:
@@ -42,7 +45,7 @@ def as_dtype(what, value, dtype):
     return converted
 
 
-def write(path, values):
+def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
     """Writes arrays, one in memory at a time.
 
     Args:
@@ -60,7 +63,7 @@ def write(path, values):
                 if value.dtype.name in BITS:
                     name, value = "%s|%s" % (name, value.dtype.name), value.view(BITS[value.dtype.name])
                 with archive.open(zipfile.ZipInfo(name + ".npy", EPOCH), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, value, allow_pickle=False)
+                    np.lib.format.write_array(member, value, allow_pickle=False)  # type: ignore[no-untyped-call]
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(unfinished, 0o666 & ~umask)
@@ -70,12 +73,12 @@ def write(path, values):
             os.unlink(unfinished)
 
 
-def slices_member(slices):
+def slices_member(slices: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
     """Returns what `write` takes beside variables: [(SLICES, array)], or nothing without partitioned variables."""
     return [(SLICES, np.array(json.dumps(slices, sort_keys=True)))] if slices else []
 
 
-def read(path):
+def read(path: str) -> dict[str, Any]:
     """Returns dict of name to array. Raises ConfigError when the file cannot be read."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -84,12 +87,12 @@ def read(path):
         raise ConfigError("'%s' holds no arrays that can be read (%s)" % (path, reason)) from reason
 
 
-def _named(key, value):
+def _named(key: str, value: Any) -> tuple[str, Any]:
     name, _, dtype = key.rpartition("|")
     return (name, value.view(dtype_of(dtype))) if dtype in BITS else (key, value)
 
 
-def dtype_of(name):
+def dtype_of(name: str) -> Any:
     """Returns the numpy dtype of that name; bfloat16 needs ml_dtypes, which comes with TensorFlow 2 and with JAX."""
     if name in BITS:
         import ml_dtypes

@@ -5,12 +5,15 @@ Run as a file it needs no more than JAX, so that `npu-shim export` can borrow an
     python convert.py IN OUT
 """
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 TARGET = "1.0.0"  # the version of StableHLO that is written: every release of JAX that is supported reads it
 
 
-def stablehlo(hlo):
+def stablehlo(hlo: bytes) -> bytes:
     """Converts a serialized HLO module proto (of TensorFlow's XLA, say) to a StableHLO portable artifact.
 
     Raises:
@@ -25,10 +28,11 @@ def stablehlo(hlo):
     with mlir.make_ir_context():
         module = ir.Module.parse(imported)
         _clean(ir, module)
-        return dialect.serialize_portable_artifact(module, TARGET)
+        artifact: bytes = dialect.serialize_portable_artifact(module, TARGET)
+        return artifact
 
 
-def _clean(ir, module):
+def _clean(ir: Any, module: Any) -> None:
     """Removes what the HLO importer leaves of the older MHLO dialect: attributes of the module, and copies."""
     for attribute in list(module.operation.attributes):
         name = attribute if isinstance(attribute, str) else attribute.name
@@ -36,7 +40,7 @@ def _clean(ir, module):
             del module.operation.attributes[name]
     copies = []
 
-    def visit(op):
+    def visit(op: Any) -> Any:
         if op.name == "mhlo.copy":
             op.results[0].replace_all_uses_with(op.operands[0])
             copies.append(op)

@@ -3,19 +3,23 @@
 What is not public in JAX is used here and in `convert` only. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import logging
 import re
+from typing import Any, Callable, Sequence, Tuple
 
 from npu_shim.pjrt import convert
 from npu_shim.rewriter.errors import ConfigError
 
+Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
 LOG = logging.getLogger("npu_shim")
 TRIED = ((0, 9), (0, 12))  # first and last release, inclusive
 
 
-def require():
+def require() -> Any:
     """Imports and returns jax.
 
     Raises:
@@ -38,12 +42,12 @@ def require():
     return jax
 
 
-def release(version):
+def release(version: str) -> tuple[int, ...]:
     """Returns (major, minor) of a version: "0.9.2" -> (0, 9)."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
-def device(jax, wanted=None):
+def device(jax: Any, wanted: Any = None) -> Any:
     """Returns a jax device: the default one, the first of a platform ("cpu", "cuda"), or `wanted` itself.
 
     Raises:
@@ -60,7 +64,9 @@ def device(jax, wanted=None):
         ) from reason
 
 
-def function(jax, artifact, arguments, results, platform):
+def function(
+    jax: Any, artifact: bytes, arguments: Sequence[Described], results: Sequence[Described], platform: str
+) -> Callable[..., Any]:
     """Returns a StableHLO program as a function of jax arrays, to be called within `jax.enable_x64(True)`.
 
     A program of zeros with the same arguments and results is exported, and its StableHLO replaced by ours: so nothing
@@ -83,10 +89,11 @@ def function(jax, artifact, arguments, results, platform):
     program = dataclasses.replace(
         template, fun_name="step", mlir_module_serialized=artifact, module_kept_var_idx=tuple(range(len(arguments)))
     )
-    return program.call
+    call: Callable[..., Any] = program.call
+    return call
 
 
-def stablehlo(hlo):
+def stablehlo(hlo: bytes) -> bytes:
     """Converts a serialized HLO module proto to a StableHLO portable artifact.
 
     Raises:
@@ -98,7 +105,7 @@ def stablehlo(hlo):
         raise ConfigError("npu_shim: the HLO program cannot be made into StableHLO: %s" % reason) from reason
 
 
-def hlo_text(artifact):
+def hlo_text(artifact: bytes) -> str:
     """Returns a StableHLO portable artifact as the text of an HLO module, before any optimization."""
     from jax.interpreters import mlir
     from jaxlib import _jax
@@ -109,4 +116,5 @@ def hlo_text(artifact):
             written = io.BytesIO()
             module.operation.write_bytecode(written)
             module = written.getvalue()
-        return _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()
+        text: str = _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()
+        return text

@@ -8,6 +8,8 @@
 The folder appears whole or not at all. The standard library and numpy are enough to read and write it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json
@@ -15,7 +17,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Dict, Tuple
+from typing import Any, Iterable
 
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError
@@ -40,7 +42,7 @@ class Tensor:
 
     kind: str
     name: str
-    shape: Tuple[int, ...]
+    shape: tuple[int, ...]
     dtype: str
     role: str = ""
 
@@ -64,34 +66,34 @@ class Manifest:
             checkpoints have them.
     """
 
-    arguments: Tuple[Tensor, ...]
-    results: Tuple[Tensor, ...]
+    arguments: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
     kind: str = "stablehlo"
-    sha256: Dict[str, str] = field(default_factory=dict)
+    sha256: dict[str, str] = field(default_factory=dict)
     float32_products: str = "default"
     iterations: int = 1
-    options: Dict[str, Any] = field(default_factory=dict)
-    plan: Dict[str, Any] = field(default_factory=dict)
-    versions: Dict[str, str] = field(default_factory=dict)
-    slices: Dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    slices: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def feeds(self):
+    def feeds(self) -> tuple[Tensor, ...]:
         """The feeds: tuple of Tensor."""
         return tuple(t for t in self.arguments if t.kind == "feed")
 
     @property
-    def state(self):
+    def state(self) -> tuple[Tensor, ...]:
         """The state that goes in: tuple of Tensor."""
         return tuple(t for t in self.arguments if t.kind == "state")
 
     @property
-    def donated(self):
+    def donated(self) -> frozenset[str]:
         """Names of the state that a step replaces, whose memory the new state takes: frozenset of str."""
         return frozenset(t.name for t in self.results if t.kind == "state") & {t.name for t in self.state}
 
 
-def write(folder, program, manifest, state=None):
+def write(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None = None) -> Manifest:
     """Writes an exported step.
 
     Args:
@@ -126,12 +128,12 @@ def write(folder, program, manifest, state=None):
     return manifest
 
 
-def _fill(folder, program, manifest, state):
+def _fill(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None) -> Manifest:
     with open(os.path.join(folder, PROGRAMS[manifest.kind]), "wb") as f:
         f.write(program)
     names = [PROGRAMS[manifest.kind]]
     if state is not None:
-        members = itertools.chain(state, arrays.slices_member(manifest.slices))
+        members: Iterable[tuple[str, Any]] = itertools.chain(state, arrays.slices_member(manifest.slices))
         arrays.write(os.path.join(folder, STATE), members)
         names.append(STATE)
     manifest = replace(manifest, sha256={name: _sha256(os.path.join(folder, name)) for name in names})
@@ -142,7 +144,7 @@ def _fill(folder, program, manifest, state):
     return manifest
 
 
-def read(folder):
+def read(folder: str) -> Manifest:
     """Reads the manifest of an exported step.
 
     Raises:
@@ -166,14 +168,14 @@ def read(folder):
         raise ConfigError("'%s' is no manifest of an exported step (%s)" % (path, reason)) from reason
 
 
-def program(folder, manifest):
+def program(folder: str, manifest: Manifest) -> bytes:
     """Returns the program's bytes. Raises ConfigError when they are not the ones that were exported."""
     path = checked(folder, manifest, PROGRAMS[manifest.kind])
     with open(path, "rb") as f:
         return f.read()
 
 
-def state(folder, manifest):
+def state(folder: str, manifest: Manifest) -> dict[str, Any] | None:
     """Returns the exported initial values: dict of variable name to array, or None when there are none.
 
     Raises:
@@ -186,7 +188,7 @@ def state(folder, manifest):
     return values
 
 
-def checked(folder, manifest, name):
+def checked(folder: str, manifest: Manifest, name: str) -> str:
     """Returns the path of a file of the folder after comparing its bytes with the manifest."""
     path = os.path.join(folder, name)
     try:
@@ -198,11 +200,11 @@ def checked(folder, manifest, name):
     return path
 
 
-def _digest(values):
+def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _sha256(path):
+def _sha256(path: str) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as f:
         for block in iter(lambda: f.read(1 << 20), b""):

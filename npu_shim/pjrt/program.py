@@ -1,16 +1,20 @@
 """Loads an exported step and runs it: state stays on the device, each step's new state takes the old one's memory."""
 
+from __future__ import annotations
+
 import itertools
 import os
 import threading
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from npu_shim.pjrt import arrays, jax_door, manifest
+from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
-def load(folder, device=None, state=None):
+def load(folder: str, device: Any = None, state: Any = None) -> Program:
     """Loads an exported step.
 
     Args:
@@ -48,17 +52,18 @@ class Program:
         device: the jax device.
     """
 
-    def __init__(self, jax, described, artifact, device, donate=True):
+    def __init__(self, jax: Any, described: Manifest, artifact: bytes, device: Any, donate: bool = True) -> None:
         self.manifest = described
         self.device = device
         self._jax = jax
         self._artifact = artifact
-        self._compiled = {}
+        self._compiled: dict[int | None, Any] = {}
         self._donate = donate
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
-        self._donated, self._kept = {}, {}
+        self._donated: dict[str, Any] = {}
+        self._kept: dict[str, Any] = {}
 
-    def run(self, feeds=None, iterations=None):
+    def run(self, feeds: Mapping[str, Any] | None = None, iterations: int | None = None) -> dict[str, Any]:
         """Runs one step, or several as one program.
 
         Args:
@@ -80,15 +85,16 @@ class Program:
             fetched = [self._call({name: value[at] for name, value in given.items()}) for at in range(iterations)]
             return {name: self._jax.numpy.stack([each[name] for each in fetched]) for name in fetched[0]}
 
-    def _call(self, given, iterations=None):
+    def _call(self, given: Mapping[str, Any], iterations: int | None = None) -> dict[str, Any]:
+        fetched: dict[str, Any]
         self._donated, fetched = self.compile(iterations)(self._donated, self._kept, given)
         return fetched
 
-    def _has_slow_loops(self):
+    def _has_slow_loops(self) -> bool:
         """Whether steps run faster one after another: on CPU, XLA has fast convolutions outside of loops only."""
         return self.device.platform == "cpu" and b"convolution" in self._artifact
 
-    def compile(self, iterations=None):
+    def compile(self, iterations: int | None = None) -> Any:
         """Returns the program of `run`, compiled, as jax has it: with cost_analysis() and memory_analysis()."""
         if self._has_slow_loops():
             iterations = None
@@ -104,25 +110,25 @@ class Program:
                 self._compiled[iterations] = jax.jit(whole, **given).lower(donated, kept, feeds).compile()
         return self._compiled[iterations]
 
-    def _function(self):
+    def _function(self) -> Callable[..., Any]:
         pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
         return jax_door.function(self._jax, self._artifact, pairs[0], pairs[1], self.device.platform)
 
-    def _signature(self):
+    def _signature(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return self.manifest.arguments, self.manifest.results
 
-    def _aval(self, tensor, leading=()):
+    def _aval(self, tensor: Tensor, leading: Sequence[int] = ()) -> Any:
         placed = self._jax.sharding.SingleDeviceSharding(self.device)
         dtype = arrays.dtype_of(tensor.dtype)
         return self._jax.ShapeDtypeStruct(tuple(leading) + tensor.shape, dtype, sharding=placed)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """Returns the variables' values: dict of name to numpy array."""
         with self._lock:
             values = dict(self._kept, **self._donated)
             return {tensor.name: np.asarray(values[tensor.name]) for tensor in self.manifest.state}
 
-    def save(self, path):
+    def save(self, path: str) -> None:
         """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot."""
         try:
             with self._lock:
@@ -132,14 +138,14 @@ class Program:
         except OSError as reason:
             raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
 
-    def restore(self, state):
+    def restore(self, state: Any) -> None:
         """Takes values for every variable: dict of name to array, or the path of a file that `save` wrote.
 
         Raises:
             ConfigError: a variable is missing, or a value has another shape or dtype.
         """
         if isinstance(state, (str, os.PathLike)):
-            state = arrays.read(state)
+            state = arrays.read(os.fspath(state))
         missing = [t.name for t in self.manifest.state if t.name not in state]
         if missing:
             raise ConfigError("state lacks %d variables, '%s' first" % (len(missing), missing[0]))
@@ -154,7 +160,7 @@ class Program:
             self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
             self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
 
-    def _checked(self, feeds, iterations):
+    def _checked(self, feeds: Mapping[str, Any], iterations: int | None) -> dict[str, Any]:
         known = {t.name: t for t in self.manifest.feeds}
         given = {}
         for name, value in feeds.items():
@@ -173,13 +179,14 @@ class Program:
         leading = () if iterations is None else (iterations,)
         fitted = {n: _fitted("feed", known[n], value, leading + known[n].shape) for n, value in given.items()}
         with self._jax.enable_x64(True):
-            return self._jax.device_put(fitted, self.device)
+            placed: dict[str, Any] = self._jax.device_put(fitted, self.device)
+        return placed
 
 
-def _step(function, described):
+def _step(function: Callable[..., Any], described: Manifest) -> Callable[..., Any]:
     """The program as a function: donated state, kept state, feeds -> new state, fetches; all are dicts by name."""
 
-    def step(donated, kept, feeds):
+    def step(donated: Any, kept: Any, feeds: Any) -> Any:
         state = dict(kept, **donated)
         flat = [(feeds if t.kind == "feed" else state)[t.name] for t in described.arguments]
         results = list(zip(described.results, function(*flat)))
@@ -189,14 +196,14 @@ def _step(function, described):
     return step
 
 
-def _loop(jax, step, iterations):
-    def loop(donated, kept, feeds):
+def _loop(jax: Any, step: Callable[..., Any], iterations: int) -> Callable[..., Any]:
+    def loop(donated: Any, kept: Any, feeds: Any) -> Any:
         return jax.lax.scan(lambda state, feed: step(state, kept, feed), donated, feeds, length=iterations)
 
     return loop
 
 
-def _fitted(what, tensor, value, shape):
+def _fitted(what: str, tensor: Tensor, value: Any, shape: Sequence[int]) -> Any:
     """Returns `value` in the tensor's dtype and shape, see `arrays.as_dtype`."""
     array = arrays.as_dtype("%s '%s'" % (what, tensor.name), value, arrays.dtype_of(tensor.dtype))
     if tuple(array.shape) != tuple(shape):

@@ -4,12 +4,15 @@ A product is a dot or a convolution; a multiply and an add count as two operatio
 element of the result, a reduction one an element that goes in. The definitions are those of XLA's HloCostAnalysis.
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Set
+from typing import Any, Mapping, Sequence
 
 from npu_shim.pjrt.cost import trips
+from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module, Shape
 
 ARITHMETIC = {
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "exponential", "exponential-minus-one",
@@ -32,11 +35,11 @@ class Counts:
         notes: what could not be counted.
     """
 
-    products: Counter = field(default_factory=Counter)
-    other: Counter = field(default_factory=Counter)
-    notes: Set[str] = field(default_factory=set)
+    products: Counter[str] = field(default_factory=Counter)
+    other: Counter[str] = field(default_factory=Counter)
+    notes: set[str] = field(default_factory=set)
 
-    def add(self, more, times=1):
+    def add(self, more: Counts, times: int = 1) -> None:
         """Adds the counts of a computation that runs so many times."""
         for mine, theirs in ((self.products, more.products), (self.other, more.other)):
             for dtype, count in theirs.items():
@@ -44,12 +47,12 @@ class Counts:
         self.notes |= more.notes
 
 
-def count(module):
+def count(module: Module) -> Counts:
     """Returns the Counts of an hlo.Module."""
     return _computation(module, module.entry, {})
 
 
-def _computation(module, name, known):
+def _computation(module: Module, name: str, known: dict[str, Counts]) -> Counts:
     if name not in known:
         computation, total = module.computations[name], Counts()
         for instruction in computation.instructions.values():
@@ -58,7 +61,9 @@ def _computation(module, name, known):
     return known[name]
 
 
-def _instruction(module, computation, instruction, total, known):
+def _instruction(
+    module: Module, computation: Computation, instruction: Instruction, total: Counts, known: dict[str, Counts]
+) -> None:
     if instruction.code in ("dot", "convolution"):
         _count_product(computation, instruction, total)
     elif instruction.code == "while":
@@ -78,19 +83,21 @@ def _instruction(module, computation, instruction, total, known):
         _count_elements(computation.instructions[instruction.operands[0]].shapes, total)
 
 
-def _count_elements(shapes, total):
+def _count_elements(shapes: Sequence[Shape], total: Counts) -> None:
     if shapes and shapes[0].dtype in FLOATS:
         total.other[FLOATS[shapes[0].dtype]] += shapes[0].elements
 
 
-def _count_product(computation, instruction, total):
+def _count_product(computation: Computation, instruction: Instruction, total: Counts) -> None:
     left, right = (computation.instructions[name].shapes[0] for name in instruction.operands)
     if left.dtype in FLOATS:  # what goes in says which units compute it
         how = _dot if instruction.code == "dot" else _convolution
         total.products[FLOATS[left.dtype]] += how(instruction, left, right)
 
 
-def _count_loop(module, computation, instruction, total, known):
+def _count_loop(
+    module: Module, computation: Computation, instruction: Instruction, total: Counts, known: dict[str, Counts]
+) -> None:
     frame = trips.Frame(module, computation.name)
     steps = frame.loop(instruction)[1]
     if steps is None:
@@ -99,7 +106,7 @@ def _count_loop(module, computation, instruction, total, known):
         total.add(_computation(module, instruction.called[kind][0], known), 1 if steps is None else steps)
 
 
-def _dot(instruction, left, _):
+def _dot(instruction: Instruction, left: Shape, _: Shape) -> int:
     """f32[M,K] x f32[K,N] -> 2*M*N*K."""
     total = 2 * instruction.shapes[0].elements
     for dimension in _numbers("lhs_contracting_dims", instruction.attributes):
@@ -107,9 +114,12 @@ def _dot(instruction, left, _):
     return total
 
 
-def _convolution(instruction, left, right):
+def _convolution(instruction: Instruction, left: Shape, right: Shape) -> int:
     """Twice the products of a real input with a weight: what falls on padding or between dilated inputs is left out."""
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes).groups()
+    found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
+    if found is None:
+        raise ValueError("'%s' of the HLO text has no dim_labels" % instruction.name)
+    labels = found.groups()
     groups = [_number(key, instruction.attributes) for key in ("feature_group_count", "batch_group_count")]
     result = instruction.shapes[0]
     total = 2 * left.sizes[labels[0].index("f")] // groups[0] * result.sizes[labels[2].index("f")]
@@ -124,7 +134,7 @@ def _convolution(instruction, left, right):
     return total
 
 
-def _valid(given, kernel, made, window):
+def _valid(given: int, kernel: int, made: int, window: Mapping[str, Any]) -> int:
     """Pairs of an output and a weight position that meet a real input, along one dimension."""
     spread = (given - 1) * window["lhs_dilate"] + 1
     pairs = 0
@@ -140,7 +150,7 @@ def _valid(given, kernel, made, window):
     return pairs
 
 
-def _windows(attributes, count):
+def _windows(attributes: str, count: int) -> list[dict[str, Any]]:
     """window={size=3x3 stride=2x2 pad=1_1x1_1} -> one dict a dimension."""
     text = re.search(r"window=\{([^}]*)\}", attributes)
     windows = [dict(WINDOW) for _ in range(count)]
@@ -151,11 +161,11 @@ def _windows(attributes, count):
     return windows
 
 
-def _numbers(key, attributes):
+def _numbers(key: str, attributes: str) -> list[int]:
     found = re.search(r"%s=\{([0-9,]*)\}" % key, attributes)
     return [int(number) for number in found.group(1).split(",") if number] if found else []
 
 
-def _number(key, attributes, default=1):
+def _number(key: str, attributes: str, default: int = 1) -> int:
     found = re.search(r"\b%s=(\d+)" % key, attributes)
     return int(found.group(1)) if found else default

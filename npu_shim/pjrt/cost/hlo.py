@@ -6,9 +6,11 @@
 Only what counting needs: names, op codes, shapes, operands, attributes. Source of the grammar: XLA's hlo_parser.cc.
 """
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
-from typing import Dict, Tuple
+from typing import Mapping, Sequence
 
 SIZES = {
     "pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
@@ -28,10 +30,10 @@ class Shape:
     """An array's shape: dtype as HLO names it ("f32"), sizes."""
 
     dtype: str
-    sizes: Tuple[int, ...]
+    sizes: tuple[int, ...]
 
     @property
-    def elements(self):
+    def elements(self) -> int:
         """Number of elements."""
         count = 1
         for size in self.sizes:
@@ -39,7 +41,7 @@ class Shape:
         return count
 
     @property
-    def bytes(self):
+    def bytes(self) -> float:
         """Bytes of the elements."""
         return self.elements * SIZES[self.dtype]
 
@@ -60,14 +62,14 @@ class Instruction:
 
     name: str
     code: str
-    shapes: Tuple[Shape, ...]
-    operands: Tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    operands: tuple[str, ...]
     attributes: str
     argument: str
-    called: Dict[str, Tuple[str, ...]]
+    called: dict[str, tuple[str, ...]]
 
     @property
-    def bytes(self):
+    def bytes(self) -> float:
         """Bytes of the result."""
         return sum(shape.bytes for shape in self.shapes)
 
@@ -77,7 +79,7 @@ class Computation:
     """A computation: the instructions that its result needs, operands before what uses them, and the root's name."""
 
     name: str
-    instructions: Dict[str, Instruction]
+    instructions: dict[str, Instruction]
     root: str
 
 
@@ -85,13 +87,14 @@ class Computation:
 class Module:
     """Computations by name, and the name of the entry."""
 
-    computations: Dict[str, Computation]
+    computations: dict[str, Computation]
     entry: str
 
 
-def parse(text):
+def parse(text: str) -> Module:
     """Returns the Module of an HLO text. Raises ValueError when it has no entry computation."""
-    computations, entry, name, lines = {}, None, None, []
+    computations, entry, name = {}, None, None
+    lines: list[str] = []
     for line in COMMENT.sub("", text).splitlines():
         head = HEAD.match(line)
         if head and " = " not in line.split("(", 1)[0]:
@@ -107,7 +110,7 @@ def parse(text):
     return Module(computations, entry)
 
 
-def _computation(name, lines):
+def _computation(name: str, lines: Sequence[str]) -> Computation:
     instructions, root = {}, ""
     for line in lines:
         found = NAMED.match(line)
@@ -117,7 +120,7 @@ def _computation(name, lines):
     return Computation(name, _used(instructions, root), root)
 
 
-def _used(instructions, root):
+def _used(instructions: Mapping[str, Instruction], root: str) -> dict[str, Instruction]:
     """The instructions that the root needs, in their order: the others are not compiled."""
     used, open_ = {root}, [root]
     while open_:
@@ -128,7 +131,7 @@ def _used(instructions, root):
     return {name: each for name, each in instructions.items() if name in used}
 
 
-def _instruction(name, text):
+def _instruction(name: str, text: str) -> Instruction:
     end = _matching(text, 0) + 1 if text.startswith("(") else text.index(" ")
     code = CODE.match(text[end:])
     if code is None:
@@ -142,11 +145,11 @@ def _instruction(name, text):
     return Instruction(name, code.group(1), shapes, operands, attributes, argument, called)
 
 
-def _shape(dtype, sizes):
+def _shape(dtype: str, sizes: str) -> Shape:
     return Shape(dtype, tuple(int(size) for size in sizes.split(",") if size))
 
 
-def _names(argument):
+def _names(argument: str) -> tuple[str, ...]:
     """Operand names: "f32[2]{0} %a, (s32[], f32[2]{0}) %t" -> ("a", "t")."""
     names, depth, start = [], 0, 0
     for at, letter in enumerate(argument + ","):
@@ -162,7 +165,7 @@ def _names(argument):
     return tuple(names)
 
 
-def _matching(text, start):
+def _matching(text: str, start: int) -> int:
     """Position of the parenthesis that closes the one at `start`."""
     depth, quoted = 0, False
     for at in range(start, len(text)):

@@ -6,7 +6,12 @@ arguments) to the last level that reads it, through fused work too; the estimate
 What hangs on variables alone (a weight's cast) is made when it is first read.
 """
 
-from collections import Counter, defaultdict
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Mapping
+
+from npu_shim.pjrt.cost.hlo import Instruction, Module
 
 STANDS = {
     "dot", "convolution", "reduce", "reduce-window", "select-and-scatter", "scatter", "gather", "sort", "while",
@@ -16,7 +21,7 @@ READS_MEMORY = ("dot", "convolution")  # their operands stand in memory as they 
 GIVEN = {"parameter", "constant", "iota", "tuple", "get-tuple-element"}
 
 
-def peak(module, feeds):
+def peak(module: Module, feeds: int) -> float:
     """Returns the most bytes of values that are alive at one level of the entry computation.
 
     Args:
@@ -26,29 +31,31 @@ def peak(module, feeds):
     computation = module.computations[module.entry]
     instructions = {n: i for n, i in computation.instructions.items() if n != computation.root}
     stands = _standing(instructions)
-    level, on_feeds = {}, {}
+    level: dict[str, int] = {}
+    on_feeds: dict[str, bool] = {}
     for name, instruction in instructions.items():
         inputs = [operand for operand in instruction.operands if operand in level]
         level[name] = max((level[operand] for operand in inputs), default=0) + (name in stands)
         on_feeds[name] = any(on_feeds[operand] for operand in inputs) or _is_fed(instruction, feeds)
     first, last = _reads(instructions, stands, level, computation.instructions[computation.root].operands)
-    change = Counter()
+    change: dict[int, float] = defaultdict(float)
     for name in stands:
         begins = level[name] if on_feeds[name] else first.get(name, level[name])
         change[begins] += instructions[name].bytes
         change[max(last.get(name, 0), begins) + 1] -= instructions[name].bytes
-    most = now = 0
+    most: float = 0
+    now: float = 0
     for at in sorted(change):
         now += change[at]
         most = max(most, now)
     return most
 
 
-def _is_fed(instruction, feeds):
+def _is_fed(instruction: Instruction, feeds: int) -> bool:
     return instruction.code == "parameter" and int(instruction.argument) < feeds
 
 
-def _standing(instructions):
+def _standing(instructions: Mapping[str, Instruction]) -> set[str]:
     stands = {name for name, each in instructions.items() if each.code in STANDS}
     for instruction in instructions.values():
         if instruction.code in READS_MEMORY:
@@ -59,20 +66,23 @@ def _standing(instructions):
     return stands
 
 
-def _through(instructions, name):
+def _through(instructions: Mapping[str, Instruction], name: str) -> str:
     """What a value is a view of: reshapes and the like take no memory of their own."""
     while name in instructions and instructions[name].code in ("reshape", "bitcast", "copy"):
         name = instructions[name].operands[0]
     return name
 
 
-def _reads(instructions, stands, level, results):
+def _reads(
+    instructions: Mapping[str, Instruction], stands: Any, level: Any, results: Any
+) -> tuple[dict[str, int], dict[str, int]]:
     """Returns (first, last): name -> level at which a value is read first and last, also through fused work."""
     readers, written = defaultdict(list), set(results)
     for name, instruction in instructions.items():
         for operand in instruction.operands:
             readers[operand].append(name)
-    first, last = {}, {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
     for name in reversed(list(instructions)):
         at = [level[name]] if name in written else []  # a result is written where it is made
         at += [level[reader] for reader in readers[name] if reader in stands]

@@ -1,12 +1,15 @@
 """The cost of a step as a value, as text in columns, and as JSON."""
 
+from __future__ import annotations
+
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Dict, Optional, Tuple
+from typing import Any, Iterable, Sequence
 
 from npu_shim.pjrt import jax_door, manifest
 from npu_shim.pjrt.cost import counts, hlo, live
+from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
 
 ROLES = ("parameter", "optimizer", "other")
@@ -32,18 +35,25 @@ class Cost:
     """
 
     name: str
-    products: Dict[str, int]
-    other: Dict[str, int]
-    state: Dict[str, int]
+    products: dict[str, int]
+    other: dict[str, int]
+    state: dict[str, int]
     feeds: int
     activations: int
-    temporary: Optional[int] = None
-    moved: Optional[int] = None
+    temporary: int | None = None
+    moved: int | None = None
     compiled_for: str = ""
-    notes: Tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = field(default=())
 
 
-def of_text(name, text, described, temporary=None, moved=None, compiled_for=""):
+def of_text(
+    name: str,
+    text: str,
+    described: Manifest,
+    temporary: int | None = None,
+    moved: int | None = None,
+    compiled_for: str = "",
+) -> Cost:
     """Returns the Cost of an HLO module's text before optimization and the Manifest of its arguments."""
     module = hlo.parse(text)
     counted = counts.count(module)
@@ -56,7 +66,7 @@ def of_text(name, text, described, temporary=None, moved=None, compiled_for=""):
     )  # fmt: skip
 
 
-def of_folder(folder, device=None, compiled=True):
+def of_folder(folder: str, device: Any = None, compiled: bool = True) -> Cost:
     """Returns the Cost of an exported step; needs JAX.
 
     Args:
@@ -85,7 +95,7 @@ def of_folder(folder, device=None, compiled=True):
     )  # fmt: skip
 
 
-def size(tensor):
+def size(tensor: Tensor) -> int:
     """Bytes of a manifest's Tensor."""
     count = 2 if tensor.dtype == "bfloat16" else {"bool": 1}.get(tensor.dtype) or int(_bits(tensor.dtype)) // 8
     for length in tensor.shape:
@@ -93,16 +103,16 @@ def size(tensor):
     return count
 
 
-def _bits(dtype):
+def _bits(dtype: str) -> str:
     return dtype.lstrip("abcdefghijklmnopqrstuvwxyz")
 
 
-def as_json(costs):
+def as_json(costs: Iterable[Cost]) -> list[dict[str, Any]]:
     """Returns the costs as JSON values."""
     return [dict(asdict(cost), notes=list(cost.notes)) for cost in costs]
 
 
-def as_text(costs):
+def as_text(costs: Sequence[Cost]) -> str:
     """Returns the costs side by side, one column each; the ratio to the first column stands in brackets."""
     rows = [("", [cost.name for cost in costs])]
     for title, part in (("products", "products"), ("other", "other")):
@@ -123,7 +133,7 @@ def as_text(costs):
     return "\n".join(lines) + "\n"
 
 
-def _compared(title, numbers):
+def _compared(title: str, numbers: Sequence[Any]) -> tuple[str, list[str]]:
     first = numbers[0]
     cells = []
     for at, number in enumerate(numbers):
@@ -132,7 +142,7 @@ def _compared(title, numbers):
     return title, cells
 
 
-def _aligned(rows):
+def _aligned(rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     widths = [max(len(cells[at]) for _, cells in rows) for at in range(len(rows[0][1]))]
     label = max(len(title) for title, _ in rows)
     return [
@@ -141,7 +151,7 @@ def _aligned(rows):
     ]
 
 
-def scaled(number, unit):
+def scaled(number: float, unit: str) -> str:
     """3.2e9, "FLOP" -> "3.20 GFLOP"; powers of 1000."""
     power = 0
     while abs(number) >= 1000 and power < len(SCALES) - 1:

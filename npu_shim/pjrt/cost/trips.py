@@ -5,11 +5,16 @@
 Conditions that depend on anything that is fed, or on state, stay unknown.
 """
 
+from __future__ import annotations
+
 import operator
 import re
+from typing import Any, Callable, Sequence
+
+from npu_shim.pjrt.cost.hlo import Instruction, Module
 
 MOST = 100000  # steps of a loop that are followed
-SCALAR = {
+SCALAR: dict[str, Callable[..., Any]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "minimum": min, "maximum": max,
     "and": operator.and_, "or": operator.or_, "not": lambda a: not a, "negate": operator.neg,
 }  # fmt: skip
@@ -23,23 +28,23 @@ LITERALS = {"true": True, "false": False}
 class Frame:
     """The values of one computation for given arguments: an int, a bool, a tuple of values, or None for unknown."""
 
-    def __init__(self, module, name, arguments=()):
+    def __init__(self, module: Module, name: str, arguments: Sequence[Any] = ()) -> None:
         self.module = module
         self.computation = module.computations[name]
         self.arguments = arguments
-        self.known = {}
+        self.known: dict[str, Any] = {}
 
-    def root(self):
+    def root(self) -> Any:
         """Returns the value of the computation."""
         return self.value(self.computation.root)
 
-    def value(self, name):
+    def value(self, name: str) -> Any:
         """Returns the value of an instruction."""
         if name not in self.known:
             self.known[name] = self._compute(self.computation.instructions[name])
         return self.known[name]
 
-    def _compute(self, instruction):
+    def _compute(self, instruction: Instruction) -> Any:
         code = instruction.code
         if code == "while":
             return self.loop(instruction)[0]
@@ -47,7 +52,7 @@ class Frame:
             return tuple(self.value(name) for name in instruction.operands)
         if code == "get-tuple-element":
             whole = self.value(instruction.operands[0])
-            return whole and whole[int(re.search(r"index=(\d+)", instruction.attributes).group(1))]
+            return whole and whole[int(_attribute(r"index=(\d+)", instruction))]
         if code == "parameter":
             position = int(instruction.argument)
             return self.arguments[position] if position < len(self.arguments) else None
@@ -56,7 +61,7 @@ class Frame:
             return Frame(self.module, instruction.called["to_apply"][0], given).root()
         return self._scalar(instruction)
 
-    def _scalar(self, instruction):
+    def _scalar(self, instruction: Instruction) -> Any:
         if len(instruction.shapes) != 1 or instruction.shapes[0].sizes or instruction.shapes[0].dtype[0] not in "psu":
             return None
         if instruction.code == "constant":
@@ -66,12 +71,12 @@ class Frame:
         if not values or None in values:
             return None
         if instruction.code == "compare":
-            return COMPARED[re.search(r"direction=(\w\w)", instruction.attributes).group(1)](*values)
+            return COMPARED[_attribute(r"direction=(\w\w)", instruction)](*values)
         if instruction.code in SAME:
             return values[0]
         return SCALAR[instruction.code](*values) if instruction.code in SCALAR else None
 
-    def loop(self, instruction):
+    def loop(self, instruction: Instruction) -> tuple[Any, int | None]:
         """Returns (the value that a while instruction ends with, its number of steps); (None, None) where unknown."""
         state = self.value(instruction.operands[0])
         for step in range(MOST):
@@ -82,3 +87,10 @@ class Frame:
                 return state, step
             state = Frame(self.module, instruction.called["body"][0], (state,)).root()
         return None, None
+
+
+def _attribute(pattern: str, instruction: Instruction) -> str:
+    found = re.search(pattern, instruction.attributes)
+    if found is None:
+        raise ValueError("'%s' of the HLO text lacks %s" % (instruction.name, pattern))
+    return found.group(1)
