@@ -3,8 +3,11 @@
 Importing this package imports neither TensorFlow nor numpy; every public name is loaded at first use.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -42,7 +45,7 @@ PUBLIC = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError("module 'npu_shim' has no attribute '%s'" % name)
     try:
@@ -55,5 +58,5 @@ def __getattr__(name):
         raise without_tensorflow(reason) from reason
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(list(globals()) + list(PUBLIC))

@@ -1,8 +1,8 @@
-"""What TensorFlow dropped after 2.15, from packages of their own: Keras 2 (tf_keras), Estimator (tensorflow-estimator).
+"""Restores what TensorFlow dropped after 2.15: Keras 2 (package tf_keras), Estimator (package tensorflow-estimator).
 
-tensorflow-estimator 2.15.0 is the last one, made for TensorFlow 2.15. Of what it imports from TensorFlow, 2.21 lacks a
-name and four modules: one of them is written again below, as far as one process needs it; the others run TPUs, which
-only TPUEstimator with `use_tpu=True` touches.
+tensorflow-estimator 2.15.0 is the last release, made for TensorFlow 2.15. Of its imports from TensorFlow, 2.21 lacks a
+name and four modules. One of them is reimplemented below, as far as a single process needs it; the others run TPUs,
+which only TPUEstimator with `use_tpu=True` uses.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def restore(tf):
 
 
 def without_estimator(name, tf):
-    """The ImportError, with the way out, for a name that needs Estimator where there is none."""
+    """Returns the ImportError, with its remedy, for a name that needs Estimator if there is none."""
     return ImportError(
         "npu_shim: %s: TensorFlow %s comes without Estimator; install it with: pip install tensorflow-estimator==2.15.0"
         " tf_keras, or use TensorFlow 2.15, or sess.run" % (name, tf.__version__)
@@ -64,7 +64,7 @@ def _import_estimator():
 
 
 class _Coordinator(types.ModuleType):
-    """What Estimator asks of TensorFlow's distribute coordinator, where there is none."""
+    """The part of TensorFlow's distribute coordinator that Estimator uses, for releases without it."""
 
     @staticmethod
     def init_run_config(config, tf_config):
@@ -93,7 +93,7 @@ class _Coordinator(types.ModuleType):
 
     @staticmethod
     def should_run_distribute_coordinator(config):
-        """Tells whether to train through the coordinator: never."""
+        """Whether to train through the coordinator: never."""
         return False
 
 

@@ -1,9 +1,11 @@
-"""Names that Python and its libraries have removed since TensorFlow 1's days: they mean what they meant.
+"""Restores names that Python and its libraries have removed since TensorFlow 1's days, with their old meaning.
 
-A name answers only under `npu-shim run` and where it is missing, and says so once, with the script's line.
-`NPU_SHIM_ALIASES=off` leaves all of them away. To add one is to add a row: module, name, what it means, and the version
-that removed it. Nothing imports a library that the script does not: its rows wait for it.
+A name is restored only under `npu-shim run` and if it is missing; one log line names the script's line that uses it.
+`NPU_SHIM_ALIASES=off` disables all of them. A row adds a name: module, name, its meaning, and the version that removed
+it. Nothing imports a library that the script does not import: its rows take effect when the script does.
 """
+
+from __future__ import annotations
 
 import collections
 import functools
@@ -11,6 +13,7 @@ import inspect
 import logging
 import os
 import sys
+from typing import Any, Callable
 
 from npu_shim.compat import callers, libraries, missing
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -101,15 +104,15 @@ METHODS = {
     },
     "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
 }
-# functions that want other arguments than they did: module -> name -> what takes both, from the function
-FUNCTIONS = {
+# functions whose arguments have changed: module -> name -> a wrapper that accepts both forms
+FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
     "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
     "numpy": {"fromstring": libraries.takes_bytes},
 }
-# modules that are gone altogether; "!" and a sentence where nothing stands for one
+# modules that are gone altogether; "!" and a sentence if there is no substitute
 MODULES = {
     "imp": (__package__ + ".imp", "Python 3.12"),
     "distutils": ("setuptools._distutils", "Python 3.12"),
@@ -124,8 +127,8 @@ MODULES = {
 }
 
 
-def install():
-    """Makes the removed names answer, in this process, from now on; a second call does nothing.
+def install() -> None:
+    """Restores the removed names in this process from now on; a second call does nothing.
 
     Raises:
         ConfigError: NPU_SHIM_ALIASES is neither "on" nor "off".
@@ -135,58 +138,58 @@ def install():
         raise ConfigError("%s is '%s', expected on or off%s" % (SWITCH, switch, nearest(switch, ["on", "off"])))
     if switch == "off" or installed():
         return
-    sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _say))
-    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *FUNCTIONS, *_packages()}, _mend))
+    sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _report_use))
+    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *FUNCTIONS, *_packages()}, _patch_module))
 
 
-def installed():
-    """Whether the names answer in this process."""
-    return any(getattr(finder, "used", None) is _say for finder in sys.meta_path)
+def installed() -> bool:
+    """Whether the names are restored in this process."""
+    return any(getattr(finder, "used", None) is _report_use for finder in sys.meta_path)
 
 
-def _packages():
-    """Modules that were packages: what is lost below them is looked for only if they are."""
+def _packages() -> set[str]:
+    """Modules that were packages: Python looks for lost modules below them only if they are packages."""
     return {name.rpartition(".")[0] for name in MODULES if name.count(".")}
 
 
-def _mend(module):
+def _patch_module(module: Any) -> None:
     name = module.__name__
     if name in _packages() and not hasattr(module, "__path__"):
         module.__path__ = []
     if name in NAMES:
-        missing.answer(module, {last: target for last, (target, _) in NAMES[name].items()}, _say)
+        missing.answer(module, {last: target for last, (target, _) in NAMES[name].items()}, _report_use)
     for path, (target, version) in METHODS.get(name, {}).items():
-        owner, _, last = path.partition(".")
-        owner = getattr(module, owner, None)
+        holder, _, last = path.partition(".")
+        owner = getattr(module, holder, None)
         if owner is not None and not hasattr(owner, last):
             setattr(owner, last, _method(path, target, version))
     for path, takes_both in FUNCTIONS.get(name, {}).items():
-        owner, _, last = path.rpartition(".")
-        owner = getattr(module, owner, None) if owner else module
+        holder, _, last = path.rpartition(".")
+        owner = getattr(module, holder, None) if holder else module
         if hasattr(owner, last):
             setattr(owner, last, takes_both(getattr(owner, last), _log))
 
 
-def _method(path, target, version):
-    def method(self, *args, **kwargs):
-        _log("%s, which %s removed, is %s here" % (path, version, _shown(target)))
+def _method(path: str, target: str, version: str) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _log("%s, which %s removed, is %s here" % (path, version, _readable_target(target)))
         return missing.load(target)(self, *args, **kwargs)
 
     return method
 
 
-def _say(name):
+def _report_use(name: str) -> None:
     module, _, last = name.rpartition(".")
     target, version = MODULES.get(name) or NAMES[module][last]
-    _log("%s, which %s removed, is %s here" % (name, version, _shown(target)))
+    _log("%s, which %s removed, is %s here" % (name, version, _readable_target(target)))
 
 
-def _shown(target):
+def _readable_target(target: str) -> str:
     return target.replace("builtins.", "").replace(__package__ + ".", "npu_shim's ")
 
 
 @functools.lru_cache(maxsize=None)
-def _log(text):
+def _log(text: str) -> None:
     if os.environ.get("NPU_SHIM_LOG") != "off":
         LOG.warning("%s", callers.message(text))
 
@@ -195,25 +198,25 @@ ArgSpec = collections.namedtuple("ArgSpec", "args varargs keywords defaults")
 NINF = float("-inf")
 
 
-def getargspec(func):
-    """Returns the ArgSpec of a function, as Python's own did; what only newer functions have is left out."""
+def getargspec(func: Callable[..., Any]) -> ArgSpec:
+    """Returns the ArgSpec of a function, as Python's own did, without what only newer functions have."""
     full = inspect.getfullargspec(func)
     return ArgSpec(full.args, full.varargs, full.varkw, full.defaults)
 
 
-def asscalar(a):
+def asscalar(a: Any) -> Any:
     """Returns the one element of an array as a Python scalar; ValueError when it has another number of elements."""
     return a.item()
 
 
-def asfarray(a, dtype="float64"):
+def asfarray(a: Any, dtype: Any = "float64") -> Any:
     """Returns an array of a floating-point dtype; any other dtype becomes float64."""
     import numpy as np
 
     return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else "float64")
 
 
-def msort(a):
+def msort(a: Any) -> Any:
     """Returns an array sorted along its first axis."""
     import numpy as np
 

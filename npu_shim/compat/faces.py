@@ -1,24 +1,27 @@
-"""The modules of tf.contrib as scripts see them: each shows its rows of names.json.
+"""The modules of tf.contrib as scripts see them: each has the names of its rows in names.json.
 
-A module of tf.contrib costs nothing until a name is taken from it.
+A module of tf.contrib costs nothing until a name of it is used.
 """
+
+from __future__ import annotations
 
 import importlib
 import sys
 import types
+from typing import Any
 
 from npu_shim.compat import callers, moved, names
 
 
 class Face(types.ModuleType):
-    """One module of tf.contrib; its names are looked up in the table when they are asked for."""
+    """One module of tf.contrib; a name is looked up in the table when it is used."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         super().__init__(names.CONTRIB + (path and "." + path))
         self.__path__ = []  # its modules can be imported by name
         self.__dict__["_path"] = path
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return names.public_names(self._path) if self._path else modules()
         if name.startswith("__"):
@@ -27,11 +30,11 @@ class Face(types.ModuleType):
         self.__dict__[name] = value
         return value
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__all__})
 
 
-def get(path):
+def get(path: str) -> Any:
     """What tf.contrib.PATH is: a Face, a module of another package, or an object.
 
     Raises:
@@ -52,12 +55,12 @@ def get(path):
         raise AttributeError(callers.message("%s (%s)" % (names.explain(full), reason))) from reason
 
 
-def modules():
+def modules() -> list[str]:
     """Sorted list of str: the modules of tf.contrib."""
     return sorted(module for module in names.table()["contrib"] if "." not in module)
 
 
-def find(path):
+def find(path: str) -> Any:
     """The module that `import tensorflow.contrib.PATH` gives, or None."""
     if not path:
         return Face("")

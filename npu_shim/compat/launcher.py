@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import types
+from typing import Any
 
 from npu_shim.compat import aliases, spawn, tensorflow_v1
 
@@ -44,26 +45,26 @@ def run(script: str, args: list[str]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        return _uncaught(error)
+        return _report_uncaught(error)
     return 0
 
 
-def _read(script):
+def _read(script: str) -> bytes:
     if script == STDIN:
         return sys.stdin.buffer.read()
     with open(script, "rb") as f:
         return f.read()
 
 
-def _folder(script):
+def _folder(script: str) -> str:
     """sys.path[0]: the folder of the script itself, not of a link to it."""
     if script == STDIN:
         return ""
     return os.getcwd() if script == "-m" else os.path.dirname(os.path.realpath(script))
 
 
-def _execute(source, script):
-    main = types.ModuleType("__main__")
+def _execute(source: Any, script: str) -> None:
+    main: Any = types.ModuleType("__main__")
     main.__builtins__ = builtins
     main.__spec__ = None
     # from Python 3.9 on the path is absolute, so that the script may change its folder
@@ -73,7 +74,7 @@ def _execute(source, script):
     exec(compile(source, main.__file__, "exec"), main.__dict__)
 
 
-def _uncaught(error):
+def _report_uncaught(error: BaseException) -> int:
     """Hands what the script let through to sys.excepthook, from the script's own first line on; returns the status."""
     start = error.__traceback__
     while start is not None and start.tb_frame.f_code.co_filename in _RUNNING:

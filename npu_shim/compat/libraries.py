@@ -1,29 +1,34 @@
-"""Functions of Pillow, SciPy, pandas and others that are gone, or want other arguments: as scripts of 2019 call them.
+"""Removed or changed functions of Pillow, SciPy, pandas and others, as scripts of 2019 call them.
 
-`aliases` says when each is used. Nothing here imports a library before a script has.
+`aliases` decides when each is used. Nothing here imports a library before a script does.
 """
+
+from __future__ import annotations
 
 import functools
 import importlib
 import inspect
 import re
 import warnings
+from typing import Any, Callable
 
 
-def font_size(font, text, *args, **kwargs):
+def font_size(font: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
     """(width, height) in pixels of a text in a font of Pillow, the space above it included; as FreeTypeFont.getsize."""
     left, _, right, bottom = font.getbbox(text, *args, **kwargs)
     return right - left, bottom
 
 
-def rgb_bytes(canvas):
+def rgb_bytes(canvas: Any) -> bytes:
     """The pixels of an Agg canvas of Matplotlib as bytes, three a pixel; as FigureCanvasAgg.tostring_rgb."""
     import numpy as np
 
     return np.asarray(canvas.buffer_rgba())[..., :3].tobytes()
 
 
-def with_rows(frame, other, ignore_index=False, verify_integrity=False, sort=False):
+def with_rows(
+    frame: Any, other: Any, ignore_index: bool = False, verify_integrity: bool = False, sort: bool = False
+) -> Any:
     """A frame or series of pandas followed by the rows of another, or of a dict or list; as DataFrame.append.
 
     Raises:
@@ -42,25 +47,25 @@ def with_rows(frame, other, ignore_index=False, verify_integrity=False, sort=Fal
     return pd.concat([frame, *others], ignore_index=ignore_index, verify_integrity=verify_integrity, sort=sort)
 
 
-def as_matrix(frame, columns=None):
+def as_matrix(frame: Any, columns: Any = None) -> Any:
     """The values of a frame of pandas, or of some of its columns, as an array; as DataFrame.as_matrix."""
     return (frame if columns is None else frame[columns]).to_numpy()
 
 
-def to_numpy_matrix(graph, *args, **kwargs):
+def to_numpy_matrix(graph: Any, *args: Any, **kwargs: Any) -> Any:
     """The adjacency matrix of a graph of NetworkX as numpy.matrix."""
     import numpy as np
 
     return np.asmatrix(importlib.import_module("networkx").to_numpy_array(graph, *args, **kwargs))
 
 
-def takes_a_loader(load, say):
+def takes_a_loader(load: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """yaml.load and yaml.load_all without Loader, as PyYAML 5.1 to 5.4 took it: FullLoader."""
     if inspect.signature(load).parameters["Loader"].default is not inspect.Parameter.empty:
         return load
 
     @functools.wraps(load)
-    def with_full_loader(stream, Loader=None):
+    def with_full_loader(stream: Any, Loader: Any = None) -> Any:
         if Loader is None:
             say("yaml.%s without Loader, which PyYAML 6.0 refuses, takes FullLoader here" % load.__name__)
             Loader = importlib.import_module("yaml").FullLoader
@@ -69,11 +74,11 @@ def takes_a_loader(load, say):
     return with_full_loader
 
 
-def takes_enum_words(init, say):
+def takes_enum_words(init: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """Absl's EnumParser with one string for all values, which it took until 0.9: the words in it are the values."""
 
     @functools.wraps(init)
-    def with_words(self, enum_values, *args, **kwargs):
+    def with_words(self: Any, enum_values: Any, *args: Any, **kwargs: Any) -> None:
         if isinstance(enum_values, str):
             words = re.findall(r"[\w.\-]+", enum_values)
             say("enum_values is the string %r, which absl 0.9 refuses: it means %s here" % (enum_values, words))
@@ -83,11 +88,13 @@ def takes_enum_words(init, say):
     return with_words
 
 
-def takes_multichannel(similarity, say):
+def takes_multichannel(similarity: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """Skimage's structural_similarity with multichannel, and without data_range for floats, as until 0.18."""
 
     @functools.wraps(similarity)
-    def with_multichannel(im1, im2, *args, multichannel=False, data_range=None, **kwargs):
+    def with_multichannel(
+        im1: Any, im2: Any, *args: bool, multichannel: Any = False, data_range: Any = None, **kwargs: Any
+    ) -> Any:
         import numpy as np
 
         if args:
@@ -102,7 +109,7 @@ def takes_multichannel(similarity, say):
     return similarity if "multichannel" in inspect.signature(similarity).parameters else with_multichannel
 
 
-def takes_bytes(fromstring, say):
+def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """numpy.fromstring of raw bytes, as until NumPy 2.2: a copy of what numpy.frombuffer reads."""
     import numpy as np
 
@@ -110,7 +117,7 @@ def takes_bytes(fromstring, say):
         return fromstring
 
     @functools.wraps(fromstring)
-    def of_bytes(string, dtype=float, count=-1, *, sep="", **kwargs):
+    def of_bytes(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **kwargs: Any) -> Any:
         if sep:
             return fromstring(string, dtype, count, sep=sep, **kwargs)
         say("numpy.fromstring of bytes, which NumPy 2.3 refuses, is a copy of numpy.frombuffer here")
@@ -120,11 +127,11 @@ def takes_bytes(fromstring, say):
     return of_bytes
 
 
-def gives_matrices(adjacency_matrix, say):
+def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
 
     @functools.wraps(adjacency_matrix)
-    def as_sparse_matrix(*args, **kwargs):
+    def as_sparse_matrix(*args: Any, **kwargs: Any) -> Any:
         from scipy import sparse
 
         with warnings.catch_warnings():  # NetworkX 2.8 announces what is mended here
@@ -142,7 +149,7 @@ class output:
     """librosa.output."""
 
     @staticmethod
-    def write_wav(path, y, sr, norm=False):
+    def write_wav(path: str, y: Any, sr: int, norm: bool = False) -> None:
         """Writes a WAV file of the samples y, (n,) or (2, n), at sr Hz; with norm, floats are scaled to [-1, 1]."""
         import numpy as np
         from scipy.io import wavfile

@@ -1,22 +1,31 @@
-"""Lets modules answer for names that they have lost, lost modules be found, and others be mended as they are loaded."""
+"""Restores lost names of modules and lost modules, and patches modules as they are loaded."""
+
+from __future__ import annotations
 
 import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import warnings
+from typing import Any, Callable, Mapping, Sequence
 
 from npu_shim.compat import callers
 
 
-def load(target):
+def load(target: str) -> Any:
     """The module or object of a dotted name."""
     module, _, name = target.rpartition(".")
     return getattr(importlib.import_module(module), name) if module else importlib.import_module(target)
 
 
-def answer(module, targets, used=None, load=load, others=()):
-    """Makes a module answer for names that it does not have; what it has, or answers itself, goes before.
+def answer(
+    module: Any,
+    targets: Mapping[str, str],
+    used: Callable[[str], None] | None = None,
+    load: Callable[[str], Any] = load,
+    others: Sequence[str] = (),
+) -> None:
+    """Makes a module resolve names that it lacks; its own names, and its own `__getattr__`, take precedence.
 
     Args:
         module: the module.
@@ -27,12 +36,12 @@ def answer(module, targets, used=None, load=load, others=()):
     """
     before = module.__dict__.get("__getattr__")
 
-    def own(name):
+    def own(name: str) -> Any:
         if before is None:
             raise AttributeError("module '%s' has no attribute '%s'" % (module.__name__, name))
         return before(name)
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> Any:
         if name not in targets and (name.startswith("__") or not others):
             return own(name)
         try:
@@ -50,7 +59,7 @@ def answer(module, targets, used=None, load=load, others=()):
     module.__getattr__ = __getattr__
 
 
-def _first(module, others, name):
+def _first(module: Any, others: Sequence[str], name: str) -> Any:
     for other in others:
         try:
             return getattr(importlib.import_module(other), name)
@@ -63,15 +72,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds lost modules, after every other finder has failed.
 
     Args:
-        targets: dict of module -> the module that stands for it, or "!" and a sentence: why there is none.
-        used: function that is called with the name of a module that is imported so, or None.
+        targets: dict of module -> its substitute, or "!" and a sentence that says why there is none.
+        used: function that is called with the name of each module that is imported this way, or None.
     """
 
-    def __init__(self, targets, used=None):
+    def __init__(self, targets: Mapping[str, str], used: Callable[[str], None] | None = None) -> None:
         self.targets = targets
         self.used = used
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """The spec of a lost module, or None."""
         if fullname not in self.targets:
             return None
@@ -83,14 +92,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self.used(fullname)
         return importlib.machinery.ModuleSpec(fullname, self)
 
-    def exec_module(self, module):
-        """Puts what stands for the module where the import system looks for it after this call."""
+    def exec_module(self, module: Any) -> None:
+        """Puts the substitute where the import system looks for the module after this call."""
         name = module.__spec__.name
         sys.modules[name] = importlib.import_module(self.targets[name])
 
 
-def when_loaded(mends):
-    """Calls a function of a module once it has run, now for those that have.
+def when_loaded(mends: Mapping[str, Callable[[Any], None]]) -> None:
+    """Calls a function with a module once the module is loaded, at once for loaded modules.
 
     Args:
         mends: dict of a module's name -> function of the module.
@@ -101,12 +110,12 @@ def when_loaded(mends):
 
 
 class _Mender(importlib.abc.MetaPathFinder):
-    """Lets a module be found as ever, and mends it once it has run."""
+    """Lets a module be found as usual, and patches it once it is loaded."""
 
-    def __init__(self, mends):
+    def __init__(self, mends: Mapping[str, Callable[[Any], None]]) -> None:
         self._mends = mends
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname not in self._mends:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
@@ -116,14 +125,14 @@ class _Mender(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader, mend):
+    def __init__(self, loader: Any, mend: Callable[[Any], None]) -> None:
         self._loader = loader
         self._mend = mend
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         # its files are asked of its own loader
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)

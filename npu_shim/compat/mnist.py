@@ -1,9 +1,12 @@
 """tensorflow.examples.tutorials.mnist.input_data: reads MNIST's four IDX files from a folder; nothing is downloaded."""
 
+from __future__ import annotations
+
 import collections
 import gzip
 import os
 import struct
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +30,16 @@ class DataSet:
         seed: int, of the shuffling.
     """
 
-    def __init__(self, images, labels, fake_data=False, one_hot=False, dtype="float32", reshape=True, seed=None):
+    def __init__(
+        self,
+        images: Any,
+        labels: Any,
+        fake_data: bool = False,
+        one_hot: bool = False,
+        dtype: Any = "float32",
+        reshape: bool = True,
+        seed: int | None = None,
+    ) -> None:
         dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype not in ("uint8", "float32"):
             raise TypeError("Invalid image dtype %r, expected uint8 or float32" % dtype)
@@ -46,26 +58,26 @@ class DataSet:
         self._index_in_epoch = 0
 
     @property
-    def images(self):
+    def images(self) -> Any:
         """The images, in the order of the running epoch."""
         return self._images
 
     @property
-    def labels(self):
+    def labels(self) -> Any:
         """The labels, in the same order."""
         return self._labels
 
     @property
-    def num_examples(self):
+    def num_examples(self) -> int:
         """Int."""
         return len(self._images)
 
     @property
-    def epochs_completed(self):
+    def epochs_completed(self) -> int:
         """Int."""
         return self._epochs_completed
 
-    def next_batch(self, batch_size, fake_data=False, shuffle=True):
+    def next_batch(self, batch_size: int, fake_data: bool = False, shuffle: bool = True) -> tuple[Any, Any]:
         """Returns the next `batch_size` (images, labels); a batch may reach from one epoch into the next."""
         if self._epochs_completed == 0 and self._index_in_epoch == 0 and shuffle:
             self._shuffle()
@@ -81,15 +93,21 @@ class DataSet:
         new = self._images[: self._index_in_epoch], self._labels[: self._index_in_epoch]
         return np.concatenate([rest[0], new[0]]), np.concatenate([rest[1], new[1]])
 
-    def _shuffle(self):
+    def _shuffle(self) -> None:
         order = self._random.permutation(self.num_examples)
         self._images, self._labels = self._images[order], self._labels[order]
 
 
 def read_data_sets(
-    train_dir, fake_data=False, one_hot=False, dtype="float32", reshape=True, validation_size=5000, seed=None,
-    source_url=DEFAULT_SOURCE_URL,
-):  # fmt: skip
+    train_dir: str,
+    fake_data: bool = False,
+    one_hot: bool = False,
+    dtype: Any = "float32",
+    reshape: bool = True,
+    validation_size: int = 5000,
+    seed: int | None = None,
+    source_url: str = DEFAULT_SOURCE_URL,
+) -> Datasets:  # fmt: skip
     """Reads MNIST from a folder.
 
     Args:
@@ -126,28 +144,28 @@ def read_data_sets(
     )
 
 
-def load_mnist(train_dir="MNIST-data"):
+def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
     """`read_data_sets` with its defaults."""
     return read_data_sets(train_dir)
 
 
-def dense_to_one_hot(labels_dense, num_classes):
+def dense_to_one_hot(labels_dense: Any, num_classes: int) -> Any:
     """Labels [count] -> float64 [count, num_classes]."""
     return np.eye(num_classes)[labels_dense]
 
 
-def extract_images(f):
+def extract_images(f: Any) -> Any:
     """Reads a gzipped IDX file of images from an open file: uint8 [count, height, width, 1]."""
     return _parse(gzip.decompress(f.read()), getattr(f, "name", "images"))
 
 
-def extract_labels(f, one_hot=False, num_classes=10):
+def extract_labels(f: Any, one_hot: bool = False, num_classes: int = 10) -> Any:
     """Reads a gzipped IDX file of labels from an open file: uint8 [count]."""
     labels = _parse(gzip.decompress(f.read()), getattr(f, "name", "labels"))
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
 
 
-def _read(folder, name):
+def _read(folder: str, name: str) -> Any:
     for path, opener in ((os.path.join(folder, name + ".gz"), gzip.open), (os.path.join(folder, name), open)):
         if os.path.isfile(path):
             with opener(path, "rb") as f:
@@ -157,7 +175,7 @@ def _read(folder, name):
     )
 
 
-def _parse(data, path):
+def _parse(data: bytes, path: str) -> Any:
     """IDX: two zero bytes, a type (8 is uint8), the number of dimensions, each a big-endian int32, then the bytes."""
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise ValueError("npu_shim: '%s' is not an IDX file of bytes" % path)

@@ -1,9 +1,11 @@
-"""Names that TensorFlow has moved out of its own modules since 1.15, for scripts and tf-slim, which look there.
+"""Restores names that TensorFlow has moved between its modules since 1.15, for scripts and tf-slim.
 
 The rows are in names.json under "moved"; the modules below tensorflow.python were compared, name by name, between
 1.15.5, 2.15.1 and 2.21.0. A row means something only where the name is missing. Under "everything" stand modules that
 had all names of others: 1.15's tensorflow.python itself, and packages that were the module of their name.
 """
+
+from __future__ import annotations
 
 import functools
 import sys
@@ -13,14 +15,14 @@ from npu_shim.compat import callers, exports, missing, names
 _INSTALLED = []
 
 
-def install():
-    """Makes TensorFlow 2's modules answer for these names as well; a second call does nothing."""
+def install() -> None:
+    """Makes TensorFlow 2's modules resolve these names as well; a second call does nothing."""
     if names.tensorflow_1() or _INSTALLED:
         return
     _INSTALLED.append(True)
     _members()
     sys.meta_path.append(missing.Finder(_modules()))
-    missing.when_loaded({module: functools.partial(_mend, rows) for module, rows in _answers().items()})
+    missing.when_loaded({module: functools.partial(_patch_module, rows) for module, rows in _answers().items()})
 
 
 def _modules():
@@ -49,7 +51,7 @@ def _load(target):
     return names.load(target)
 
 
-def _mend(rows, module):
+def _patch_module(rows, module):
     others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
     missing.answer(module, rows, load=_load, others=others)
 

@@ -1,9 +1,13 @@
 """tf.keras.utils.multi_gpu_model, which TensorFlow 2 dropped."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def multi_gpu_model(model, gpus=None, cpu_merge=True, cpu_relocation=False):
+def multi_gpu_model(model: Any, gpus: Any = None, cpu_merge: bool = True, cpu_relocation: bool = False) -> Any:
     """Returns a Keras model that splits each batch over the GPUs and joins the outputs; the weights are shared.
 
     Args:

@@ -1,4 +1,4 @@
-"""TensorFlow 1's names that are elsewhere now: one table (names.json), and what reads it.
+"""Resolves TensorFlow 1's names that are elsewhere now, by one table (names.json).
 
 A row is `"name": "target"`. A target is a dotted name, where "tf." is TensorFlow's v1 API and "contrib." is
 npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to use instead.
@@ -15,10 +15,13 @@ npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to
 Nothing here imports TensorFlow or runs a user's code, but `load`.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import json
 import os
+from typing import Any
 
 from npu_shim.compat import exports
 from npu_shim.rewriter.errors import closest
@@ -29,21 +32,22 @@ OURS = __package__ + ".contrib"
 
 
 @functools.lru_cache(maxsize=None)
-def table():
+def table() -> dict[str, dict[str, Any]]:
     """The rows of names.json."""
     with open(os.path.join(os.path.dirname(__file__), "names.json"), encoding="utf-8") as f:
-        return json.load(f)
+        rows: dict[str, dict[str, Any]] = json.load(f)
+        return rows
 
 
-def resolve(name):
+def resolve(name: str) -> str | None:
     """Where a name of TensorFlow 1 is, under the installed TensorFlow and `npu-shim run`.
 
     Args:
         name: str, "tensorflow.contrib.rnn.LSTMCell" or "tf.contrib.rnn.LSTMCell". A class's own attributes are not
-            looked at: what follows the class is taken on trust.
+            checked.
 
     Returns:
-        str, the dotted name of what the script gets, or None where `explain` says why there is nothing.
+        str, the dotted name that the script gets, or None if there is nothing; `explain` then says why.
     """
     name = _full(name)
     if tensorflow_1() or not name.startswith(CONTRIB):
@@ -55,8 +59,8 @@ def resolve(name):
     return target if target and not target.startswith("!") and _has(target) else None
 
 
-def nearest(name):
-    """The name that exists and is most like `name`, as "tf. ...", or None."""
+def nearest(name: str) -> str | None:
+    """The nearest existing name to `name`, as "tf. ...", or None."""
     name = _full(name)
     module, _, last = name.rpartition(".")
     if name.startswith(CONTRIB + "."):
@@ -68,7 +72,7 @@ def nearest(name):
     return _short(close) if close and close != name and resolve(close) else None
 
 
-def explain(name):
+def explain(name: str) -> str:
     """One sentence that says why a name is not here, and the nearest that is."""
     name = _full(name)
     target = contrib_target(name[len(CONTRIB) + 1 :]) if name.startswith(CONTRIB + ".") else moved(name)
@@ -83,7 +87,7 @@ def explain(name):
     return "%s is not here%s" % (_short(name), " (did you mean '%s'?)" % close if close else "")
 
 
-def load(target):
+def load(target: str) -> Any:
     """The object or module behind a target of the table.
 
     Raises:
@@ -100,7 +104,7 @@ def load(target):
     return functools.reduce(getattr, rest, found)
 
 
-def contrib_target(path):
+def contrib_target(path: str) -> str | None:
     """The target of a name below tf.contrib ("rnn.LSTMCell"), or None; what follows a name stays behind its target."""
     rows, parts = table()["contrib"], path.split(".")
     for cut in range(len(parts) - 1, 0, -1):
@@ -111,10 +115,11 @@ def contrib_target(path):
         target = table()["modules"].get(".".join(parts[:cut]))
         if target:
             return ".".join([target, *parts[cut:]])
-    return rows.get(parts[0], {}).get("*")
+    whole: str | None = rows.get(parts[0], {}).get("*")
+    return whole
 
 
-def space(module):
+def space(module: str) -> str:
     """Whose rows a module of tf.contrib shows: "seq2seq.python.ops.helper" has the names of "seq2seq"."""
     rows, parts = table()["contrib"], module.split(".")
     if module in rows or "python" not in parts:
@@ -123,7 +128,7 @@ def space(module):
     return inner if inner in rows else parts[0]
 
 
-def is_module(path):
+def is_module(path: str) -> bool:
     """Whether a path below tf.contrib is one of our own faces: a module that shows rows of the table."""
     rows, parts = table()["contrib"], path.split(".")
     if path in rows or "python" not in parts or parts[0] not in rows:
@@ -135,42 +140,42 @@ def is_module(path):
 
 
 @functools.lru_cache(maxsize=None)
-def _contrib_modules():
-    """Modules that have rows, and what stands above them: "compiler" for "compiler.xla"."""
+def _contrib_modules() -> set[str]:
+    """Modules that have rows, and their parent modules: "compiler" for "compiler.xla"."""
     rows, whole = table()["contrib"], table()["modules"]
     parts = [module.split(".") for module in (*rows, *whole)]
     above = {".".join(p[:cut]) for p in parts for cut in range(1, len(p))}
     return {*rows, *(above - set(whole))}
 
 
-def _real_contrib_module(path):
+def _real_contrib_module(path: str) -> str | None:
     target = contrib_target(path)
     return target if target and not target.startswith("!") and exports.file_of(full_target(target)) else None
 
 
-def real_module(path):
+def real_module(path: str) -> str | None:
     """The module of another package that a module path of tf.contrib means, or None: "slim.nets" -> "tf_slim.nets"."""
     return None if is_module(path) else _real_contrib_module(path)
 
 
-def full_target(target):
+def full_target(target: str) -> str:
     """A target as a dotted Python name, for `exports`."""
     if target.startswith("contrib."):
         return OURS + target[len("contrib") :]
     return home(V1 + target[2:]) if target.startswith("tf.") else target
 
 
-def home(name):
+def home(name: str) -> str:
     """A name of the v1 API, where it lies: "...compat.v1.keras.layers" -> "keras.api._v1.keras.layers"."""
     for prefix, places in table()["homes"].items():
         if (name + ".").startswith(prefix + "."):
             for place in places:
                 if exports.file_of(place):
-                    return place + name[len(prefix) :]
+                    return str(place) + name[len(prefix) :]
     return name
 
 
-def public_names(path):
+def public_names(path: str) -> list[str]:
     """Sorted list of str: the names that a module of tf.contrib shows under the installed packages."""
     rows = table()["contrib"].get(space(path), {})
     names = {n for n, target in rows.items() if n != "*" and not target.startswith("!") and _has(target)}
@@ -179,12 +184,12 @@ def public_names(path):
 
 
 @functools.lru_cache(maxsize=None)
-def tensorflow_1():
+def tensorflow_1() -> bool:
     """Whether the installed TensorFlow is a 1.x, which has the real tf.contrib."""
     return exports.file_of("tensorflow.contrib") is not None
 
 
-def _in_tensorflow(name):
+def _in_tensorflow(name: str) -> str | None:
     real = _real_module(name)
     if real:
         return real
@@ -192,7 +197,7 @@ def _in_tensorflow(name):
     return full_target(target) if target and _has(target) else None
 
 
-def moved(name):
+def moved(name: str) -> str | None:
     """The target of a name of TensorFlow that has moved, or None; the longest row that fits counts."""
     rows, parts = table()["moved"], name.split(".")
     for cut in range(len(parts), 0, -1):
@@ -202,7 +207,7 @@ def moved(name):
     return None
 
 
-def _real_module(name):
+def _real_module(name: str) -> str | None:
     """A name of TensorFlow as `exports` can read it: in the v1 API first, then in the package itself."""
     if tensorflow_1():
         return name if exports.has(home(name)) else None
@@ -210,15 +215,15 @@ def _real_module(name):
     return v1 if exports.has(v1) else (name if exports.has(name) else None)
 
 
-def _has(target):
+def _has(target: str) -> bool:
     return exports.has(full_target(target))
 
 
-def _public(module):
+def _public(module: str) -> set[str]:
     return {name for name in exports.exported(module) if not name.startswith(("_", "*"))}
 
 
-def _nearest_in_contrib(path):
+def _nearest_in_contrib(path: str) -> str | None:
     rows = table()["contrib"]
     parts = path.split(".")
     if space(parts[0]) not in rows and parts[0] not in table()["modules"]:
@@ -234,9 +239,9 @@ def _nearest_in_contrib(path):
     return ".".join([CONTRIB, module, close]) if close else None
 
 
-def _full(name):
+def _full(name: str) -> str:
     return "tensorflow" + name[2:] if name == "tf" or name.startswith("tf.") else name
 
 
-def _short(name):
+def _short(name: str) -> str:
     return "tf" + name[len("tensorflow") :] if name.startswith("tensorflow") else name

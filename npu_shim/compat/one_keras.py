@@ -1,8 +1,8 @@
 """One Keras, whatever path a script imports it by: `tensorflow.python.keras` and `keras` mean what `tf.keras` is.
 
-In TensorFlow 1.15 they are one package. In TensorFlow 2 `tensorflow.python.keras` is a copy of its own, so that a
-session which one is given does not reach the other's models, and with it the precision mode; and `keras` shows
-TensorFlow 2's names. Here each of their modules is a face, which takes its names from the one Keras 2 there is.
+In TensorFlow 1.15 they are one package. In TensorFlow 2 `tensorflow.python.keras` is a separate copy: a session that is
+set in one does not reach the other's models, nor does the precision mode; and `keras` has TensorFlow 2's names. Here
+each of their modules is a face, which takes its names from the one installed Keras 2.
 
 The rows are in names.json:
 
@@ -11,6 +11,8 @@ The rows are in names.json:
     keras_names  module.name -> what it means, or "!" and what to use instead; "*" stands for any module
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import importlib.abc
@@ -18,6 +20,7 @@ import importlib.machinery
 import os
 import sys
 import types
+from typing import Any, Iterable, Iterator, Mapping
 
 from npu_shim.compat import after_215, callers, exports, missing, names
 from npu_shim.rewriter.errors import closest
@@ -36,21 +39,22 @@ _SUBCLASSES = {
 }
 
 
-def install():
-    """Makes both roots faces of tf.keras; without a Keras 2, and when called again, there is nothing to do."""
+def install() -> None:
+    """Makes both roots faces of tf.keras; without a Keras 2, or when called again, it does nothing."""
     if names.tensorflow_1() or package() is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     _one_class_each()
-    folders = {root: os.path.dirname(exports.file_of(root)) for root in ROOTS if exports.file_of(root)}
+    folders = {root: os.path.dirname(str(exports.file_of(root))) for root in ROOTS if exports.file_of(root)}
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
     loaded = {_full("src.utils.losses_utils"): _let_scalars_pass, _full("src.engine.base_layer"): _show_inner_layers}
     missing.when_loaded(loaded)
-    sys.modules["tensorflow.python"].keras = importlib.import_module("tensorflow.python.keras")
+    private: Any = sys.modules["tensorflow.python"]
+    private.keras = importlib.import_module("tensorflow.python.keras")
 
 
-def _one_class_each():
+def _one_class_each() -> None:
     """Gives the modules that subclass the copy the classes and functions of tf.layers and tf.nn.rnn_cell."""
     for space, modules in _SUBCLASSES.items():
         public = names.load(_full(space))
@@ -63,14 +67,14 @@ def _one_class_each():
 
 
 @functools.lru_cache(maxsize=None)
-def package():
+def package() -> str | None:
     """Name of the package that tf.keras lies in, "keras" or "tf_keras"; None where it is not Keras 2."""
     api = after_215.MOVED.get("tensorflow.keras") or names.home(names.V1 + ".keras")
     return api.split(".")[0] if "._v1." in api and exports.file_of(api) else None
 
 
-def _path(fullname):
-    """What follows the root of a module that is ours to give ("" for the root itself), or None."""
+def _path(fullname: str) -> str | None:
+    """The path below the root of a module that we provide ("" for the root itself), or None."""
     for root, kept in ROOTS.items():
         if (fullname + ".").startswith(root + "."):
             path = fullname[len(root) + 1 :]
@@ -78,14 +82,14 @@ def _path(fullname):
     return None
 
 
-def _full(target):
+def _full(target: str) -> str:
     """A target of the table as a dotted Python name."""
     top, _, rest = target.partition(".")
-    home = {"api": package() + ".api._v1.keras", "src": package() + ".src"}.get(top)
+    home = {"api": "%s.api._v1.keras" % package(), "src": "%s.src" % package()}.get(top)
     return target if home is None else home + (rest and "." + rest)
 
 
-def sources(path):
+def sources(path: str) -> tuple[str, ...]:
     """The modules, as dotted names, in which the names of a module of Keras are looked for, in order; () for none."""
     if (path + ".").startswith("_impl.keras."):  # where it was until TensorFlow 1.5
         path = path[len("_impl.keras.") :]
@@ -94,20 +98,20 @@ def sources(path):
     return tuple(name for name in map(_full, own) if exports.file_of(name))
 
 
-def _below(path, name):
+def _below(path: str, name: str) -> str:
     return path + "." + name if path else name
 
 
 class Face(types.ModuleType):
-    """A module of Keras under an old path; its names are looked up when they are asked for, and set where they are."""
+    """A module of Keras under an old path; names are looked up at use, and assigned in the module that defines them."""
 
-    def __init__(self, fullname, path, folders):
+    def __init__(self, fullname: str, path: str, folders: list[str]) -> None:
         super().__init__(fullname)
         self.__path__ = folders
         self.__dict__["_path"] = path
         self.__dict__["_sources"] = sources(path)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "__all__":
             return sorted({n for module in self._modules() for n in dir(module) if not n.startswith("_")})
         if name == "__version__" and not self._path:  # TensorFlow, too, asks for it
@@ -118,40 +122,40 @@ class Face(types.ModuleType):
         self.__dict__[name] = value
         return value
 
-    def _find(self, name):
+    def _find(self, name: str) -> Any:
         rows, inner = names.table()["keras_names"], _below(self._path, name)
         if inner in rows:
             return self._of_table(name, rows[inner])
-        found = _lookup(self._modules(), name)
+        found = _first_value(self._modules(), name)
         if sources(inner) and (found is None or isinstance(found[0], types.ModuleType)):
             return importlib.import_module(self.__name__ + "." + name)
         if found is None and "*." + name in rows:
             return self._of_table(name, rows["*." + name])
-        found = found or _lookup(_around(self._path), name)
+        found = found or _first_value(_enclosing_modules(self._path), name)
         if found is None:
             raise AttributeError(callers.message(_without(self, name)))
         return found[0]
 
-    def _of_table(self, name, target):
+    def _of_table(self, name: str, target: str) -> Any:
         if target.startswith("!"):
             raise AttributeError(callers.message("%s.%s is not here: %s" % (self.__name__, name, target[1:].strip())))
         return names.load(_full(target))
 
-    def _modules(self):
+    def _modules(self) -> list[Any]:
         return [importlib.import_module(source) for source in self._sources]
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if not name.startswith("__") and not isinstance(value, types.ModuleType):
             for module in self._modules():
                 if hasattr(module, name):
                     setattr(module, name, value)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__all__})
 
 
-def _without(face, name):
+def _without(face: Any, name: str) -> str:
     row = names.table()["moved"].get("tensorflow.python.keras." + _below(face._path, name), "")
     if row.startswith("!"):
         return "%s.%s is not here: %s" % (face.__name__, name, row[1:].strip())
@@ -160,12 +164,12 @@ def _without(face, name):
     return "%s.%s is not here%s" % (face.__name__, name, " (did you mean '%s'?)" % near if near else "")
 
 
-def _lookup(modules, name):
+def _first_value(modules: Iterable[Any], name: str) -> tuple[Any] | None:
     """(value,) of the first module that has the name, or None."""
     return next(((getattr(module, name),) for module in modules if hasattr(module, name)), None)
 
 
-def _around(path):
+def _enclosing_modules(path: str) -> Iterator[Any]:
     """The modules of the packages around a module: "layers.merge" has what "layers" has."""
     while "." in path:
         path = path.rpartition(".")[0]
@@ -173,10 +177,10 @@ def _around(path):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def __init__(self, folders):
+    def __init__(self, folders: Mapping[str, Any]) -> None:
         self._folders = folders
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         inner = _path(fullname)
         if inner is None or (fullname.split(".")[0] == "keras" and self._scripts_own(fullname)):
             return None
@@ -185,12 +189,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             raise ImportError(callers.message(_without(importlib.import_module(above), last)), name=fullname)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
-    def _scripts_own(self, fullname):
+    def _scripts_own(self, fullname: str) -> bool:
         """Whether `keras` is a folder or file of the script, which goes before an installed one, as in plain Python."""
         if "." in fullname:
             return not isinstance(sys.modules.get("keras"), Face)
         found = importlib.machinery.PathFinder.find_spec("keras")
-        folders = [] if found is None else found.submodule_search_locations or [found.origin]
+        folders = [] if found is None else found.submodule_search_locations or [str(found.origin)]
         if found is None or self._folders.get("keras") in folders:
             return False
         # TensorFlow's parts are loaded while the name is theirs
@@ -200,33 +204,33 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del sys.modules["keras"]
         return True
 
-    def create_module(self, spec):
+    def create_module(self, spec: Any) -> Any:
         root = next(root for root in ROOTS if (spec.name + ".").startswith(root + "."))
         inner = spec.name[len(root) :].split(".")[1:]
         folder = os.path.join(self._folders[root], *inner)
         return Face(spec.name, ".".join(inner), [folder])
 
-    def exec_module(self, module):
+    def exec_module(self, module: Any) -> None:
         pass
 
 
 class _InnerLayers:
     """What 1.15 calls `layer._layers`: the list itself, so that scripts can change it; a script's own comes first."""
 
-    def __get__(self, layer, owner=None):
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
         return self if layer is None else layer._self_tracked_trackables
 
 
-def _show_inner_layers(base_layer):
+def _show_inner_layers(base_layer: Any) -> None:
     base_layer.Layer._layers = _InnerLayers()
 
 
-def _let_scalars_pass(losses_utils):
-    """Lets the output of a model be a scalar, as of one that computes its own loss: in 1.15 it was taken as it is."""
+def _let_scalars_pass(losses_utils: Any) -> None:
+    """Lets a model's output be a scalar, as that of a model that computes its own loss; 1.15 accepted it unchanged."""
     original = losses_utils.squeeze_or_expand_dimensions
 
     @functools.wraps(original)
-    def squeeze_or_expand_dimensions(y_pred, y_true=None, sample_weight=None):
+    def squeeze_or_expand_dimensions(y_pred: Any, y_true: Any = None, sample_weight: Any = None) -> Any:
         if y_true is not None and sample_weight is None and y_pred.shape.ndims == 0:
             return y_pred, y_true
         return original(y_pred, y_true, sample_weight)

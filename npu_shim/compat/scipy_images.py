@@ -4,10 +4,14 @@ Arrays are (height, width) or have three or four channels on one axis. What is n
 becomes 0 and its largest 255, whatever they were; scripts rely on it when they save images in [-1, 1].
 """
 
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 _FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "cubic": 3}  # Pillow's numbers
 
 
-def bytescale(data, cmin=None, cmax=None, high=255, low=0):
+def bytescale(data: Any, cmin: Any = None, cmax: Any = None, high: int = 255, low: int = 0) -> Any:
     """Stretches an array from [cmin, cmax], by default its own range, to [low, high] as uint8; uint8 stays as it is.
 
     Raises:
@@ -28,7 +32,16 @@ def bytescale(data, cmin=None, cmax=None, high=255, low=0):
     return (((data - cmin) * scale + low).clip(low, high) + 0.5).astype(np.uint8)
 
 
-def toimage(arr, high=255, low=0, cmin=None, cmax=None, pal=None, mode=None, channel_axis=None):
+def toimage(
+    arr: Any,
+    high: int = 255,
+    low: int = 0,
+    cmin: Any = None,
+    cmax: Any = None,
+    pal: Any = None,
+    mode: str | None = None,
+    channel_axis: int | None = None,
+) -> Any:
     """The image of Pillow that shows an array.
 
     Raises:
@@ -58,7 +71,7 @@ def toimage(arr, high=255, low=0, cmin=None, cmax=None, pal=None, mode=None, cha
     return Image.frombytes(mode, stretched.shape[1::-1], stretched.tobytes())
 
 
-def _channels(shape, axis):
+def _channels(shape: Sequence[int], axis: int | None) -> int:
     """The axis with the channels: the one given, or the first of length 3, else the first of length 4."""
     found = [axis] if axis is not None else [shape.index(n) for n in (3, 4) if n in shape]
     if len(shape) != 3 or not found or shape[found[0]] not in (3, 4):
@@ -66,7 +79,7 @@ def _channels(shape, axis):
     return found[0]
 
 
-def fromimage(im, flatten=False, mode=None):
+def fromimage(im: Any, flatten: bool = False, mode: str | None = None) -> Any:
     """The array of an image of Pillow, (height, width) or (height, width, channels); flatten makes it gray floats."""
     import numpy as np
 
@@ -81,7 +94,7 @@ def fromimage(im, flatten=False, mode=None):
     return np.array(im)
 
 
-def imread(name, flatten=False, mode=None):
+def imread(name: str, flatten: bool = False, mode: str | None = None) -> Any:
     """The array of an image file, uint8 or, with flatten, float32."""
     from PIL import Image
 
@@ -89,12 +102,12 @@ def imread(name, flatten=False, mode=None):
         return fromimage(image, flatten, mode)
 
 
-def imsave(name, arr, format=None):
+def imsave(name: Any, arr: Any, format: str | None = None) -> None:
     """Writes an array as an image file; its format is that of the name's end unless it is given."""
     toimage(arr, channel_axis=2).save(name, format)
 
 
-def imresize(arr, size, interp="bilinear", mode=None):
+def imresize(arr: Any, size: Any, interp: str = "bilinear", mode: str | None = None) -> Any:
     """The array resized, uint8: to a percentage (int), by a factor (float), or to (height, width).
 
     Raises:
@@ -111,6 +124,6 @@ def imresize(arr, size, interp="bilinear", mode=None):
     return fromimage(image.resize(tuple(map(int, size)), resample=_FILTERS[interp]))
 
 
-def imrotate(arr, angle, interp="bilinear"):
+def imrotate(arr: Any, angle: float, interp: str = "bilinear") -> Any:
     """The array turned counter-clockwise by an angle in degrees, uint8, in its own size."""
     return fromimage(toimage(arr).rotate(angle, resample=_FILTERS[interp]))

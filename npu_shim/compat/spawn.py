@@ -1,36 +1,39 @@
-"""Processes that a script spawns: they import the script again, and must see the same `tensorflow`.
+"""Makes the processes that a script spawns see the same `tensorflow`: they import the script again.
 
-multiprocessing hands a new process a pickle before that process imports the script; what we add to the pickle installs
-everything as it is read. A forked process has it already.
+multiprocessing sends a new process a pickle before that process imports the script. Unpickling our entry in it installs
+everything. A forked process needs nothing.
 """
 
+from __future__ import annotations
+
 import multiprocessing.spawn
+from typing import Any, Callable
 
 from npu_shim.compat import aliases, tensorflow_v1
 
 
-def install():
-    """Makes processes that are spawned from now on run as this one does; a second call does nothing."""
+def install() -> None:
+    """Installs everything in processes that are spawned from now on; a second call does nothing."""
     original = multiprocessing.spawn.get_preparation_data
     if getattr(original, "installs_npu_shim", False):
         return
 
-    def get_preparation_data(name):
+    def get_preparation_data(name: str) -> dict[str, Any]:
         return {**original(name), "npu_shim": _Installed()}
 
-    get_preparation_data.installs_npu_shim = True
+    vars(get_preparation_data)["installs_npu_shim"] = True
     multiprocessing.spawn.get_preparation_data = get_preparation_data
 
 
 class _Installed:
-    """Pickled here, it is the call of `start` there."""
+    """An object whose unpickling in the new process calls `start`."""
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return start, ()
 
 
-def start():
-    """Makes a new process like the one that spawned it."""
+def start() -> None:
+    """Installs in a new process what the process that spawned it has."""
     tensorflow_v1.install()
     aliases.install()
     install()

@@ -1,7 +1,7 @@
 """Makes `import tensorflow` mean TensorFlow 1's API, with TensorFlow 2's behaviour off.
 
-Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as ever; names of the v1 API import as modules too
-(`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
+Real subpackages (`tensorflow.python`, `tensorflow.core`, ...) import as usual; names of the v1 API import as modules
+too (`import tensorflow.keras.layers`). On TensorFlow 1 there is nothing to do.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import importlib.machinery
 import os
 import sys
 import types
+from typing import Any
 
 from npu_shim.compat import after_215, callers, core_alias, faces, moved, names, one_keras
 
 V1 = "tensorflow.compat.v1"
 
 
-def install():
+def install() -> None:
     """Replaces the module `tensorflow` for every import from now on; a second call does nothing.
 
     Raises:
@@ -39,8 +40,8 @@ def install():
     core_alias.install()
 
 
-def import_tensorflow():
-    """Returns the module `tensorflow`; raises ImportError with the way out when none is installed."""
+def import_tensorflow() -> Any:
+    """Returns the module `tensorflow`; raises ImportError with the remedy if none is installed."""
     try:
         import tensorflow as tf
     except ImportError as reason:

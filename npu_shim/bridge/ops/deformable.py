@@ -3,6 +3,10 @@
 Source: Ascend adapter of 2023-12 (r1.15), npu_cube_ops; CANN operator documentation (DeformableOffsets).
 """
 
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.scopes import keep_dtype_scope
@@ -12,18 +16,18 @@ FORMATS = ("NHWC", "NCHW")
 
 
 def deformable_conv2d(
-    x,
-    filter,
-    offsets,
-    strides=None,
-    pads=None,
-    data_format="NHWC",
-    dilations=(1, 1, 1, 1),
-    groups=1,
-    deformable_groups=1,
-    modulated=True,
-    name=None,
-):
+    x: tf.Tensor,
+    filter: tf.Tensor,
+    offsets: tf.Tensor,
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    data_format: str = "NHWC",
+    dilations: Sequence[int] = (1, 1, 1, 1),
+    groups: int = 1,
+    deformable_groups: int = 1,
+    modulated: bool = True,
+    name: str | None = None,
+) -> tf.Tensor:
     """Returns the convolution of x, whose samples are moved by `offsets` and weighted by their masks.
 
     Args:

@@ -5,7 +5,10 @@
 2023-12 (r1.15), whose imports are put together here.
 """
 
+from __future__ import annotations
+
 import importlib
+from typing import Any
 
 from npu_shim.bridge.ops import resources
 from npu_shim.rewriter.tf_internals import python_module
@@ -125,7 +128,7 @@ MEANINGS = {
 }
 
 
-def expose(namespace):
+def expose(namespace: dict[str, Any]) -> None:
     """Adds to the namespace of a module of the bridge what its original imports, where TensorFlow still has it."""
     for name in EXPOSED[namespace["__name__"][len(BRIDGE) :]].split():
         if name not in namespace:

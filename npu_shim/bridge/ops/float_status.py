@@ -7,18 +7,22 @@ generation, both tell whether the step is finite. Source: Ascend adapter of 2021
 NPULossScaleOptimizer; CANN's manual on several optimizers in one session.run.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.overflow import all_finite
 from npu_shim.rewriter.errors import ConfigError
 
 
-def npu_alloc_float_status(name=None):
+def npu_alloc_float_status(name: str | None = None) -> tf.Tensor:
     """Returns a status that is not set: float32 [1], zero."""
     return tf.zeros([1], name=name or "npu_alloc_float_status")
 
 
-def npu_get_float_status(input, name=None):
+def npu_get_float_status(input: Any, name: str | None = None) -> tf.Tensor:
     """Returns the status of what it waits for: float32 [1], 0 if all is finite, else 1.
 
     Args:
@@ -31,12 +35,12 @@ def npu_get_float_status(input, name=None):
     return tf.reshape(tf.cast(_overflow("npu_get_float_status"), tf.float32), [1], name=name)
 
 
-def npu_clear_float_status(input, name=None):
+def npu_clear_float_status(input: Any, name: str | None = None) -> tf.Tensor:
     """Returns the status it is given: equal to the allocated one, as on the NPU, unless there was an overflow."""
     return tf.identity(input, name=name or "npu_clear_float_status")
 
 
-def npu_get_float_status_v2(name=None):
+def npu_get_float_status_v2(name: str | None = None) -> tf.Tensor:
     """Returns the status of what it waits for: int32 [8], zeros if all is finite, else ones.
 
     Raises:
@@ -45,7 +49,7 @@ def npu_get_float_status_v2(name=None):
     return tf.fill([8], tf.cast(_overflow("npu_get_float_status_v2"), tf.int32), name=name)
 
 
-def npu_clear_float_status_v2(name=None):
+def npu_clear_float_status_v2(name: str | None = None) -> tf.Tensor:
     """Returns a status that is not set: int32 [8], zeros."""
     return tf.zeros([8], tf.int32, name=name or "npu_clear_float_status_v2")
 

@@ -3,6 +3,10 @@
 Source: Ascend adapter of 2023-12 (r1.15), experimental.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -10,7 +14,13 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 DEVICES = ("cpu", "npu")
 
 
-def map(map_func, num_parallel_calls=None, num_parallel_npu=28, deterministic=None, output_device="cpu"):
+def map(
+    map_func: Callable[..., Any],
+    num_parallel_calls: int | None = None,
+    num_parallel_npu: int | None = 28,
+    deterministic: bool | None = None,
+    output_device: str | None = "cpu",
+) -> Callable[[Any], Any]:
     """Returns a function for tf.data.Dataset.apply: the dataset's `map`.
 
     Args:
@@ -37,14 +47,14 @@ def map(map_func, num_parallel_calls=None, num_parallel_npu=28, deterministic=No
 
 
 def map_and_batch(
-    map_func,
-    batch_size,
-    num_parallel_batches=None,
-    drop_remainder=False,
-    num_parallel_calls=None,
-    num_parallel_npu=28,
-    output_device="cpu",
-):
+    map_func: Callable[..., Any],
+    batch_size: Any,
+    num_parallel_batches: int | None = None,
+    drop_remainder: bool = False,
+    num_parallel_calls: int | None = None,
+    num_parallel_npu: int | None = 28,
+    output_device: str | None = "cpu",
+) -> Callable[[Any], Any]:
     """Returns a function for tf.data.Dataset.apply: the dataset's `map`, then its `batch`.
 
     Args:
@@ -76,7 +86,9 @@ def _check_device(name, device):
         raise ConfigError("%s: output_device must be %s, got %r%s" % words)
 
 
-def file_constant(shape, dtype, file_path=None, file_id=None, name=None):
+def file_constant(
+    shape: Any, dtype: Any, file_path: str | None = None, file_id: str | None = None, name: str | None = None
+) -> tf.Tensor:
     """Returns a file's bytes as a Tensor, read at each run.
 
     Args:
@@ -95,12 +107,16 @@ def file_constant(shape, dtype, file_path=None, file_id=None, name=None):
         return tf.reshape(tf.decode_raw(tf.read_file(file_path), dtype), shape)
 
 
-def decode_image(contents, channels=0, dtype=tf.uint8, expand_animations=True):
+def decode_image(
+    contents: tf.Tensor, channels: int = 0, dtype: Any = tf.uint8, expand_animations: bool = True
+) -> tf.Tensor:
     """Returns the image in a scalar string Tensor, see tf.image.decode_image."""
     return _decoded(contents, channels, dtype, expand_animations)
 
 
-def decode_image_v3(contents, channels=0, dct_method="", expand_animations=True):
+def decode_image_v3(
+    contents: tf.Tensor, channels: int = 0, dct_method: str = "", expand_animations: bool = True
+) -> tf.Tensor:
     """Returns the image in a scalar string Tensor as uint8, see tf.image.decode_image; dct_method is not used."""
     return _decoded(contents, channels, tf.uint8, expand_animations)
 
@@ -109,6 +125,6 @@ def _decoded(contents, channels, dtype, expand_animations):
     return tf.image.decode_image(contents, channels=channels, dtype=dtype, expand_animations=expand_animations)
 
 
-def getshape(x, name=None):
+def getshape(x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns the shape of a Tensor, int32."""
     return tf.shape(x, name=name)

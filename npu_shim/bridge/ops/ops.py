@@ -3,15 +3,20 @@
 Sources: Ascend adapter of 2023-12 (r1.15), npu_ops, npu_unary_ops, npu_aicore_ops; CANN operator documentation.
 """
 
+from __future__ import annotations
+
 import math
 import numbers
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError
 
 
-def dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
+def dropout(
+    x: tf.Tensor, keep_prob: Any, noise_shape: Any = None, seed: int | None = None, name: str | None = None
+) -> tf.Tensor:
     """Returns x with elements set to zero at random and the kept ones divided by `keep_prob`.
 
     Args:
@@ -35,19 +40,26 @@ def dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
     return tf.nn.dropout(x, rate=1 - keep_prob, noise_shape=noise_shape, seed=seed, name=name)
 
 
-def dropout_v4(x, keep_prob, noise_shape=None, seed=None, output_dtype=tf.bool, name=None):
+def dropout_v4(
+    x: tf.Tensor,
+    keep_prob: Any,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    output_dtype: Any = tf.bool,
+    name: str | None = None,
+) -> tf.Tensor:
     """Returns `dropout`; output_dtype, the type of the NPU's mask, is not used."""
     return dropout(x, keep_prob, noise_shape, seed, name)
 
 
-def gelu(x, name=None):
+def gelu(x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), elementwise for a float tensor."""
     with tf.name_scope(name, "gelu", [x]):
         x = tf.convert_to_tensor(x)
         return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def gelu_grad(dy, x, y=None, name=None):
+def gelu_grad(dy: tf.Tensor, x: tf.Tensor, y: tf.Tensor | None = None, name: str | None = None) -> tf.Tensor:
     """Returns dy times gelu's derivative at x; y, which is gelu(x), is not needed."""
     with tf.name_scope(name, "gelu_grad", [dy, x]):
         x = tf.convert_to_tensor(x)
@@ -57,14 +69,14 @@ def gelu_grad(dy, x, y=None, name=None):
         return dy * (0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner)
 
 
-def fast_gelu(x, name=None):
+def fast_gelu(x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns x / (1 + exp(-1.702 x)), elementwise for a float tensor."""
     with tf.name_scope(name, "fast_gelu", [x]):
         x = tf.convert_to_tensor(x)
         return x * tf.sigmoid(1.702 * x)
 
 
-def fast_gelu_grad(dy, x, name=None):
+def fast_gelu_grad(dy: tf.Tensor, x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns dy times fast_gelu's derivative at x."""
     with tf.name_scope(name, "fast_gelu_grad", [dy, x]):
         x = tf.convert_to_tensor(x)
@@ -72,7 +84,7 @@ def fast_gelu_grad(dy, x, name=None):
         return dy * (gate + 1.702 * x * gate * (1.0 - gate))
 
 
-def fast_gelu_v2(x, name=None):
+def fast_gelu_v2(x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns x (sgn(x) (-0.1444 (min(|0.7071 x|, 1.769) - 1.769)^2 + 0.5) + 0.5), elementwise, with sgn(0) = 1."""
     with tf.name_scope(name, "fast_gelu_v2", [x]):
         x = tf.convert_to_tensor(x)
@@ -80,7 +92,7 @@ def fast_gelu_v2(x, name=None):
         return x * (_sign(x) * (-0.1444 * short * short + 0.5) + 0.5)
 
 
-def fast_gelu_v2_grad(dy, x, name=None):
+def fast_gelu_v2_grad(dy: tf.Tensor, x: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns dy times fast_gelu_v2's derivative at x."""
     with tf.name_scope(name, "fast_gelu_v2_grad", [dy, x]):
         x = tf.convert_to_tensor(x)
@@ -93,20 +105,28 @@ def _sign(x):
     return tf.where(x >= 0, tf.ones_like(x), -tf.ones_like(x))
 
 
-def centralization(x, axes, name=None):
+def centralization(x: tf.Tensor, axes: Sequence[int], name: str | None = None) -> tf.Tensor:
     """Returns x minus its mean over `axes` (list of int)."""
     with tf.name_scope(name, "centralization", [x]):
         x = tf.convert_to_tensor(x)
         return x - tf.reduce_mean(x, axes, keepdims=True)
 
 
-def prelu(x, weight):
+def prelu(x: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
     """Returns max(x, 0) + weight min(x, 0), elementwise; weight is broadcast to x."""
     x = tf.convert_to_tensor(x)
     return tf.nn.relu(x) - weight * tf.nn.relu(-x)
 
 
-def layer_norm(x, gamma, beta, begin_norm_axis=0, begin_params_axis=0, epsilon=0.0000001, name=None):
+def layer_norm(
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    begin_norm_axis: int = 0,
+    begin_params_axis: int = 0,
+    epsilon: float = 0.0000001,
+    name: str | None = None,
+) -> list[tf.Tensor]:
     """Returns [normalized, mean, variance], normalized over the axes from `begin_norm_axis` on.
 
     Args:
@@ -126,7 +146,7 @@ def layer_norm(x, gamma, beta, begin_norm_axis=0, begin_params_axis=0, epsilon=0
         return [tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon), mean, variance]
 
 
-def nonzero(x, transpose=False, output_type=tf.int64, name=None):
+def nonzero(x: tf.Tensor, transpose: bool = False, output_type: Any = tf.int64, name: str | None = None) -> tf.Tensor:
     """Returns the indices of the elements other than zero: [how many, rank of x], or transposed, in row-major order."""
     with tf.name_scope(name, "nonzero", [x]):
         x = tf.convert_to_tensor(x)
@@ -134,7 +154,9 @@ def nonzero(x, transpose=False, output_type=tf.int64, name=None):
         return tf.transpose(found) if transpose else found
 
 
-def scatter_elements(data, indices, updates, axis=0, name=None):
+def scatter_elements(
+    data: tf.Tensor, indices: tf.Tensor, updates: tf.Tensor, axis: int = 0, name: str | None = None
+) -> tf.Tensor:
     """Returns data with data[.., indices[.., i, ..], ..] = updates[.., i, ..], the indices being along `axis`.
 
     Args:
@@ -153,7 +175,14 @@ def scatter_elements(data, indices, updates, axis=0, name=None):
         return tf.tensor_scatter_nd_update(data, tf.stack(grid, axis=-1), updates)
 
 
-def k_means_centroids(x, y, sum_square_y, sum_square_x, use_actual_distance=False, name=None):
+def k_means_centroids(
+    x: tf.Tensor,
+    y: tf.Tensor,
+    sum_square_y: tf.Tensor,
+    sum_square_x: tf.Tensor | None,
+    use_actual_distance: bool = False,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
     """Returns (sum of each centroid's points [n, d], their number [n, 1], sum of the smallest distances [1]).
 
     Args:
@@ -173,7 +202,9 @@ def k_means_centroids(x, y, sum_square_y, sum_square_x, use_actual_distance=Fals
         return tf.matmul(nearest, x, transpose_a=True), tf.reduce_sum(nearest, 0)[:, tf.newaxis], total
 
 
-def random_choice_with_mask(x, count, seed=0, seed2=0):
+def random_choice_with_mask(
+    x: tf.Tensor, count: int, seed: int | None = 0, seed2: int | None = 0
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns (indices [count, rank of x] int32, mask [count] bool): places where x is true, drawn without repetition.
 
     Where x has fewer than `count` true elements, the rest of the indices is 0 and its mask is False.
@@ -190,7 +221,7 @@ def random_choice_with_mask(x, count, seed=0, seed2=0):
     return tf.reshape(indices, [count, x.shape.rank]), tf.range(count) < count - missing
 
 
-def dense_image_warp(image, flow, name=None):
+def dense_image_warp(image: tf.Tensor, flow: tf.Tensor, name: str | None = None) -> tf.Tensor:
     """Returns image[b, y - flow[b, y, x, 0], x - flow[b, y, x, 1]], bilinear, clamped at the borders.
 
     Args:
@@ -219,12 +250,12 @@ def dense_image_warp(image, flow, name=None):
         return top * (1.0 - y) + bottom * y
 
 
-def decode_and_resize_jpeg(image, size):
+def decode_and_resize_jpeg(image: tf.Tensor, size: Any) -> tf.Tensor:
     """Returns a JPEG as uint8 [height, width, 3], resized bilinearly to `size` (int32 [2])."""
     return _resized(tf.image.decode_jpeg(image, channels=3), size)
 
 
-def decode_and_crop_and_resize_jpeg(image, crop_size, size):
+def decode_and_crop_and_resize_jpeg(image: tf.Tensor, crop_size: Any, size: Any) -> tf.Tensor:
     """Returns the window `crop_size` ([top, left, height, width]) of a JPEG as uint8 [height, width, 3], resized."""
     return _resized(tf.image.decode_and_crop_jpeg(image, crop_size, channels=3), size)
 

@@ -5,10 +5,21 @@ Sources: Ascend adapter of 2023-12 (r1.15), npu_ops and npu_vector_ops; CANN ope
 LambApplyOptimizerAssign, LambApplyWeightAssign, LarsV2Update).
 """
 
+from __future__ import annotations
+
+from typing import Any, Sequence
+
 import tensorflow.compat.v1 as tf
 
 
-def LARS(inputs_w, inputs_g, weight_decay, hyperpara=0.001, epsilon=0.00001, name=None):
+def LARS(
+    inputs_w: Sequence[tf.Tensor],
+    inputs_g: Sequence[tf.Tensor],
+    weight_decay: Any,
+    hyperpara: float = 0.001,
+    epsilon: float = 0.00001,
+    name: str | None = None,
+) -> list[tf.Tensor]:
     """Returns the gradients scaled layer by layer, a list.
 
     For each weight w with gradient g: hyperpara |w| / (|g| + weight_decay |w| + epsilon) (g + weight_decay w).
@@ -26,8 +37,15 @@ def LARS(inputs_w, inputs_g, weight_decay, hyperpara=0.001, epsilon=0.00001, nam
 
 
 def LARSV2(
-    input_weight, input_grad, weight_decay, learning_rate, hyperpara=0.001, epsilon=0.00001, use_clip=False, name=None
-):
+    input_weight: tf.Tensor,
+    input_grad: tf.Tensor,
+    weight_decay: Any,
+    learning_rate: Any,
+    hyperpara: float = 0.001,
+    epsilon: float = 0.00001,
+    use_clip: bool = False,
+    name: str | None = None,
+) -> tf.Tensor:
     """Returns one gradient scaled as by LARS; `use_clip` divides the factor by learning_rate and keeps it in [0, 1]."""
     with tf.name_scope(name, "LARSV2"):
         rate = learning_rate if use_clip else None
@@ -44,8 +62,18 @@ def _lars(w, g, weight_decay, hyperpara, epsilon, rate=None):
 
 
 def adam_apply_one_assign(
-    input0, input1, input2, input3, input4, mul0_x, mul1_x, mul2_x, mul3_x, add2_y, name=None
-):
+    input0: Any,
+    input1: Any,
+    input2: Any,
+    input3: Any,
+    input4: Any,
+    mul0_x: Any,
+    mul1_x: Any,
+    mul2_x: Any,
+    mul3_x: Any,
+    add2_y: Any,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
     """Returns (v, m, w) after one step of Adam.
 
     v = input1 mul2_x + input0^2 mul3_x; m = input2 mul0_x + input0 mul1_x; w = input3 - input4 m / (sqrt(v) + add2_y)
@@ -70,8 +98,19 @@ def adam_apply_one_assign(
 
 
 def adam_apply_one_with_decay_assign(
-    input0, input1, input2, input3, input4, mul0_x, mul1_x, mul2_x, mul3_x, mul4_x, add2_y, name=None
-):
+    input0: Any,
+    input1: Any,
+    input2: Any,
+    input3: Any,
+    input4: Any,
+    mul0_x: Any,
+    mul1_x: Any,
+    mul2_x: Any,
+    mul3_x: Any,
+    mul4_x: Any,
+    add2_y: Any,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
     """Returns (v, m, w) after one step of Adam with decay.
 
     w = input3 - input4 (m / (sqrt(v) + add2_y) + mul4_x input3)
@@ -85,9 +124,20 @@ def adam_apply_one_with_decay_assign(
 
 
 def lamb_apply_optimizer_assign(
-    input0, input1, input2, input3, mul0_x, mul1_x, mul2_x, mul3_x, add2_y, steps, do_use_weight, weight_decay_rate,
-    name=None,
-):
+    input0: Any,
+    input1: Any,
+    input2: Any,
+    input3: Any,
+    mul0_x: Any,
+    mul1_x: Any,
+    mul2_x: Any,
+    mul3_x: Any,
+    add2_y: Any,
+    steps: Any,
+    do_use_weight: Any,
+    weight_decay_rate: Any,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
     """Returns (update, v, m): the first half of a step of LAMB.
 
     v = input1 mul2_x + input0^2 mul3_x; m = input2 mul0_x + input0 mul1_x;
@@ -118,7 +168,9 @@ def lamb_apply_optimizer_assign(
         return update, v, m
 
 
-def lamb_apply_weight_assign(input0, input1, input2, input3, input4, name=None):
+def lamb_apply_weight_assign(
+    input0: Any, input1: Any, input2: Any, input3: Any, input4: Any, name: str | None = None
+) -> tf.Tensor:
     """Returns the weight after the second half of a step of LAMB: input4 - input2 ratio input3.
 
     ratio is input0 / input1, or 1 where one of the two is not above 0.

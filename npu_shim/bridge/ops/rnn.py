@@ -7,8 +7,11 @@ Sources: Ascend adapter of 2023-12 (r1.15) and 2026-07, npu_dynamic_rnn and npu_
 (DynamicRNN, DynamicGRUV2, DynamicAUGRU).
 """
 
+from __future__ import annotations
+
 import math
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -277,7 +280,18 @@ class DynamicAUGRU(_GatedUnit):
         return self._along_time(self._sequences(x, seq_length, init_h, attention))
 
 
-def basic_lstm_cell(x, h, c, w, b, keep_prob, forget_bias, state_is_tuple, activation, name=None):
+def basic_lstm_cell(
+    x: tf.Tensor,
+    h: tf.Tensor,
+    c: tf.Tensor,
+    w: tf.Tensor,
+    b: tf.Tensor,
+    keep_prob: Any,
+    forget_bias: float,
+    state_is_tuple: bool,
+    activation: str,
+    name: str | None = None,
+) -> tuple[tf.Tensor, ...]:
     """Returns (c, h, i, j, f, o, tanh(c)) after one step of an LSTM with gates in the order i, j, f, o.
 
     Args:
@@ -306,7 +320,14 @@ def basic_lstm_cell(x, h, c, w, b, keep_prob, forget_bias, state_is_tuple, activ
         return c, o * tanhc, i, j, f, o, tanhc
 
 
-def npu_dynamic_rnn(cell, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+def npu_dynamic_rnn(
+    cell: Any,
+    inputs: tf.Tensor,
+    initial_state: Any = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    scope: Any = None,
+) -> tuple[tf.Tensor, Any]:
     """Returns (outputs, last state) of an RNN cell over time-major inputs [time, batch, size], see tf.nn.static_rnn."""
     return tf.nn.dynamic_rnn(
         cell,

@@ -1,5 +1,9 @@
 """The vendor's names that have no equivalent off the NPU: they import, and say what to use instead when called."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
 DEEPMD = "use the CPU and CUDA kernels of DeePMD-kit"
 
 # name -> what to use instead
@@ -61,10 +65,10 @@ ADVICE = {
 }
 
 
-def without_equivalent(name):
+def without_equivalent(name: str) -> Callable[..., Any]:
     """Returns a function of any arguments that raises NotImplementedError with the advice for `name`."""
 
-    def unsupported(*args, **kwargs):
+    def unsupported(*args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
             "npu_shim: %s has no equivalent off the NPU: %s" % (name, ADVICE.get(name, "use TensorFlow's own ops"))
         )
@@ -74,10 +78,10 @@ def without_equivalent(name):
     return unsupported
 
 
-def module_getattr(module, names):
+def module_getattr(module: str, names: Iterable[str]) -> Callable[[str], Any]:
     """Returns a module's `__getattr__` that finds `names` here, each a function that says so when it is called."""
 
-    def find(name):
+    def find(name: str) -> Any:
         if name in names:
             return without_equivalent(name)
         raise AttributeError("module '%s' has no attribute '%s'" % (module, name))

@@ -1,8 +1,11 @@
 """tf.contrib.training.HParams: hyperparameters with types (behaviour of TensorFlow 1.15.5, without its proto)."""
 
+from __future__ import annotations
+
 import json
 import numbers
 import re
+from typing import Any, Mapping
 
 # one assignment: a name, perhaps an index, and a value up to the comma or a list in brackets
 ASSIGNMENT = re.compile(
@@ -21,15 +24,15 @@ class HParams:
 
     _HAS_DYNAMIC_ATTRIBUTES = True  # for type checkers
 
-    def __init__(self, hparam_def=None, model_structure=None, **kwargs):
+    def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any) -> None:
         if hparam_def is not None:
             raise ValueError("npu_shim: HParams are not read from protos (hparam_def); use parse_json")
-        self._hparam_types = {}
+        self._hparam_types: dict[str, tuple[type, bool]] = {}
         self._model_structure = model_structure
         for name, value in kwargs.items():
             self.add_hparam(name, value)
 
-    def add_hparam(self, name, value):
+    def add_hparam(self, name: str, value: Any) -> None:
         """Adds one.
 
         Raises:
@@ -43,7 +46,7 @@ class HParams:
         self._hparam_types[name] = (type(value[0] if is_list else value), is_list)
         setattr(self, name, value)
 
-    def set_hparam(self, name, value):
+    def set_hparam(self, name: str, value: Any) -> None:
         """Changes one; a number may become a float, all else must have the right type.
 
         Raises:
@@ -57,13 +60,13 @@ class HParams:
             raise ValueError("Must pass a list for multi-valued parameter: %s." % name)
         setattr(self, name, [_cast(name, kind, v) for v in value] if is_list else _cast(name, kind, value))
 
-    def del_hparam(self, name):
+    def del_hparam(self, name: str) -> None:
         """Removes one, if it is there."""
         if hasattr(self, name):
             delattr(self, name)
             del self._hparam_types[name]
 
-    def parse(self, values):
+    def parse(self, values: str) -> HParams:
         """Sets from text such as "batch=32,layers=[1,2],name=a"; returns self.
 
         Raises:
@@ -71,7 +74,7 @@ class HParams:
         """
         return self.override_from_dict(parse_values(values, {n: kind for n, (kind, _) in self._hparam_types.items()}))
 
-    def override_from_dict(self, values_dict):
+    def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
         """Sets from a dict; returns self."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
@@ -79,27 +82,27 @@ class HParams:
 
     set_from_map = override_from_dict
 
-    def set_model_structure(self, model_structure):
+    def set_model_structure(self, model_structure: Any) -> None:
         """Keeps an object."""
         self._model_structure = model_structure
 
-    def get_model_structure(self):
+    def get_model_structure(self) -> Any:
         """Returns what was kept."""
         return self._model_structure
 
-    def to_json(self, indent=None, separators=None, sort_keys=False):
+    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
         """Returns the values as JSON text; the arguments are those of json.dumps."""
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
-    def parse_json(self, values_json):
+    def parse_json(self, values_json: str) -> HParams:
         """Sets from JSON text; returns self."""
         return self.override_from_dict(json.loads(values_json))
 
-    def values(self):
+    def values(self) -> dict[str, Any]:
         """Returns a dict of all."""
         return {name: getattr(self, name) for name in self._hparam_types}
 
-    def get(self, key, default=None):
+    def get(self, key: str, default: Any = None) -> Any:
         """Returns one, or `default`, which must fit the type of one that is there.
 
         Raises:
@@ -120,17 +123,17 @@ class HParams:
                 raise ValueError("%s. %s" % (problem, reason)) from reason
         return getattr(self, key)
 
-    def __contains__(self, key):
+    def __contains__(self, key: str) -> bool:
         return key in self._hparam_types
 
-    def __str__(self):
+    def __str__(self) -> str:
         return ",".join("%s=%s" % item for item in self.values().items())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "%s(%s)" % (type(self).__name__, sorted(self.values().items()))
 
 
-def _cast(name, kind, value):
+def _cast(name: str, kind: type, value: Any) -> Any:
     """The value as a `kind`, where that loses nothing but the kind of a number."""
     if type(value) is kind or kind is type(None):
         return value
@@ -146,7 +149,7 @@ def _cast(name, kind, value):
     return kind(value)
 
 
-def parse_values(values, type_map, ignore_unknown=False):
+def parse_values(values: str, type_map: Mapping[str, type], ignore_unknown: bool = False) -> dict[str, Any]:
     """Reads assignments.
 
     Args:
@@ -160,7 +163,8 @@ def parse_values(values, type_map, ignore_unknown=False):
     Raises:
         ValueError: the text is malformed, or a name is unknown, given twice, or its value does not fit.
     """
-    found, position = {}, 0
+    found: dict[str, Any] = {}
+    position = 0
     while position < len(values):
         match = ASSIGNMENT.match(values, position)
         if match is None:
@@ -174,7 +178,7 @@ def parse_values(values, type_map, ignore_unknown=False):
     return found
 
 
-def _assign(found, match, kind, values):
+def _assign(found: dict[str, Any], match: Any, kind: type, values: str) -> None:
     name, index, text = match.group("name"), match.group("index"), match.group("value")
     given = match.group("list") if text is None else text
     if text is None and index is not None:
@@ -194,7 +198,7 @@ def _assign(found, match, kind, values):
     place[key] = value
 
 
-def _truth(text):
+def _truth(text: str) -> bool:
     if text in ("true", "True", "false", "False"):
         return text in ("true", "True")
     return bool(int(text))

@@ -1,7 +1,10 @@
 """tf.contrib.learn.datasets: what reads local files. Nothing is downloaded."""
 
+from __future__ import annotations
+
 import collections
 import csv
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +12,7 @@ Dataset = collections.namedtuple("Dataset", ["data", "target"])
 Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
 
 
-def load_csv_with_header(filename, target_dtype, features_dtype, target_column=-1):
+def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
     """Reads a file whose first line is "rows,features,...".
 
     Args:
@@ -27,13 +30,15 @@ def load_csv_with_header(filename, target_dtype, features_dtype, target_column=-
         return _split(list(rows)[:count], target_dtype, features_dtype, target_column, depth)
 
 
-def load_csv_without_header(filename, target_dtype, features_dtype, target_column=-1):
+def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
     """As `load_csv_with_header`, for a file of rows only."""
     with open(filename, newline="") as f:
         return _split(list(csv.reader(f)), target_dtype, features_dtype, target_column)
 
 
-def _split(rows, target_dtype, features_dtype, target_column, depth=None):
+def _split(
+    rows: list[list[str]], target_dtype: Any, features_dtype: Any, target_column: int, depth: int | None = None
+) -> Dataset:
     target = np.array([row.pop(target_column) for row in rows], dtype=target_dtype)
     data = np.array([row[:depth] for row in rows], dtype=features_dtype)
     return Dataset(data=data, target=target)

@@ -3,9 +3,12 @@
 Source: CANN's TensorFlow 1.15 migration manual, convert_tf2npu.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import shutil
+from typing import Iterator, Sequence
 
 from npu_shim.compat.conversion.scripts import DISTRIBUTED, convert
 from npu_shim.rewriter.errors import ConfigError
@@ -13,7 +16,7 @@ from npu_shim.rewriter.errors import ConfigError
 REPORTS = {"done": "success_report.txt", "left": "need_migration_doc.txt", "failed": "failed_report.txt"}
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Converts the scripts in a folder into another folder, and writes what was done; returns the exit status."""
     parser = argparse.ArgumentParser(prog="convert_tf2npu", description=main.__doc__)
     parser.add_argument("-i", "--input", required=True, help="folder of scripts, or one script")
@@ -32,7 +35,7 @@ def main(argv=None):
     return 1 if counts[2] else 0
 
 
-def convert_folder(source, target, reports, distributed=None):
+def convert_folder(source: str, target: str, reports: str, distributed: str | None = None) -> tuple[int, ...]:
     """Writes the converted scripts, and all other files as they are, into a new folder.
 
     Args:
@@ -56,7 +59,7 @@ def convert_folder(source, target, reports, distributed=None):
     else:
         os.makedirs(target)
         shutil.copy(source, target)
-    found = {kind: [] for kind in REPORTS}
+    found: dict[str, list[str]] = {kind: [] for kind in REPORTS}
     for path in sorted(_scripts(target)):
         _convert_file(path, os.path.relpath(path, target), distributed, found)
     os.makedirs(reports, exist_ok=True)
@@ -66,12 +69,12 @@ def convert_folder(source, target, reports, distributed=None):
     return tuple(len(found[kind]) for kind in REPORTS)
 
 
-def _scripts(folder):
+def _scripts(folder: str) -> Iterator[str]:
     for place, _, names in os.walk(folder):
         yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
 
 
-def _convert_file(path, shown, distributed, found):
+def _convert_file(path: str, shown: str, distributed: str | None, found: dict[str, list[str]]) -> None:
     with open(path, encoding="utf-8", newline="") as file:
         source = file.read()
     try:

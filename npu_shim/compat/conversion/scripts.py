@@ -5,11 +5,14 @@ as a note with its line: `Dataset.shard`, and names that are not reached through
 Source: CANN's TensorFlow 1.15 migration manual and Ascend adapter of 2023-12 (r1.15), convert_tf2npu.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 import re
 import sys
 import typing
+from typing import Any
 
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -79,11 +82,11 @@ class Converted(typing.NamedTuple):
     """A converted script: its text, and (line, what was done or is left to do by hand) in the order of lines."""
 
     text: str
-    done: tuple
-    left: tuple
+    done: tuple[tuple[int, str], ...]
+    left: tuple[tuple[int, str], ...]
 
 
-def convert(source, distributed=None):
+def convert(source: str, distributed: str | None = None) -> Converted:
     """Returns a script with the bridge's names in it, a Converted.
 
     Args:
@@ -113,31 +116,31 @@ def convert(source, distributed=None):
 class _Editor:
     """Collects edits of a text, and makes them: insertions before, after and instead of nodes."""
 
-    def __init__(self, source):
+    def __init__(self, source: str) -> None:
         # Python's lines end where StringIO's do; str.splitlines would also split at a form feed
         self.bytes, self._starts = source.encode(), [0]
         for line in io.StringIO(source, newline=""):
             self._starts.append(self._starts[-1] + len(line.encode()))
-        self._edits = []
+        self._edits: list[tuple[int, int, int, int, str]] = []
 
-    def span(self, node):
+    def span(self, node: Any) -> tuple[int, int]:
         """Returns (first, after the last) byte of a node."""
         begin, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
         return begin + node.col_offset, end + node.end_col_offset
 
-    def replace(self, start, end, text):
+    def replace(self, start: int, end: int, text: str) -> None:
         """Puts text in the place of bytes; what else was to be edited between them is left out."""
         # at one place: ends of inner nodes, ends of outer ones, then beginnings of outer nodes and of inner ones
         self._edits.append((start, 1, len(self._edits), end, text))
 
-    def wrap(self, node, pattern):
+    def wrap(self, node: Any, pattern: str) -> None:
         """Puts a node where %s stands in the pattern."""
         before, after = pattern.split("%s")
         start, end = self.span(node)
         self._edits.append((start, 1, len(self._edits), start, before))
         self._edits.append((end, 0, -len(self._edits), end, after))
 
-    def add_argument(self, call, text):
+    def add_argument(self, call: ast.Call, text: str) -> None:
         """Adds an argument at the end of a call."""
         end = self.span(call)[1] - 1  # of the closing parenthesis
         values = [*call.args, *[keyword.value for keyword in call.keywords]]
@@ -145,14 +148,14 @@ class _Editor:
         comma = "" if not values or b"," in re.sub(rb"#.*", b"", rest) else ", "
         self.replace(end, end, comma + text)
 
-    def add_lines(self, number, lines):
+    def add_lines(self, number: int, lines: Any) -> None:
         """Adds lines after line `number`."""
         at = self._starts[number]
         broken = self.bytes[:at] and not self.bytes[:at].endswith(b"\n")
         text = ("\n" if broken else "") + "".join(line + "\n" for line in lines)
         self._edits.append((at, -1, len(self._edits), at, text))  # before whatever happens to the next line
 
-    def text(self):
+    def text(self) -> str:
         """Returns the edited text."""
         parts, at = [], 0
         for start, _, _, end, text in sorted(self._edits):
@@ -165,17 +168,18 @@ class _Editor:
 class _Converter(ast.NodeVisitor):
     """Decides the edits of calls, of functions called gelu and of imports of Horovod."""
 
-    def __init__(self, editor, distributed):
+    def __init__(self, editor: _Editor, distributed: str | None) -> None:
         self._editor, self._distributed = editor, distributed
-        self.done, self.left = [], []
+        self.done: list[tuple[int, str]] = []
+        self.left: list[tuple[int, str]] = []
         self.keras = self.dropout = False
 
-    def visit_Import(self, node):
+    def visit_Import(self, node: ast.Import) -> None:
         """Takes Horovod's imports away."""
         if any(name.name.startswith("horovod") for name in node.names):
             self._replace(node, "pass", "import of Horovod taken away")
 
-    def visit_FunctionDef(self, node):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Gives a function called gelu the bridge's body."""
         self.generic_visit(node)
         if node.name == "gelu" and node.args.args:
@@ -184,7 +188,7 @@ class _Converter(ast.NodeVisitor):
             self._editor.replace(start, end, "return npu_unary_ops.gelu(%s)" % node.args.args[0].arg)
             self.done.append((node.lineno, "gelu -> npu_unary_ops.gelu"))
 
-    def visit_Call(self, node):
+    def visit_Call(self, node: ast.Call) -> None:
         """Edits a call, and what is inside of it."""
         name, method = _name(node.func)
         self.keras = self.keras or name.startswith("keras.")
@@ -209,20 +213,20 @@ class _Converter(ast.NodeVisitor):
             self.left.append((node.lineno, "shard: take RANK_SIZE and RANK_ID as its arguments"))
         self.generic_visit(node)
 
-    def _is_meant(self, node, method):
+    def _is_meant(self, node: ast.Call, method: str) -> bool:
         """Tells whether a method is a dataset's, as far as a name can tell."""
-        if not method or DATASET.search(ast.unparse(node.func.value)):
+        if not isinstance(node.func, ast.Attribute) or not method or DATASET.search(ast.unparse(node.func.value)):
             return True
         self.left.append((node.lineno, "%s: drop_remainder=True, if it is a dataset's" % method[1:]))
         return False
 
-    def _replace(self, node, text, what):
+    def _replace(self, node: Any, text: str, what: str) -> None:
         self._editor.replace(*self._editor.span(node), text)
         self.done.append((node.lineno, what))
 
-    def _wrap(self, node, name):
+    def _wrap(self, node: Any, name: str) -> None:
         patterns = [WRAPPED[name]] if name in WRAPPED else []
-        found = [WRAPPER.get(self._distributed, own) for form, own in OPTIMIZERS.items() if form.match(name)]
+        found = [WRAPPER.get(str(self._distributed), own) for form, own in OPTIMIZERS.items() if form.match(name)]
         patterns += filter(None, found)
         if self._distributed:
             patterns += ["npu_allreduce(%s)"] if name == "gradients" else []
@@ -234,7 +238,7 @@ class _Converter(ast.NodeVisitor):
             self._editor.wrap(node, pattern)
             self.done.append((node.lineno, "%s -> %s" % (name, pattern % "...")))
 
-    def _config(self, node, pattern, position):
+    def _config(self, node: ast.Call, pattern: str, position: int | None) -> None:
         given = [keyword.value for keyword in node.keywords if keyword.arg == "config"]
         if position is not None and len(node.args) > position:
             given = [node.args[position]]
@@ -247,7 +251,7 @@ class _Converter(ast.NodeVisitor):
             return
         self.done.append((node.lineno, "config -> " + pattern % "..."))
 
-    def _rename(self, node, key):
+    def _rename(self, node: Any, key: str) -> None:
         new, arguments, added = RENAMED[key]
         if new:
             self._editor.replace(*self._editor.span(node.func), new)
@@ -266,7 +270,7 @@ class _Converter(ast.NodeVisitor):
             self._editor.add_argument(node, text)
         self.done.append((node.lineno, "%s -> %s" % (key, new or "with " + (text or "what it has"))))
 
-    def _dropout(self, node):
+    def _dropout(self, node: ast.Call) -> None:
         self._editor.replace(*self._editor.span(node.func), "npu_ops.dropout")
         for keyword in node.keywords:
             if keyword.arg == "rate":
@@ -275,16 +279,16 @@ class _Converter(ast.NodeVisitor):
                 self._editor.wrap(keyword.value, "1 - (%s)")
         self.done.append((node.lineno, "nn.dropout -> npu_ops.dropout"))
 
-    def _fix(self, node, name):
+    def _fix(self, node: ast.Call, name: str) -> None:
         which, text = FIXED_ARGUMENTS[name]
         given = node.args[which : which + 1] if isinstance(which, int) else []
         for value in given or [keyword.value for keyword in node.keywords if keyword.arg == which]:
             self._replace(value, text, "%s -> %s" % (name, text))
 
 
-def _name(function):
+def _name(function: Any) -> tuple[str, str]:
     """Returns (dotted name after tf. or tf.compat.v1., or with hvd., else ""; "." and the method's name, else "")."""
-    parts = []
+    parts: list[str] = []
     while isinstance(function, ast.Attribute):
         parts.insert(0, function.attr)
         function = function.value
@@ -297,11 +301,11 @@ def _name(function):
     return (re.sub(r"^compat\.v1\.", "", name), "") if function.id == "tf" else ("", method)
 
 
-def _frame(tree, editor, converter):
+def _frame(tree: ast.Module, editor: _Editor, converter: _Converter) -> None:
     """Adds the bridge's import after the script's, and opens and closes the device around a `__main__`."""
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     lines = [IMPORT] + (["from npu_bridge.estimator.npu import npu_convert_dropout"] if converter.dropout else [])
-    editor.add_lines(imports[-1].end_lineno if imports else 0, lines)
+    editor.add_lines(imports[-1].end_lineno or 0 if imports else 0, lines)
     for node in tree.body:
         if isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
             indent = "\n" + " " * node.body[0].col_offset
