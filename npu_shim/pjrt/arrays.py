@@ -63,7 +63,7 @@ def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
                 if value.dtype.name in BITS:
                     name, value = "%s|%s" % (name, value.dtype.name), value.view(BITS[value.dtype.name])
                 with archive.open(zipfile.ZipInfo(name + ".npy", EPOCH), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, value, allow_pickle=False)  # type: ignore[no-untyped-call]
+                    np.lib.format.write_array(member, value, allow_pickle=False)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(unfinished, 0o666 & ~umask)
