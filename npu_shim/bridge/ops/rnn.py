@@ -281,17 +281,9 @@ class DynamicAUGRU(_GatedUnit):
 
 
 def basic_lstm_cell(
-    x: tf.Tensor,
-    h: tf.Tensor,
-    c: tf.Tensor,
-    w: tf.Tensor,
-    b: tf.Tensor,
-    keep_prob: Any,
-    forget_bias: float,
-    state_is_tuple: bool,
-    activation: str,
-    name: str | None = None,
-) -> tuple[tf.Tensor, ...]:
+    x: tf.Tensor, h: tf.Tensor, c: tf.Tensor, w: tf.Tensor, b: tf.Tensor, keep_prob: Any, forget_bias: float,
+    state_is_tuple: bool, activation: str, name: str | None = None,
+) -> tuple[tf.Tensor, ...]:  # fmt: skip
     """Returns (c, h, i, j, f, o, tanh(c)) after one step of an LSTM with gates in the order i, j, f, o.
 
     Args:
@@ -321,13 +313,9 @@ def basic_lstm_cell(
 
 
 def npu_dynamic_rnn(
-    cell: Any,
-    inputs: tf.Tensor,
-    initial_state: Any = None,
-    dtype: Any = None,
-    sequence_length: Any = None,
+    cell: Any, inputs: tf.Tensor, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
     scope: Any = None,
-) -> tuple[tf.Tensor, Any]:
+) -> tuple[tf.Tensor, Any]:  # fmt: skip
     """Returns (outputs, last state) of an RNN cell over time-major inputs [time, batch, size], see tf.nn.static_rnn."""
     return tf.nn.dynamic_rnn(
         cell,
