@@ -23,7 +23,7 @@ from npu_shim.options.scopes import OPT_OUT
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
-from npu_shim.session.clusters import conditionals, moves, traps
+from npu_shim.session.clusters import conditionals, moves, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
@@ -97,6 +97,8 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
         keep: names of nodes or tensors that are fed, fetched or run.
     """
     target, out = accelerator(), traps.left_out(graph_def)
+    if target == "CPU":
+        out |= slow_ops.left_out(graph_def)
 
     def stays_out(node):
         opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
@@ -107,8 +109,8 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
     for node in marked.node:
         if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
             node.attr[MARK].b = False
-        elif MARK not in node.attr and not stays_out(node):
-            node.attr[MARK].b = True
+        elif MARK not in node.attr:  # TensorFlow 1.15 takes what says nothing into the clusters of what is marked
+            node.attr[MARK].b = not stays_out(node)
     return marked
 
 

@@ -1,0 +1,76 @@
+"""The ops for which XLA's CPU code is slower than TensorFlow's kernels: on CPUs they stay outside of clusters.
+
+Measured with scripts/bench_xla_ops.py on TensorFlow 2.15.1, x86-64 with two cores, November 2026: benchmarks/xla_ops.md
+has the figures, and what they come to in models (ResNet-50's step: 26 times the time without XLA with everything
+inside, 3 times with this table).
+"""
+
+import collections
+
+LIMIT = 1.5  # an op is here if the median of its rows is above
+# op type -> how many times longer it takes in a cluster than by TensorFlow's kernel, median over shapes
+SLOW = {
+    "Conv2D": 1.9,
+    "Conv2DBackpropFilter": 3.1,
+    "Conv2DBackpropInput": 2.0,
+    "Conv3D": 15.1,
+    "Conv3DBackpropFilterV2": 26.2,
+    "Conv3DBackpropInputV2": 15.6,
+    "DepthwiseConv2dNative": 81.8,
+    "DepthwiseConv2dNativeBackpropFilter": 123.9,
+    "DepthwiseConv2dNativeBackpropInput": 61.5,
+    "MaxPool": 6.8,
+    "MaxPoolGrad": 2.0,
+    "AvgPool": 10.1,
+    "AvgPoolGrad": 5.4,
+    "MaxPool3D": 2.9,
+    "AvgPool3D": 3.2,
+    "AvgPool3DGrad": 11.4,
+    "LRN": 5.1,
+    "FusedBatchNormV3": 11.8,
+    "FusedBatchNormGradV3": 11.0,
+    "ResizeBilinear": 17.6,
+    "ExtractImagePatches": 7.0,
+    "Cumsum": 114.7,
+    "Cumprod": 16.1,
+    "TopKV2": 2.8,
+}
+BIAS = "BiasAddGrad"  # 21 times longer for images; for the rows of a dense layer, which are cheap, 2 to 3 times
+# above the limit alone, but cheap: outside they would cut clusters apart, inside they fuse with what is around them
+INSIDE = frozenset([
+    "Softmax", "Max", "Mean", "ArgMax", "L2Loss", "Pad", "Transpose", "SpaceToDepth", "Cholesky",
+])  # fmt: skip
+
+
+def left_out(graph_def):
+    """Returns the names of the nodes of a GraphDef that stay out of clusters on CPUs: slow ops and calls of such."""
+    functions = {function.signature.name: function.node_def for function in graph_def.library.function}
+    slow, found = set(), set(SLOW)
+    while found:  # functions that call what was found, directly or through others
+        slow |= found
+        found = {name for name, nodes in functions.items() if any(_names(node) & slow for node in nodes)} - slow
+    return {node.name for node in graph_def.node if _names(node) & slow} | _biases_of_images(graph_def)
+
+
+def _biases_of_images(graph_def):
+    """Names of the BiasAddGrad nodes whose gradient a convolution takes too.
+
+    dy -> BiasAddGrad, dy -> Identity -> Conv2DBackpropFilter
+    """
+    readers = collections.defaultdict(list)
+    for node in graph_def.node:
+        for text in node.input:
+            readers[text.partition(":")[0]].append(node)
+
+    def reaches_convolution(name):
+        return any(
+            "Conv" in node.op or (node.op == "Identity" and reaches_convolution(node.name)) for node in readers[name]
+        )
+
+    return {node.name for node in graph_def.node if node.op == BIAS and reaches_convolution(node.input[0])}
+
+
+def _names(node):
+    """The op of a node, and the functions that it calls."""
+    called = (function for attr in node.attr.values() for function in (attr.func, *attr.list.func))
+    return {node.op, *(function.name for function in called if function.name)}
