@@ -25,6 +25,7 @@ from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
 MANY_SHAPES = 16  # programs of one step, one for each set of feeds' shapes; what comes then runs in the session
+DATASET = "a dataset reads variable '%s'"  # why what writes it is not taken
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
 
 
@@ -69,13 +70,15 @@ class Engine:
     Attributes:
         known: the runs that were seen, by what they ask for.
         truth: where the variables' newest values are, None before the first step.
+        device: what runs the programs, None before the first step.
     """
 
     def __init__(self, session):
         self.known = {}
         self.truth = None
         self._session, self._options = session, session_options.of_session(session)
-        self._device = self._values = self._source = None
+        self.device = self._values = self._source = None
+        self._read_elsewhere = set()  # names of the variables that datasets read, whenever they are asked for data
         self._off = ""  # why nothing is taken any more
         self._building = threading.RLock()
 
@@ -98,8 +101,8 @@ class Engine:
     def close(self):
         """Forgets the device's values with the session's."""
         self._off = self._off or "the session is closed"
-        if self._device is not None:
-            self._device.drop()
+        if self.device is not None:
+            self.device.drop()
             self.truth = None
 
     def _in_session(self, known, once, *arguments):
@@ -127,6 +130,7 @@ class Engine:
         taken = facts.variables_touched(nodes, bodies)
         touched = frozenset().union(*(names for names, _ in taken.values()))
         written = frozenset().union(*(names for _, names in taken.values()))
+        self._leave_to_datasets(nodes, taken)
         if not written:
             return Known(None, "it writes no variable", touched, written)
         described = facts.of(nodes, bodies, taken, request.feeds)
@@ -141,11 +145,25 @@ class Engine:
         """The Step of a run, or why it is not taken (str)."""
         try:
             made = step.make(self._source_now(), request, nodes, taken, self._options)
+            shared = sorted(self._read_elsewhere.intersection(made.updated))
+            if shared:
+                return DATASET % shared[0]
             self._open_device()
             self._values.know(made.handles)
             return made
         except (PlanError, ConfigError, ImportError) as reason:
             return str(reason)
+
+    def _leave_to_datasets(self, nodes, taken):
+        """Takes note of variables that a dataset was given: it reads them when no run says so."""
+        found = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
+        self._read_elsewhere.update(*found)
+        for known in self.known.values() if found else ():
+            shared = [] if known.step is None else sorted(self._read_elsewhere.intersection(known.step.updated))
+            if shared:
+                known.step, known.reason = None, DATASET % shared[0]
+        if found:
+            self.release()
 
     def _bodies(self, nodes):
         """The functions of the graph's library by name; none where no node calls any."""
@@ -163,10 +181,10 @@ class Engine:
         return self._source[1]
 
     def _open_device(self):
-        if self._device is None:
-            self._device = device.InProcess()
+        if self.device is None:
+            self.device = device.InProcess()
             self._values = SessionValues(self._session)
-            self.truth = Truth(self._values, self._device)
+            self.truth = Truth(self._values, self.device)
 
     def _run_step(self, known, request, once, arguments):
         """Runs a step: what feeds it, the program, what reads its results."""
@@ -231,8 +249,8 @@ class Engine:
         if len(known.programs) >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        number = self._device.load(*known.step.program(shapes, constants))
-        LOG.info("npu_shim: engine: %s", _taken(known.step, request, self._device, time.perf_counter() - start))
+        number = self.device.load(*known.step.program(shapes, constants))
+        LOG.info("npu_shim: engine: %s", _taken(known.step, request, self.device, time.perf_counter() - start))
         return number
 
     def _on_device(self, made, number, arrays):
@@ -246,7 +264,7 @@ class Engine:
                 self.truth.own(name, value)
             self.truth.written_on_device(made.updated)
             try:
-                return {n: device.as_result(v) for n, v in self._device.run(number, arrays).items()}
+                return {n: device.as_result(v) for n, v in self.device.run(number, arrays).items()}
             except Exception as error:
                 raise self._failed(error) from error
 
@@ -255,12 +273,12 @@ class Engine:
         self._off = "a step failed"
         try:
             with contextlib.suppress(RuntimeError):
-                self._device.settle()
+                self.device.settle()
             self.release()
             state = "the session has the state of the last completed step and runs on without the engine"
         except Exception as lost:
             state = "the device gives its values back no more (%s): restore a checkpoint" % lost
-        text = "npu_shim: engine: a step failed on %s: %s; %s" % (self._device.platform, error, state)
+        text = "npu_shim: engine: a step failed on %s: %s; %s" % (self.device.platform, error, state)
         return tf.errors.InternalError(None, None, text)
 
 

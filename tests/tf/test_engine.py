@@ -279,15 +279,15 @@ def test_a_step_that_fails_leaves_the_state_of_the_one_before():
     with opened() as session:
         for _ in range(2):
             session.run(train, {x: a, y: b})
-        real = of(session)._device.run
+        real = of(session).device.run
 
         def failing(*arguments):
             raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
-        of(session)._device.run = failing
+        of(session).device.run = failing
         with pytest.raises(tf.errors.InternalError, match="state of the last completed step"):
             session.run(train, {x: a, y: b})
-        of(session)._device.run = real
+        of(session).device.run = real
         assert session.run(step) == 2
         session.run(train, {x: a, y: b})  # in the session from now on
         assert session.run(step) == 3
@@ -328,6 +328,63 @@ def test_prints_are_printed(capfd):
         assert len(steps_of(session)) == 1
     (printed,) = re.findall(r"the loss: \[(.*)\]", capfd.readouterr().err)
     assert float(printed) == pytest.approx(value, rel=1e-6)
+
+
+def test_a_monitored_session_with_hooks_stops_saves_and_goes_on(tmp_path):
+    x, y, loss, _, train, step = fed_classifier()
+    a, b = next(batches())
+    config = sessions.config(precision_mode=FLOAT32, npu_shim_profile="gpu", npu_shim_engine="pjrt")
+    seen = []
+
+    class Seen(tf.train.SessionRunHook):
+        def before_run(self, context):
+            return tf.train.SessionRunArgs([loss, step])
+
+        def after_run(self, context, values):
+            seen.append(values.results)
+
+    for last in (4, 6):
+        hooks = [tf.train.StopAtStepHook(last_step=last), Seen()]
+        with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), hooks=hooks, config=config, save_checkpoint_steps=2, log_step_count_steps=None
+        ) as session:
+            while not session.should_stop():
+                session.run(train, {x: a, y: b})
+            assert len(steps_of(session._tf_sess())) == 1
+        assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-%d" % last)
+    losses = [value for value, _ in seen]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 6
+
+
+def test_a_variable_that_a_dataset_reads_stays_in_the_session():
+    scale = tf.get_variable("scale", [], initializer=tf.ones_initializer(), use_resource=True)
+    made = tf.data.Dataset.from_tensors(np.ones([4, 6], np.float32)).repeat().map(lambda value: value * scale)
+    data = tf.data.make_initializable_iterator(made)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(data.get_next() + scale, 2)))
+    train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
+    with opened() as session:
+        session.run(data.initializer)
+        first, second = (session.run([loss, train])[0] for _ in range(2))
+        assert second < first
+        assert reasons_of(session)[-1] == "a dataset reads variable 'scale'"
+
+
+def test_queues_and_their_threads_feed_the_program():
+    data = list(batches(4))
+    x, y = tf.train.slice_input_producer([np.stack([a for a, _ in data]), np.stack([b for _, b in data])], num_epochs=2)
+    loss, _ = classifier(x, y)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with opened() as session:
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        for _ in range(8):
+            session.run([loss, train])
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run([loss, train])
+        coordinator.request_stop()
+        coordinator.join(threads)
+        assert len(steps_of(session)) == 1
 
 
 def test_a_wrong_engine_is_an_error():

@@ -1,0 +1,136 @@
+"""Training of real models on PJRT: 20 losses as in the session, in float32 and mixed precision."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import reference_material
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim import loss_scale
+from npu_shim.engine import facts
+from npu_shim.engine import sessions as engine
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the engine needs JAX beside TensorFlow"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+    pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
+]
+STEPS = 20
+DRAWS = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
+# Float32: what other orders of sums leave, times what a step of training makes of it. Mixed: the session's kernels
+# round a result to float16 where XLA's fused ones keep float32 inside, 2**-11 of a number each time.
+TOLERANCE = {"must_keep_origin_dtype": 1e-4, "allow_mix_precision": 4e-3}
+modes = pytest.mark.parametrize("mode", TOLERANCE)
+
+
+def config(mode, kind):
+    return sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind)
+
+
+def compared(build, mode):
+    """Losses of a model in the session and on PJRT, from the same weights; `build` makes (init, fetches, feeds)."""
+    found = []
+    for kind in ("session", "pjrt"):
+        with tf.Graph().as_default():
+            tf.set_random_seed(5)
+            init, fetches, feeds = build()
+            with tf.Session(config=config(mode, kind)) as session:
+                session.run(init)
+                found.append([session.run(fetches, fed)[0] for fed in feeds])
+                if kind == "pjrt":
+                    taken = [known.step for known in vars(session)[engine.ENGINE].known.values() if known.step]
+                    assert len(taken) == 1, [known.reason for known in vars(session)[engine.ENGINE].known.values()]
+    np.testing.assert_allclose(found[1], found[0], rtol=TOLERANCE[mode])
+    assert found[0][-1] != found[0][0]
+
+
+def of_reference(name):
+    """What `compared` builds of a graph of the reference material."""
+    about, graph_def = reference_material.about(name), reference_material.training_graph(name)
+    for number, node in enumerate(graph_def.node):
+        if "seed2" in node.attr:
+            node.attr["seed"].i, node.attr["seed2"].i = 1, number + 1
+    _count_up_last(graph_def)
+    fetches, fed = [about["loss"], about["train_op"]], reference_material.feeds(name)
+
+    def build():
+        tf.import_graph_def(graph_def, name="")
+        return about["init"], fetches, [dict(fed, **drawn)] * STEPS
+
+    drawn = _drawn(graph_def, fetches, fed, about["init"])
+    return build
+
+
+def _count_up_last(graph_def):
+    """A learning rate of the global step: TensorFlow reads it before or after it is counted up, as it happens."""
+    readers = [node.name for node in graph_def.node if "global_step/read" in node.input]
+    for node in graph_def.node:
+        if node.op.startswith("Assign") and node.input[0] == "global_step" and node.name != "global_step/Assign":
+            waits = ["^" + name for name in readers if name not in (node.name, node.input[1])]
+            node.input.extend(waits)
+
+
+def _drawn(graph_def, fetches, fed, init):
+    """Random numbers of a step, to be fed: each engine draws its own."""
+    nodes = {node.name: node for node in graph_def.node}
+    needed = facts.needed_by(nodes.__getitem__, [name.partition(":")[0] for name in fetches], list(fed))
+    names = [name + ":0" for name, node in needed.items() if node.op in DRAWS]
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        session.run(init)
+        return dict(zip(names, session.run(names, fed))) if names else {}
+
+
+@modes
+@pytest.mark.parametrize("name", ["bert_tiny_train", "lstm_lm_train", "crnn_ctc_train"])
+def test_graphs_of_the_reference_material(name, mode):
+    compared(of_reference(name), mode)
+
+
+@modes
+def test_lenet_with_a_loss_scale_that_grows(mode):
+    def build():
+        x, y = tf.placeholder(tf.float32, [None, 12, 12, 1]), tf.placeholder(tf.int32, [None])
+        hidden = tf.layers.max_pooling2d(tf.layers.conv2d(x, 6, 5, padding="same", activation=tf.nn.relu), 2, 2)
+        hidden = tf.layers.max_pooling2d(tf.layers.conv2d(hidden, 16, 3, activation=tf.nn.relu), 2, 2)
+        logits = tf.layers.dense(tf.layers.flatten(hidden), 10)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+        manager = loss_scale.ExponentialUpdateLossScaleManager(2.0**10, 5, 2, 2, 0.5)
+        optimizer = loss_scale.NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.05, 0.9), manager)
+        train = optimizer.minimize(loss, tf.train.get_or_create_global_step())
+        random = np.random.RandomState(0)
+        feeds = [{x: random.rand(16, 12, 12, 1), y: random.randint(0, 10, 16)} for _ in range(STEPS)]
+        init = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
+        return init, [loss, "loss_scale:0", train], feeds
+
+    compared(build, mode)
+
+
+@modes
+def test_a_decoder_with_attention_over_a_dynamic_rnn(mode):
+    def build():
+        source, target = tf.placeholder(tf.float32, [4, 6, 8]), tf.placeholder(tf.int32, [4, 5])
+        lengths = tf.placeholder(tf.int32, [4])
+        encoded, state = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(16), source, lengths, dtype=tf.float32)
+        embedded = tf.nn.embedding_lookup(tf.get_variable("emb", [12, 16]), target)
+        memory = tf.layers.dense(encoded, 16, use_bias=False)
+
+        def step(number, hidden, losses):
+            query = tf.layers.dense(hidden, 16, use_bias=False, name="query", reuse=tf.AUTO_REUSE)
+            weights = tf.nn.softmax(tf.reduce_sum(memory * query[:, None], 2))
+            context = tf.reduce_sum(encoded * weights[..., None], 1)
+            given = tf.concat([embedded[:, number], context, hidden], 1)
+            hidden = tf.layers.dense(given, 16, tf.tanh, name="cell", reuse=tf.AUTO_REUSE)
+            logits = tf.layers.dense(hidden, 12, name="out", reuse=tf.AUTO_REUSE)
+            loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target[:, number + 1], logits=logits)
+            return number + 1, hidden, losses + tf.reduce_mean(loss)
+
+        _, _, loss = tf.while_loop(lambda number, *_: number < 4, step, [0, state, 0.0], maximum_iterations=4)
+        train = tf.train.AdamOptimizer(0.01).minimize(loss)
+        random = np.random.RandomState(0)
+        fed = {source: random.randn(4, 6, 8), target: random.randint(0, 12, [4, 5]), lengths: [6, 6, 5, 3]}
+        return tf.global_variables_initializer(), [loss, train], [fed] * STEPS
+
+    compared(build, mode)
