@@ -89,6 +89,7 @@ def test_hysteresis_forgives_the_first_overflows_since_the_last_growth():
         ({"backoff_factor": 0.5}, 2.0**32, 34),
         ({"backoff_factor": 0.8}, 2.0**32, 100),
         ({"backoff_factor": 0.5}, 65519.0, 0),
+        ({"backoff_factor": 0.5}, 65520.0, 2),
         ({"backoff_factor": 1.0}, 2.0**32, None),
         ({"backoff_factor": 0.5, "min_scale": 2.0**20}, 2.0**32, None),
         ({"backoff_factor": 0.5}, float("inf"), None),

@@ -353,3 +353,10 @@ def test_real_mixlists():
         missing.update((name.name, name.suggestion) for name in merged.unmatched)
     assert len(named) > 40
     assert missing == {"MatMu1V2": "MatMulV2", "matmulv2": "MatMulV2"}
+
+
+@pytest.mark.parametrize(("length", "told"), [(58, '"%s"' % ("x" * 58)), (59, '"' + "x" * 56 + "...")])
+def test_a_long_value_is_shortened(length, told):
+    with pytest.raises(ConfigError) as raised:
+        mixlist.parse('{"black-list": "%s"}' % ("x" * length), "m")
+    assert "is %s, expected an object" % told in str(raised.value)

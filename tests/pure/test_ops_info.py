@@ -229,3 +229,13 @@ def test_copy_to_overwrites_nothing_and_leaves_nothing_half_written(capsys, tmp_
     monkeypatch.undo()
     (tmp_path / "empty").mkdir()
     assert command(capsys, "--copy-to", tmp_path / "empty")[0] == 0
+
+
+def test_a_folder_that_is_not_there_says_so(tmp_path):
+    with pytest.raises(ConfigError) as raised:
+        precision.profile_table("ascend910", str(tmp_path / "none"))
+    assert raised.value.problems == (
+        "ops_info_dir: '%s' cannot be read: No such file or directory" % (tmp_path / "none"),
+    )
+    with pytest.raises(ConfigError, match="cannot be read: embedded null"):
+        precision.profile_table("ascend910", "a\0")
