@@ -12,9 +12,11 @@ mutants are equal. The status is 1 when fewer than `--least` per cent die in the
 
 import argparse
 import ast
+import collections
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -193,13 +195,15 @@ class Copy:
 
     def __init__(self, folder):
         self.root, installed = pathlib.Path(folder, "tree"), pathlib.Path(folder, "installed")
+        self._killers = collections.Counter()  # file of tests -> mutants that it killed
         listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=str(ROOT)).decode()
         for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(str(ROOT / name), str(self.root / name))
         installed.mkdir()
         for name, target in _folders().items():
-            (installed / name.replace(".", os.sep)).symlink_to(self.root / target)
+            if "." not in name:  # npu_shim finds its other folders in a checkout
+                (installed / name).symlink_to(self.root / target)
         subprocess.check_call([sys.executable, "-m", "compileall", "-q", "npu_shim", "rewriter"], cwd=str(self.root))
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
         self.environment = dict(os.environ, PYTHONPATH=str(installed), PYTHONDONTWRITEBYTECODE="1", **quiet)
@@ -217,11 +221,18 @@ class Copy:
             os.utime(str(path), ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     def failed(self, tests, limit, path=""):
-        """Name of the first test that fails, "time", or None; files that name the module at `path` are asked first."""
+        """Name of the first test that fails, "time", or None.
+
+        Files that import the module at `path` are asked first, with those that killed most so far.
+        """
         files = sorted(str(p.relative_to(self.root)) for test in tests for p in self._files(test))
-        near = [name for name in files if path and pathlib.Path(path).stem in (self.root / name).read_text()]
+        imports = re.compile(r"^(from|import) .*\b%s\b" % pathlib.Path(path).stem, re.MULTILINE)
+        best = [name for name, _ in self._killers.most_common(4)]
+        near = [name for name in files if path and (name in best or imports.search((self.root / name).read_text()))]
         far = [name for name in files if name not in near]
-        return (near and self._run(near, limit)) or (far and self._run(far, limit)) or None
+        found = (near and self._run(near, limit)) or (far and self._run(far, limit)) or None
+        self._killers.update([found.partition("::")[0]] if path and found else [])
+        return found
 
     def _run(self, files, limit):
         asked = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "--tb=no", "-rfE"]

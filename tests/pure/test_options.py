@@ -204,6 +204,7 @@ def test_known_keys_are_not_reported(caplog):
         ("use_off_line", ("s", b"True"), True),
         ("enable_dump", ("s", b"false"), False),
         ("enable_dump", (None, None), False),
+        ("iterations_per_loop", (None, None), 0),
         ("jit_compile", ("b", True), "true"),
         ("jit_compile", ("b", False), "false"),
         ("graph_memory_max_size", ("i", 1024), "1024"),

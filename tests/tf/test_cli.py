@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import forked
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -160,23 +161,19 @@ sys.exit(7)
 def test_run_is_the_script_and_nothing_but_the_script(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    status, out, _ = run("run", script, "--flag", "a b")
-    assert (status, out) == (7, "['--flag', 'a b'] 3\n")
-    status, _, err = run("run", script, "fail")
-    trace = err[err.index("Traceback") :].splitlines()
-    assert status == 1
-    assert trace[1].strip().startswith('File "%s", line ' % script)
-    assert trace[-1] == "ValueError: the script failed"
-
-
-def test_run_reads_the_script_before_tensorflow(tmp_path):
-    status, _, err = run("run", tmp_path / "missing.py")
-    assert status == 2
-    assert "missing.py' cannot be read: No such file" in err
     (tmp_path / "broken.py").write_text("def f(:\n")
-    status, _, err = run("run", tmp_path / "broken.py")
-    assert status == 1
-    assert "SyntaxError" in err.splitlines()[-1]
+    words = ("%s --flag 'a b'" % script, "%s fail" % script, "missing.py", "broken.py")
+    right, fails, missing, broken = forked.run([("npu-shim run " + line, tmp_path) for line in words])
+    assert right.status == 7
+    assert "['--flag', 'a b'] 3" in right.output.splitlines()
+    trace = fails.output[fails.output.index("Traceback") :].splitlines()
+    assert fails.status == 1
+    assert trace[1].strip().startswith('File "%s", line ' % script)
+    assert "ValueError: the script failed" in trace
+    assert missing.status == 2
+    assert "missing.py' cannot be read: No such file" in missing.output
+    assert broken.status == 1
+    assert "SyntaxError" in broken.output.splitlines()[-1]
 
 
 def test_doctor_trains_a_step(capsys):
