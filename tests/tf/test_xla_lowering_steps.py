@@ -192,6 +192,12 @@ def attention(x, support, w):
     return tf.sparse_tensor_dense_matmul(weights, h)
 
 
+def with_dropout(x, support, w):
+    """Of the sparse tensor: how many values are left is data."""
+    kept = tf.sparse_retain(support, support.values > 0.3)
+    return tf.sparse_tensor_dense_matmul(kept, tf.matmul(x, w))
+
+
 def graph_network(layer, shape):
     graph = tf.Graph()
     with graph.as_default():
@@ -209,7 +215,7 @@ def graph_network(layer, shape):
     return graph, [loss, train.name], feed
 
 
-@pytest.mark.parametrize("layer", [graph_convolution, attention])
+@pytest.mark.parametrize("layer", [graph_convolution, attention, with_dropout])
 def test_networks_on_sparse_graphs(layer):
     graph, fetches, feed = graph_network(layer, [ROWS, ROWS])
     steps(graph, fetches, [feed])

@@ -15,8 +15,9 @@ def dense_product(site):
     dtype = dense.dtype
     if dtype in sums.LOW:  # the kernel multiplies and sums in float32
         values, dense = tf.cast(values, tf.float32), tf.cast(dense, tf.float32)
-    rows = tf.gather(dense, indices[:, column]) * values[:, tf.newaxis]
-    return tf.cast(sums.by_segment(rows, indices[:, row], int(site.constant(2)[row])), dtype)
+    places = tf.unstack(indices, 2, axis=1)  # XLA loses what slices of an open size have in common
+    rows = tf.gather(dense, places[column]) * tf.expand_dims(values, 1)
+    return tf.cast(sums.by_segment(rows, places[row], int(site.constant(2)[row])), dtype)
 
 
 def dense_sum(site):

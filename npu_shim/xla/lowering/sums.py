@@ -14,4 +14,8 @@ def by_segment(rows, segments, count):
 
 def times_rows(numbers, rows):
     """Returns rows [n, ...], each multiplied with one of numbers [n]."""
-    return tf.reshape(numbers, tf.concat([tf.shape(numbers), tf.ones([tf.rank(rows) - 1], tf.int32)], 0)) * rows
+    if rows.shape.rank is None:
+        return tf.reshape(numbers, tf.concat([tf.shape(numbers), tf.ones([tf.rank(rows) - 1], tf.int32)], 0)) * rows
+    for _ in range(rows.shape.rank - 1):
+        numbers = tf.expand_dims(numbers, -1)
+    return numbers * rows
