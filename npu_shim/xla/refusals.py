@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.xla.control_flow import IN_SESSION
 from npu_shim.xla.lowering.host import HOST
+from npu_shim.xla.lowering.site import NotConstant
 from npu_shim.xla.lowering.splice import SCOPE
 
 NODE = re.compile(r"\{\{node (?:\S*?step/)?([^\s}]+)\}\}")
@@ -25,19 +26,6 @@ REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
     (re.compile(r"must be a compile-time constant"), SIZES),
 )
-
-
-class NotConstant(PlanError):
-    """What XLA must know when it compiles, and does not.
-
-    Attributes:
-        node: name of the node that asks.
-        number: of its input.
-    """
-
-    def __init__(self, text, node, number):
-        super().__init__(text)
-        self.node, self.number = node, number
 
 
 def refusal(text, graph_def=None):

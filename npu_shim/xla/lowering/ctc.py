@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.xla.lowering import lists
 
 NEVER = float("-inf")  # log of 0
 
@@ -96,30 +97,27 @@ def _forward_and_backward(emitted, states, steps):
     times, batch, count = emitted.shape.as_list()
     never = tf.fill([batch, count], tf.constant(NEVER, emitted.dtype))
     first = tf.where_v2(tf.range(count) < 2, emitted[0], never)
-    given, made = _list_of(emitted), _empty_list(emitted)
+    given, made = lists.of(emitted), lists.empty(emitted)
 
     def forward(time, alpha, made):
         ways = _log_sum(_if(states.stays, alpha), _moved(alpha, 1), _if(states.skips, _moved(alpha, 2)))
-        after = tf.where_v2((time < steps)[:, tf.newaxis], ways + _item(given, time, alpha), alpha)
-        return [time + 1, after, _with_item(made, time, after)]
+        after = tf.where_v2((time < steps)[:, tf.newaxis], ways + lists.get(given, time, alpha), alpha)
+        return [time + 1, after, lists.put(made, time, after)]
 
-    start = [tf.constant(1), first, _with_item(made, 0, first)]
+    start = [tf.constant(1), first, lists.put(made, 0, first)]
     _, _, made = tf_internals.functional_loop(lambda time, *_: time < times, forward, start)
     last = tf.where_v2(states.ends, tf.zeros_like(never), never)
 
     def backward(time, beta, made):
-        onward = beta + _item(given, time + 1, beta)
+        onward = beta + lists.get(given, time + 1, beta)
         skips = _moved(tf.cast(states.skips, tf.int32), -2, 0) > 0
         ways = _log_sum(_if(states.stays, onward), _moved(onward, -1), _if(skips, _moved(onward, -2)))
         before = tf.where_v2((time >= steps - 1)[:, tf.newaxis], last, ways)
-        return [time - 1, before, _with_item(made, time, _item(made, time, beta) + before)]
+        return [time - 1, before, lists.put(made, time, lists.get(made, time, beta) + before)]
 
-    end = _with_item(made, times - 1, _item(made, times - 1, last) + last)
+    end = lists.put(made, times - 1, lists.get(made, times - 1, last) + last)
     _, _, made = tf_internals.functional_loop(lambda time, *_: time >= 0, backward, [tf.constant(times - 2), last, end])
-    both = tf.raw_ops.TensorListStack(
-        input_handle=made, element_shape=[batch, count], element_dtype=emitted.dtype, num_elements=times
-    )
-    return tf.ensure_shape(both, [times, batch, count])
+    return lists.stacked(made, emitted)
 
 
 def _by_class(shares, classes, count):
@@ -149,23 +147,3 @@ def _moved(value, by, filled=NEVER):
     padding = tf.fill([value.shape[0], abs(by)], tf.cast(filled, value.dtype))
     parts = [padding, value[:, : value.shape[1] - by]] if by > 0 else [value[:, -by:], padding]
     return tf.concat(parts, 1)[:, : value.shape[1]]
-
-
-def _list_of(tensor):
-    return tf.raw_ops.TensorListFromTensor(tensor=tensor, element_shape=tensor.shape[1:].as_list())
-
-
-def _empty_list(like):
-    shape, count = like.shape[1:].as_list(), like.shape[0]
-    return tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=count, element_dtype=like.dtype)
-
-
-def _item(handle, number, like):
-    got = tf.raw_ops.TensorListGetItem(
-        input_handle=handle, index=number, element_shape=like.shape.as_list(), element_dtype=like.dtype
-    )
-    return tf.ensure_shape(got, like.shape)
-
-
-def _with_item(handle, number, value):
-    return tf.raw_ops.TensorListSetItem(input_handle=handle, index=number, item=value)

@@ -9,6 +9,19 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 
 
+class NotConstant(PlanError):
+    """What XLA must know when it compiles, and does not.
+
+    Attributes:
+        node: name of the node that asks.
+        number: of its input.
+    """
+
+    def __init__(self, text, node, number):
+        super().__init__(text)
+        self.node, self.number = node, number
+
+
 @dataclass(frozen=True)
 class Variable:
     """A resource variable that a node takes.
@@ -66,18 +79,19 @@ class Site:
 
     def refused(self, reason):
         """Returns the PlanError that this node cannot be lowered, and why."""
-        return PlanError("node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason))
+        return PlanError(self._sentence(reason))
+
+    def _sentence(self, reason):
+        return "node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason)
 
     def constant(self, number):
         """Returns the value of an input.
 
         Raises:
-            PlanError: it is not known when XLA compiles.
+            NotConstant: it is not known when XLA compiles.
         """
         if number not in self.constants:
             names = [arg.name for arg in tf_internals.op_defs()[self.proto.op].input_arg]
-            raise self.refused(
-                "its input %s must be known when XLA compiles, see `constants`; or run the step in the session"
-                % names[number]
-            )
+            reason = "its input %s must be known when XLA compiles, see `constants`; or run the step in the session"
+            raise NotConstant(self._sentence(reason % names[number]), self.proto.name, number)
         return self.constants[number]

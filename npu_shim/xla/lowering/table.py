@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.lowering import ctc, images, reads, segments, sparse_tensors, sparse_updates
+from npu_shim.xla.lowering import ctc, images, reads, recurrent, segments, sparse_tensors, sparse_updates
 from npu_shim.xla.lowering.renamed import as_op, with_attr
 from npu_shim.xla.lowering.sparse_updates import update
 
@@ -59,6 +59,12 @@ SEGMENTS = {  # TensorFlow 2.15.1, core/kernels/segment_reduction_ops_impl.h
 LOSSES = {  # TensorFlow 2.15.1, core/util/ctc/ctc_loss_calculator.h
     "CTCLoss": ctc.loss,
 }
+RECURRENT = {  # TensorFlow 2.15.1, core/kernels/rnn/lstm_ops.h
+    "BlockLSTM": recurrent.forward(recurrent.FIRST),
+    "BlockLSTMGrad": recurrent.gradient(recurrent.FIRST),
+    "BlockLSTMV2": recurrent.forward(recurrent.SECOND),
+    "BlockLSTMGradV2": recurrent.gradient(recurrent.SECOND),
+}
 IMAGES = {  # TensorFlow 2.15.1, core/kernels/image
     "ResizeNearestNeighborGrad": images.nearest_neighbor_gradient,
 }
@@ -66,4 +72,4 @@ RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
-TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **LOSSES, **IMAGES, **RENAMED}
+TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **LOSSES, **RECURRENT, **IMAGES, **RENAMED}

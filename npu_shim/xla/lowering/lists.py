@@ -1,0 +1,37 @@
+"""Lists of tensors of one shape, which loops over time read and write."""
+
+import tensorflow.compat.v1 as tf
+
+
+def of(tensor):
+    """Returns the list of a tensor's rows."""
+    return tf.raw_ops.TensorListFromTensor(tensor=tensor, element_shape=tensor.shape[1:].as_list())
+
+
+def empty(like):
+    """Returns a list of as many elements, of the same shapes, as a tensor has rows."""
+    shape, count = like.shape[1:].as_list(), like.shape[0]
+    return tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=count, element_dtype=like.dtype)
+
+
+def get(handle, number, like):
+    """Returns an element, of the shape and dtype of the tensor `like`."""
+    shape = like.shape.as_list()
+    got = tf.raw_ops.TensorListGetItem(
+        input_handle=handle, index=number, element_shape=shape, element_dtype=like.dtype
+    )  # fmt: skip
+    return tf.ensure_shape(got, shape)
+
+
+def put(handle, number, value):
+    """Returns the list with another element."""
+    return tf.raw_ops.TensorListSetItem(input_handle=handle, index=number, item=value)
+
+
+def stacked(handle, like):
+    """Returns the tensor of a list's elements, of the shape and dtype of the tensor `like`."""
+    shape = like.shape.as_list()
+    made = tf.raw_ops.TensorListStack(
+        input_handle=handle, element_shape=shape[1:], element_dtype=like.dtype, num_elements=shape[0]
+    )
+    return tf.ensure_shape(made, shape)
