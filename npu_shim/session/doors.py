@@ -11,15 +11,14 @@ The doors are methods of TensorFlow's BaseSession, replaced while they are open;
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session import lines
 from npu_shim.session.native import loader
 
-LOG = logging.getLogger("npu_shim")
 _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the functions that watch it, innermost first
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
@@ -202,7 +201,7 @@ class _Callables:
 def _partial_run_setup(original):
     def partial_run_setup(self, fetches, feeds=None):
         if _watches(self):
-            _say_once("a partial run is not watched: nothing of it is dumped, searched or repeated")
+            lines.once("a partial run is not watched: nothing of it is dumped, searched or repeated")
         _tell_unwatched(self)
         with loader.interrupts():
             return original(self, fetches, feeds)
@@ -231,11 +230,6 @@ def _close(original):
         original(self)
 
     return close
-
-
-@functools.lru_cache(maxsize=None)
-def _say_once(text):
-    LOG.warning("npu_shim: %s", text)
 
 
 _DOORS = {

@@ -1,4 +1,4 @@
-"""The line that a session logs about a graph that it is about to run."""
+"""The line that a session logs about a graph that it is about to run; lines that are logged once."""
 
 import functools
 import logging

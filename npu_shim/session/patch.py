@@ -33,6 +33,7 @@ from npu_shim.session import (
     session_options,
     trace,
 )
+from npu_shim.session.clusters import unchecked
 from npu_shim.session.native import loader
 
 LOG = logging.getLogger("npu_shim")
@@ -228,6 +229,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     keep, result = [*feeds, *fetches, *preserved], done.graph_def
     if marks:
         result = clusters.mark(result, keep)
+        unchecked.tell_of_clusters(result, number)
     if config_proto.is_local(entry):
         result = rounding.fuse_casts(result, keep, clusters.accelerator())
     return None if result is graph_def else result.SerializeToString(deterministic=True)

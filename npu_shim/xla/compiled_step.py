@@ -1,18 +1,17 @@
 """compile_step: a training step of TensorFlow 1 as one XLA program, with its variables on the device."""
 
-import logging
 from collections import Counter
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.session import lines
 from npu_shim.session.clusters import marking
 from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
-LOG = logging.getLogger("npu_shim")
 MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes, from which on a warning is due
 
 
@@ -175,7 +174,7 @@ class CompiledStep:
         shapes = tuple(array.shape[self._count > 1 :] for array in arrays)
         if shapes not in self._programs:
             if len(self._programs) == MANY_SHAPES:
-                LOG.warning("npu_shim: compile_step compiles for set %d of feed shapes: pad to fewer", MANY_SHAPES + 1)
+                lines.once("compile_step compiles for set %d of feed shapes: pad to fewer" % (MANY_SHAPES + 1))
             made = self._prepared.for_shapes(shapes)
             self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
         return self._programs[shapes]

@@ -12,17 +12,14 @@ that it does not know, and refuses a shape that it does not know:
     r: ReadVariableOp(v)     becomes     r -> StackPushV2(s, r)     r/hidden: StackPopV2(s, ^push)
 """
 
-import logging
-
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graphdef import functions
+from npu_shim.session import lines
 from npu_shim.session.clusters import arguments
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import compile_time, writers
-
-LOG = logging.getLogger("npu_shim")
 
 
 def hide(graph_def):
@@ -53,10 +50,10 @@ def _hidden(graph_def):
     inside = {name for node in calls for name in _written_by(node, taken, library)}
     sizes = compile_time.asked(graph_def.node, library, places=False)
     for name in sorted((taken - inside) & set(sizes)):
-        LOG.warning(
-            "npu_shim: node '%s' takes a size or an axis from variable '%s', which the step writes: it is compiled "
-            "again for every new value", sizes[name], name,
-        )  # fmt: skip
+        lines.once(
+            "node '%s' takes a size or an axis from variable '%s', which the step writes: it is compiled again for "
+            "every new value" % (sizes[name], name)
+        )
     return inside | (taken - set(sizes))
 
 

@@ -4,16 +4,15 @@ XLA ignores assertions and has no strings. A control edge through such an op sta
 (Print) an Identity, and what only it needed goes, in the graph and in the bodies of its functions.
 """
 
-import logging
 from collections import Counter
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 from npu_shim.session.clusters.pruning import source_of
 
-LOG = logging.getLogger("npu_shim")
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
 
@@ -31,7 +30,7 @@ def leave_out(graph_def, keep):
         return graph_def
     prints = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()) if op != "Assert")
     if prints:
-        LOG.warning("npu_shim: the compiled step does not print: it leaves out %s", prints)
+        lines.once("the compiled step does not print: it leaves out %s" % prints)
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     for node in made.node:

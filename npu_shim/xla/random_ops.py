@@ -14,16 +14,15 @@ and functions stay as they are: XLA's own generator serves them, and nothing is 
 have a seed all the same are named in the log.
 """
 
-import logging
 import os
 import zlib
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session import lines
 from npu_shim.session.clusters.pruning import source_of
 
-LOG = logging.getLogger("npu_shim")
 STATE = "npu_shim/random_state"
 SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"
 STATELESS = {
@@ -161,10 +160,8 @@ def _tell_of_seeds(graph_def, looped):
     nodes += [node for function in graph_def.library.function for node in function.node_def]
     seeded = [n.name for n in nodes if "seed2" in n.attr and (n.attr["seed"].i, n.attr["seed2"].i) != (0, 0)]
     if seeded:
-        LOG.warning(
-            "npu_shim: the seeds of random ops in loops and functions do not hold in a compiled step: '%s'%s",
-            seeded[0], "" if len(seeded) == 1 else " and %d others" % (len(seeded) - 1),
-        )  # fmt: skip
+        named = "'%s'" % seeded[0] + ("" if len(seeded) == 1 else " and %d others" % (len(seeded) - 1))
+        lines.once("the seeds of random ops in loops and functions do not hold in a compiled step: " + named)
 
 
 def _in_loops(graph_def):

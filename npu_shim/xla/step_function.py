@@ -12,7 +12,6 @@ for one rule: a read that waits for no write comes before the writes (ordering.p
 
 import contextlib
 import functools
-import logging
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Tuple
@@ -26,7 +25,8 @@ from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.planner.decisions import Plan
-from npu_shim.session.clusters import pruning
+from npu_shim.session import lines
+from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import (
     branch_reads,
     control_flow,
@@ -40,14 +40,12 @@ from npu_shim.xla import (
     references,
     slice_writes,
     stitches,
-    unchecked,
     unused,
     writers,
 )
 from npu_shim.xla.lowering import lower
 from npu_shim.xla.sources import Argument, Source
 
-LOG = logging.getLogger("npu_shim")
 OLDEST = 2, 15
 SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
 
@@ -265,7 +263,7 @@ def _options(source, given):
         return None
     values = {**(source.options or {}), **option_table.of_keywords(given)}
     for name in watch_options.switched_on(values):
-        LOG.warning("npu_shim: %s has no effect in a step that is compiled as a whole: it watches sessions", name)
+        lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
     return values
 
 
@@ -277,7 +275,7 @@ def _rewritten(source, graph_def, fetches, feeds, values, device):
     elsewhere = {node.name for node in source.graph_def.node}
     done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", elsewhere)
     for text in (*done.plan.warnings, *done.plan.unmatched):
-        LOG.warning("npu_shim: %s", text)
+        lines.once(text)
     return done.graph_def, done.plan
 
 

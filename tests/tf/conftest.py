@@ -22,6 +22,16 @@ def unpatched():
     npu_shim.unpatch()
 
 
+@pytest.fixture(autouse=True)
+def nothing_said():
+    """What is said once a process is said once a test."""
+    from npu_shim.session import lines
+    from npu_shim.session.clusters import unchecked
+
+    lines.once.cache_clear()
+    unchecked._said.cache_clear()
+
+
 @pytest.fixture
 def patched():
     """Sessions go through NpuOptimizer within the test."""

@@ -30,7 +30,6 @@ def product():
 @pytest.fixture
 def said(caplog):
     """The texts that are logged."""
-    npu_session._log_once.cache_clear()
     npu_session.LOG.propagate = True
     caplog.set_level(logging.INFO, logger="npu_shim")
     return lambda word: [r.getMessage() for r in caplog.records if word in r.getMessage()]

@@ -7,7 +7,6 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.xla import unchecked
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
 
@@ -52,7 +51,6 @@ def test_seeds_that_do_not_hold_are_named(log):  # C8
 
 
 def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):  # S17
-    unchecked._said.cache_clear()
     with tf.Graph().as_default() as graph:
         rows = tf.gather(tf.constant([1.0, 2.0]), tf.placeholder(tf.int32, [], "k"), name="rows")
         quotient = tf.floordiv(tf.placeholder(tf.int32, [], "n"), tf.placeholder(tf.int32, [], "d"), name="quotient")
@@ -66,8 +64,17 @@ def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):  # S17
 
 
 def test_float_divisions_and_masks_are_not_spoken_of(log):
-    unchecked._said.cache_clear()
     with tf.Graph().as_default() as graph:
         tf.floordiv(tf.placeholder(tf.float32, [], "n"), 2.0, name="quotient")
     npu_shim.compile_step(graph, "quotient:0", ["n"])
     assert not log.records
+
+
+def test_warnings_of_steps_are_said_once(log):
+    def build():
+        tf.get_variable("v", initializer=1.0)
+        return tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)()
+
+    for _ in range(2):
+        drawn(build, steps=1)
+    assert log.text.count("seeds of random ops in loops and functions") == 1

@@ -182,3 +182,21 @@ def test_the_cache_on_a_cpu_does_nothing_and_says_so(patched, log, monkeypatch, 
 def test_without_xla_the_cache_is_not_spoken_of(log, tmp_path):
     assert marking.configure({"npu_shim_xla": "off", "npu_shim_xla_cache": str(tmp_path)}) is None
     assert not log()
+
+
+def test_what_clusters_do_not_check_is_said_once_a_session(caplog, patched):
+    """S17: a gather out of range gave the last row, and nothing said so."""
+    logging.getLogger("npu_shim").propagate = True
+    caplog.set_level(logging.WARNING, "npu_shim")
+    with tf.Graph().as_default() as graph:
+        x, k = tf.placeholder(tf.float32, [4, 8], "x"), tf.placeholder(tf.int32, [2], "k")
+        rows = tf.gather(tf.tanh(x), k, name="rows")
+        other = tf.reduce_sum(tf.gather(x * 2.0, k, name="others"))
+    fed = {"x:0": np.ones([4, 8]), "k:0": [0, 1]}
+    for _ in range(2):
+        with tf.Session(graph=graph, config=sessions.config(**ON)) as session:
+            session.run(rows, fed)
+            session.run(other, fed)
+    told = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
+    assert len(told) == 2
+    assert "'rows'" in told[0]
