@@ -33,7 +33,7 @@ def tell(graph_def):
     """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
     nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
     for what, names in _found(nodes):
-        _once("a step", what, names)
+        _once(what, names)
 
 
 def tell_of_clusters(graph_def, session):
@@ -45,7 +45,7 @@ def tell_of_clusters(graph_def, session):
     """
     kernels = registry.xla_kernels()
     for what, names in _found(node for node in graph_def.node if node.attr[MARK].b and node.op in kernels):
-        _once("a session", what, names, session)
+        _once(what, names, session)
 
 
 def _found(nodes):
@@ -66,11 +66,9 @@ def _said(what, session):
     return []
 
 
-def _once(whose, what, names, session=None):
+def _once(what, names, session=None):
     if not _said(what, session):
         _said(what, session).extend(names)
         more = ", ... (%d in all)" % len(names) if len(names) > SHOWN else ""
         shown = ", ".join("'%s'" % name for name in names[:SHOWN]) + more
-        LOG.warning(
-            "npu_shim: compiled by XLA, %s %s, where TensorFlow ends it with an error: %s", whose, what, shown
-        )
+        LOG.warning("npu_shim: compiled by XLA, a step %s, where TensorFlow ends it with an error: %s", what, shown)
