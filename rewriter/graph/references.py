@@ -13,6 +13,9 @@ What gives that memory stays float32 with them. Any op hands on the memory unles
 
     D(v/read), after an assign       a Cast in D's body waits for nothing that is outside of it
 
+A reader whose input does wait may have a Cast, which waits for the same: TensorFlow's arithmetic optimizer moves Casts
+to the variable itself, also from behind what it takes for no work at all, as v/read + 0 is.
+
 Calls are read as inlining.py writes them out: the body runs after what the call waits for, and what waits for the call
 runs after the body. A body that takes memory from before such a write reads it in float32: TensorFlow's own optimizer
 writes the body into its caller, and moves a Cast from behind the argument to the variable, where it waits no more.
@@ -24,29 +27,42 @@ from .graph_view import GraphView, Node, is_border
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
 # to a variable's: TensorFlow takes over a buffer only where nobody else holds it.
-_COPIES = """
+_COMPUTES = """
     MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 SparseMatMul SparseTensorDenseMatMul _FusedMatMul Cross
     Conv2D Conv2DBackpropInput Conv2DBackpropFilter Conv3D Conv3DBackpropInput Conv3DBackpropInputV2 _FusedConv2D
     Conv3DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNative DepthwiseConv2dNativeBackpropInput
     DepthwiseConv2dNativeBackpropFilter Dilation2D Dilation2DBackpropInput Dilation2DBackpropFilter
-    BiasAdd BiasAddV1 BiasAddGrad FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx FusedBatchNormGrad
+    BiasAddGrad FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 _FusedBatchNormEx FusedBatchNormGrad
     FusedBatchNormGradV2 FusedBatchNormGradV3 LRN LRNGrad L2Loss
     AvgPool AvgPoolGrad AvgPool3D MaxPool MaxPoolGrad MaxPoolV2 MaxPool3D
     BlockLSTM BlockLSTMV2 BlockLSTMGrad BlockLSTMGradV2 LSTMBlockCell LSTMBlockCellGrad GRUBlockCell GRUBlockCellGrad
     CudnnRNN CudnnRNNV2 CudnnRNNV3 CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
     Softmax LogSoftmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits
-    Add AddV2 Sub Mul MulNoNan Div DivNoNan RealDiv FloorDiv FloorMod Mod Pow Maximum Minimum SquaredDifference Atan2
-    Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Exp Expm1 Log Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh
-    Acosh Atanh Sigmoid Erf Erfc Floor Ceil Rint Round Lgamma Digamma
     Relu Relu6 LeakyRelu Elu Selu Softplus Softsign ReluGrad Relu6Grad LeakyReluGrad EluGrad SeluGrad SoftplusGrad
     SoftsignGrad SigmoidGrad TanhGrad SqrtGrad RsqrtGrad InvGrad ReciprocalGrad
     Equal NotEqual Greater GreaterEqual Less LessEqual IsNan IsInf IsFinite ApproximateEqual
-    Gather GatherV2 GatherNd Cumsum Cumprod SegmentSum SegmentMean UnsortedSegmentSum DeepCopy
+    FloorDiv FloorMod Mod Maximum Minimum SquaredDifference Atan2 Abs Sign Square Sqrt Rsqrt Exp Expm1 Log Log1p
+    Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Sigmoid Erf Erfc Floor Ceil Rint Round Lgamma Digamma
+    Gather GatherV2 GatherNd Cumsum Cumprod SegmentSum SegmentMean UnsortedSegmentSum
     ZerosLike OnesLike Shape ShapeN Size Rank ArgMax ArgMin InTopK InTopKV2 TopK TopKV2
 """
-COPIES = frozenset(_COPIES.split())
+# these make their own too, unless TensorFlow's optimizers find that they do nothing: x + 0, x * 1, x ^ 1, -(-x)
+_SIMPLIFIED = """
+    Add AddV2 Sub Mul MulNoNan Div DivNoNan RealDiv BiasAdd BiasAddV1 Pow Neg Reciprocal Inv DeepCopy
+"""
+SIMPLIFIED = frozenset(_SIMPLIFIED.split())
+COPIES = SIMPLIFIED.union(_COMPUTES.split())
 # where Grappler's optimizers move no Cast across: behind these it waits for what they wait for
-FRAMES = frozenset(["Enter", "Exit", "Switch", "Merge", "NextIteration"])
+FRAMES = frozenset(["Enter", "Exit", "NextIteration"])
+CHOOSE = frozenset(["Switch", "_SwitchN", "Merge"])  # nor across these, but they go where the predicate is a constant
+# Where a Cast behind these waits for what they wait for, it does so wherever Grappler moves it. Others are replaced
+# when it has left out the Cast's control inputs as superfluous.
+_KEEP_WAITS = """
+    Identity StopGradient PreventGradient Snapshot DeepCopy CheckNumerics EnsureShape Bitcast
+    Add AddV2 Sub Mul Div RealDiv BiasAdd BiasAddV1 Reshape ExpandDims Squeeze Transpose
+    Slice StridedSlice Split SplitV Unpack Pack Concat ConcatV2 Tile Pad BroadcastTo
+"""
+KEEP_WAITS = frozenset(_KEEP_WAITS.split())
 ENTRIES, EXITS = ("in", "enter"), ("out", "var")  # how inlining.py names what takes and gives the values of a call
 LOOKS = "IsVariableInitialized"  # takes a reference and does not write
 
@@ -57,8 +73,9 @@ class Readings(NamedTuple):
     Attributes:
         late: positions of the ops that read a variable's memory after a write that the memory's last op does not wait
             for, and of the ops that hand them the memory.
-        before: position of an op that gives a variable's memory after a write -> positions of what lets it wait. A Cast
-            of it waits for the same, since TensorFlow's arithmetic optimizer moves a Cast to the variable itself.
+        before: position of an op that gives a variable's memory after a write, or values that may turn out to be it ->
+            positions of what lets it wait. A Cast of it waits for the same, since TensorFlow's arithmetic optimizer
+            moves a Cast to the variable itself.
     """
 
     late: FrozenSet[int] = frozenset()
@@ -91,13 +108,12 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
             if readers:
                 late.update(readers)
                 late.update(_upstream(nodes, giver, memory))
-            if seen & bits:
-                chain = _upstream(nodes, giver, memory, FRAMES)
-                awaited = _awaited(nodes, controls, chain, memory, written, bits)
-                if awaited and any(is_border(nodes[each]) for each in chain):  # R4
-                    late.update(consumers[giver], _upstream(nodes, giver, memory))
-                else:
-                    before.setdefault(giver, set()).update(awaited)
+        waits = _waits(nodes, consumers, controls, memory, written, bits)
+        lost = _lost(nodes, consumers, waits)
+        for giver in lost:
+            late.update(consumers[giver], _upstream(nodes, giver, memory))
+        for giver in waits.keys() - lost:
+            before.setdefault(giver, set()).update(waits[giver])
     return Readings(frozenset(late), {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()})
 
 
@@ -190,36 +206,75 @@ def _memory(view: GraphView, variable: int, consumers: Sequence[Sequence[int]]) 
     return found
 
 
-def _upstream(
-    nodes: Sequence[Node], giver: int, memory: Set[int], ends: FrozenSet[str] = frozenset()
-) -> List[int]:
-    """The ops by whose way an op has a variable's memory, itself included; those in `ends` and beyond left out.
-
-    The Switch that takes a value into a branch function is not left out: it does not wait for what its call waits for.
-    """
+def _upstream(nodes: Sequence[Node], giver: int, memory: Set[int]) -> List[int]:
+    """The ops by whose way an op has a variable's memory, itself included."""
     found: List[int] = []
     waiting = [giver]
     while waiting:
         position = waiting.pop()
-        if position in found or nodes[position].layout.ref_outputs:
-            continue
-        if nodes[position].op in ends:
-            found += [position] if "[in" in nodes[position].name[-8:] else []
-            continue
-        found.append(position)
-        waiting += [port.node for port in nodes[position].inputs if port.node in memory]
+        if position not in found and not nodes[position].layout.ref_outputs:
+            found.append(position)
+            waiting += [port.node for port in nodes[position].inputs if port.node in memory]
     return found
 
 
-def _awaited(
+def _waits(
     nodes: Sequence[Node],
+    consumers: Sequence[Sequence[int]],
     controls: Mapping[int, Tuple[int, ...]],
-    chain: Sequence[int],
+    memory: Set[int],
+    written: Mapping[int, int],
+    bits: int,
+) -> Dict[int, Set[int]]:
+    """What lets those wait that give a variable's memory after a write, or what may turn out to be it.
+
+    Returns:
+        Position of such an op -> positions that run after a write, which it or one by whose way it has the memory waits
+        for.
+    """
+    givers = _may_give(nodes, consumers, memory, written, bits)
+    waits: Dict[int, Set[int]] = {}
+    for giver in givers:
+        inputs = () if nodes[giver].op in CHOOSE else nodes[giver].inputs
+        others = (port.node for port in inputs if port.node not in givers and port.node not in memory)
+        waits[giver] = {each for each in (*controls.get(giver, ()), *others) if written.get(each, 0) & bits}
+    waiting = list(givers)
+    while waiting:
+        giver = waiting.pop()
+        for reader in givers.intersection(consumers[giver]):
+            if waits[giver] - waits[reader]:
+                waits[reader] |= waits[giver]
+                waiting.append(reader)
+    return {giver: found for giver, found in waits.items() if found}
+
+
+def _lost(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], waits: Mapping[int, Set[int]]) -> Set[int]:
+    """Positions of the ops of which no Cast can wait: in functions' bodies (R4), and behind what Grappler replaces."""
+    waiting = [giver for giver in waits if is_border(nodes[giver]) or nodes[giver].op not in KEEP_WAITS]
+    found = set(waiting)
+    while waiting:
+        new = waits.keys() & set(consumers[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
+
+
+def _may_give(
+    nodes: Sequence[Node],
+    consumers: Sequence[Sequence[int]],
     memory: Set[int],
     written: Mapping[int, int],
     bits: int,
 ) -> Set[int]:
-    """What the ops of a chain wait for that runs after a write, the memory itself left out."""
-    waits = {c for position in chain for c in controls.get(position, ())}
-    waits |= {port.node for position in chain for port in nodes[position].inputs if port.node not in memory}
-    return {each for each in waits if written.get(each, 0) & bits}
+    """Positions of the ops after a write that give a variable's memory, or may when TensorFlow has simplified them."""
+    waiting = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
+    found = set(waiting)
+    while waiting:
+        giver = waiting.pop()
+        for reader in consumers[giver]:
+            node = nodes[reader]
+            after = written.get(reader, 0) & bits and not node.layout.ref_outputs
+            if reader not in found and after and (node.op in SIMPLIFIED or _hands_on(node, giver)):
+                found.add(reader)
+                waiting.append(reader)
+    return {giver for giver in found if written.get(giver, 0) & bits and nodes[giver].op not in FRAMES}

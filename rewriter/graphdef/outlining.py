@@ -55,7 +55,7 @@ class _Writer:
         self._prefixes = {scope.prefix: number for number, scope in enumerate(self._scopes)}
         self._caller = {number: call for call in inlined.calls for number in call.scopes}
         self._ports: Dict[Tuple[int, int], Tuple[int, str]] = {}  # a call's value -> (scope, its name there)
-        self._waited: Dict[Tuple[int, int], str] = {}  # (what takes a value in, scope) -> the argument there
+        self._waited: Dict[Tuple[int, int], str] = {}  # (value of a call, scope) -> what to wait for there
         self._home: List[Tuple[int, str]] = []  # scope of each node of the flat graph, and its name there
         for number, (scope, start) in enumerate(zip(self._scopes, inlined.starts)):
             kept = [self._after[start + k].name for k in range(len(scope.protos))] if number == 0 else scope.protos
@@ -85,6 +85,7 @@ class _Writer:
         for j in range(len(call.gives)):
             text = "%s:%s" % (stand_in, self._outputs.text(call.proto, j)) if outside else tensor(stand_in, j)
             self._ports[self._position[call.exit(j)], 0] = call.scope, text
+            self._waited[self._position[call.exit(j)], call.scope] = stand_in
         for role, number in enumerate(call.scopes):
             for i, arg in enumerate(self._scopes[number].function.signature.input_arg):
                 name, port = call.argument(role, i)

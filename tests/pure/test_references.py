@@ -58,6 +58,19 @@ CASES = {
     "a reader that waits for a call": (
         "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp() f[out0]:Exp(w); a:MatMul(r,c,^f)", "a r"
     ),
+    "behind what Grappler replaces once it has left out a wait": (  # S6
+        "v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w); p:IdentityN(r,r) a:MatMul(p,c) b:MatMul(r,c)", "a p r"
+    ),
+    "behind a power of 1": (
+        "v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w); p:Pow(r,c) a:MatMul(p,c) b:Exp(r)", "a p r"
+    ),
+    "behind a cond that is decided": (
+        "v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w); s:Switch(r,c) n:Neg(r) m:Merge(s,n); a:MatMul(m,c)",
+        "a m n r s",
+    ),
+    "before all writes": (
+        "v:VariableV2 c:Const; r:Identity(v) p:IdentityN(r,r) q:Pow(r,c) a:MatMul(p,q) w:AssignAdd(v,a)", ""
+    ),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
 }  # fmt: skip
 
@@ -78,4 +91,15 @@ def test_a_cast_of_what_waits_for_a_write_waits_too():  # S6
     names = [node.name for node in view.nodes]
     assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "t": {"w", "x"}
+    }  # fmt: skip
+
+
+def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():  # S6
+    view = parse(
+        "v:VariableV2 c:Const; w:AssignAdd(v,c) z:Const(^w) s:Identity(v,^w); p:Add(s,z) t:Reshape(p,c) e:Exp(t)"
+    )
+    before = readings(view, consumers_of(view.nodes)).before
+    names = [node.name for node in view.nodes]
+    assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
+        "s": {"w"}, "p": {"w", "z"}, "t": {"w", "z"}
     }  # fmt: skip

@@ -161,3 +161,62 @@ def test_grappler_merges_no_casts_across_a_write(mode):  # S6
     assert npu_shim.rewrite(turned, fetches, precision_mode=mode)[0] == rewritten
     for value, wanted in zip(run(rewritten, fetches), run(graph_def, fetches)):
         np.testing.assert_allclose(value, wanted, rtol=2e-3)
+
+
+# TensorFlow's optimizers find, now or in their second round, that these do nothing
+DOES_NOTHING = {
+    "x + 0": lambda r: r + 0.0,
+    "x - 0": lambda r: r - tf.zeros([16, 16]),
+    "x * 1": lambda r: r * tf.ones([16, 16]),
+    "x / 1": lambda r: r / 1.0,
+    "no bias": lambda r: tf.nn.bias_add(r, np.zeros([16], np.float32)),
+    "a power of 1": lambda r: tf.pow(r, 1.0),
+    "twice negative": lambda r: tf.negative(-r),
+    "DeepCopy": lambda r: tf.raw_ops.DeepCopy(x=r),
+    "IdentityN": lambda r: tf.identity_n([r, r])[1],
+    "a cond that is decided": lambda r: tf.cond(tf.constant(True), lambda: tf.identity(r), lambda: -r),
+    "x + 0, then a slice of all": lambda r: tf.slice(r + 0.0, [0, 0], [16, 16]),
+    "the same as one part": lambda r: tf.split(tf.concat([r, tf.zeros([0, 16])], 0) * 1.0, 1, 0)[0],
+    "transposed twice": lambda r: tf.transpose(tf.transpose(r)),
+}
+
+
+def reads_that_wait():
+    """Fetches of readers, before and after the next write, of what does nothing to a variable that was read late."""
+    fetches = []
+    for case, make in DOES_NOTHING.items():
+        for again in (True, False):
+            with tf.variable_scope(None, "".join(filter(str.isalnum, case)), use_resource=False):
+                v = tf.get_variable("v", initializer=START)
+                early = tf.matmul(tf.ones([2, 16]), v.value())
+                with tf.control_dependencies([early]):
+                    written = tf.assign_add(v, tf.ones([16, 16]))
+                with tf.control_dependencies([written]):
+                    read = tf.identity(v.value()) if again else v.read_value()
+                same = make(read)
+                product = tf.matmul(tf.ones([2, 16]), same)
+                with tf.control_dependencies([product, same]):
+                    written = tf.assign_add(v, tf.ones([16, 16]))
+                with tf.control_dependencies([written]):
+                    late = tf.matmul(tf.ones([2, 16]), same)
+                fetches += [tf.identity(t).name for t in (early, product, late)]
+    tf.global_variables_initializer()
+    return fetches
+
+
+@pytest.fixture(scope="module")
+def graph_of_nothing():
+    with sessions.control_flow(1), tf.Graph().as_default() as made:
+        fetches = reads_that_wait()
+    graph_def = made.as_graph_def()
+    return graph_def, fetches, run(graph_def, fetches)
+
+
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+@pytest.mark.parametrize("how", HOW)
+def test_grappler_moves_no_cast_to_the_variable(graph_of_nothing, how, device):  # S6
+    graph_def, fetches, wanted = graph_of_nothing
+    rewritten, _ = npu_shim.rewrite(graph_def, fetches, device=device, **how)
+    assert sum(node.op == "Cast" for node in rewritten.node) >= len(fetches)
+    for name, value, right in zip(fetches, run(rewritten, fetches), wanted):
+        np.testing.assert_array_equal(value, right, name)
