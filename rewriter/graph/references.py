@@ -60,7 +60,7 @@ CHOOSE = frozenset(["Switch", "_SwitchN", "Merge"])  # nor across these, but the
 _KEEP_WAITS = """
     Identity StopGradient PreventGradient Snapshot DeepCopy CheckNumerics EnsureShape Bitcast
     Add AddV2 Sub Mul Div RealDiv BiasAdd BiasAddV1 Reshape ExpandDims Squeeze Transpose
-    Slice StridedSlice Split SplitV Unpack Pack Concat ConcatV2 Tile Pad BroadcastTo
+    Slice StridedSlice Split SplitV Unpack Pack Concat ConcatV2 Tile Pad BroadcastTo Sum Mean Max Min Prod
 """
 KEEP_WAITS = frozenset(_KEEP_WAITS.split())
 ENTRIES, EXITS = ("in", "enter"), ("out", "var")  # how inlining.py names what takes and gives the values of a call
