@@ -9,7 +9,7 @@ from signal import SIGINT, getsignal, signal
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_door
+from npu_shim.pjrt import jax_door
 from npu_shim.pjrt.program import Program
 
 
@@ -32,7 +32,7 @@ class InProcess:
         self._device = jax_door.device(self._jax)
         self.platform = self._device.platform
         self._values = {}
-        self._programs = []
+        self._programs = []  # (compiled program, names of the state that a step replaces, names of what it keeps)
         self._pending, self._before = None, {}  # what the last step computes, and what it replaced
 
     def load(self, manifest, hlo):
@@ -52,8 +52,9 @@ class InProcess:
         program = Program(
             self._jax, manifest, jax_door.stablehlo(hlo), self._device, donate=self.platform != "cpu"
         )  # fmt: skip
-        program.compile()
-        self._programs.append(program)
+        replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
+        kept = tuple(t.name for t in manifest.state if t.name not in manifest.donated)
+        self._programs.append((program.compile(), replaced, kept))
         return len(self._programs) - 1
 
     def put(self, values):
@@ -77,14 +78,11 @@ class InProcess:
             dict of fetch name to array, for `np.asarray`, which waits for it.
         """
         self.settle()
-        program = self._programs[number]
-        donated = program.manifest.donated
+        compiled, *names = self._programs[number]
         given = {name: np.array(value) for name, value in feeds.items()}
-        state = {t.name: self._values[t.name] for t in program.manifest.state}
-        replaced = {name: value for name, value in state.items() if name in donated}
-        kept = {name: value for name, value in state.items() if name not in donated}
+        replaced, kept = ({name: self._values[name] for name in each} for each in names)
         with self._jax.enable_x64(True), _uninterrupted():
-            new, fetched = program.compile()(replaced, kept, given)
+            new, fetched = compiled(replaced, kept, given)
             self._pending, self._before = new, replaced
             self._values.update(new)
         return fetched
@@ -134,8 +132,3 @@ class _uninterrupted:
 def as_result(value):
     """Returns a fetched array as Session.run gives it: writable, a scalar for shape ()."""
     return np.array(value)[()]
-
-
-def fitted(name, value, tensor):
-    """Returns a fed value in the dtype of a manifest's Tensor, see `arrays.as_dtype`."""
-    return arrays.as_dtype("feed '%s'" % name, value, arrays.dtype_of(tensor.dtype))
