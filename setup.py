@@ -97,6 +97,7 @@ setup(
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
     package_data={
+        "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
         "npu_shim.compat": ["*.json"],
         "npu_shim.configs": ["*.json", "*/*.json"],

@@ -1,6 +1,6 @@
 """The rewriter from end to end: a GraphDef is read, planned, edited, verified and written again.
 
-inline     function calls are written out, so that caller and callee are planned together
+inline     function calls are inlined, so that caller and callee are planned together
 read       GraphDef -> GraphView
 plan       one decision for each type slot, and the Casts
 apply      the plan's edits on the GraphDef
@@ -13,7 +13,7 @@ import gc
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Iterator, Tuple
 
 from .graph.graph_view import GraphView
 from .graph.kernel_table import KernelTable
@@ -81,10 +81,10 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
         facts = Ranges(before.nodes, flat.graph_def.node, before.fed)
         warnings, unmatched = asked.warnings + flat.warnings, asked.unmatched(before)
         planned = plan(before, asked.table, asked.policy, asked.kernels, asked.overrides, warnings, unmatched, facts)
-        planned = _warned(planned, report.nothing_lowered(planned, asked.table))
+        planned = _with_warnings(planned, report.nothing_lowered(planned, asked.table))
         result = graph_def
         if planned.changed:
-            planned = _warned(planned, numerics.warnings(planned, flat.graph_def, facts))
+            planned = _with_warnings(planned, numerics.warnings(planned, flat.graph_def, facts))
             result, touched = apply(planned, flat.graph_def)
             verify(before, reading.reread(before, result, touched), asked.kernels, planned.emulated())
             result = outline(flat, result)
@@ -92,16 +92,16 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
     return Rewritten(result, planned, time.perf_counter() - start)
 
 
-def _warned(planned: Plan, more: Tuple[str, ...]) -> Plan:
+def _with_warnings(planned: Plan, more: Tuple[str, ...]) -> Plan:
     return replace(planned, warnings=planned.warnings + more)
 
 
 @contextlib.contextmanager
-def _without_collector():
-    """Python's cyclic collector stays off: we make no cycles, and each pass walks all of the user's objects.
+def _without_collector() -> Iterator[None]:
+    """Turns Python's cyclic collector off: we make no cycles, and each pass walks all of the user's objects.
 
-    With a graph of 26,000 nodes it took as long as the planning itself. The collector is the process's: of the threads
-    that rewrite at a time the first turns it off, and the last turns it on again if it was on.
+    For a graph of 26,000 nodes it took as long as the planning itself. The collector belongs to the process: of several
+    threads that rewrite at once, the first turns it off, and the last turns it on again if it was on.
     """
     with _collector.lock:
         if not _collector.users:
@@ -118,7 +118,7 @@ def _without_collector():
 
 
 class _Collector:
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock, self.users, self.was_on = threading.Lock(), 0, True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from typing import Any
+from typing import Any, Mapping, Sequence
 
 from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
@@ -77,11 +77,13 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
 
 
-def _device(wanted):
+def _device(wanted: str | None) -> str | None:
     return None if wanted is None else wanted.upper()
 
 
-def _feeds(source, wanted, constants, args):
+def _feeds(
+    source: Any, wanted: Sequence[str], constants: Mapping[str, Any], args: argparse.Namespace
+) -> dict[str, Any]:
     """Feed name -> full shape."""
     if not wanted:
         placeholders = [op.name + ":0" for op in source.graph.get_operations() if op.type == "Placeholder"]
@@ -96,7 +98,7 @@ def _feeds(source, wanted, constants, args):
     return feeds
 
 
-def _with_batch(argument, batch):
+def _with_batch(argument: Any, batch: int | None) -> Any:
     sizes = None if argument.shape.rank is None else argument.shape.as_list()
     if sizes and sizes[0] is None:
         sizes[0] = batch
@@ -107,14 +109,14 @@ def _with_batch(argument, batch):
     return sizes
 
 
-def _shape(text):
+def _shape(text: str) -> tuple[str, list[int]]:
     found = SHAPES.match(text)
     if not found:
         raise ConfigError("--shape is '%s', expected a tensor and its sizes, as x:0=32,64" % text)
     return _tensor(found.group("name")), [int(size) for size in found.group("sizes").split(",") if size]
 
 
-def _constant(text):
+def _constant(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     try:
         return _tensor(name), json.loads(value if equals else "")
@@ -122,11 +124,11 @@ def _constant(text):
         raise ConfigError("--constant is '%s', expected a tensor and its value, as x:0=[1,2]" % text) from reason
 
 
-def _tensor(name):
+def _tensor(name: str) -> str:
     return name if ":" in name else name + ":0"
 
 
-def _values(checkpoint, graph):
+def _values(checkpoint: str, graph: Any) -> Any:
     """Variable name -> array."""
     from npu_shim.checkpoint import files
     from npu_shim.xla import step_checkpoint

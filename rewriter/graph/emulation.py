@@ -1,11 +1,11 @@
-"""How lowered ops run where their low-precision kernel is too slow to use, or refuses: by float32's, on rounded values.
+"""Emulation: lowered ops whose low-precision kernel is too slow, or refuses, run float32's kernel on rounded values.
 
     what is decided                x -> MatMul (float16) -> Relu (float16) -> MatMul (float16) -> Tanh (float16)
     on a CPU it runs as            x -> [Casts] -> MatMul -> [Casts] -> Relu -> MatMul (all float32) -> [Cast] -> Tanh
 
-Low inputs, float32 sums, a low result: what matrix units compute. Decisions are the same as where the kernel is fast;
-only the way of running differs. Two casts, down and up again, round a float32 tensor; what only hands on values, as
-Relu does, stays float32 between such ops and needs none. `slow_kernels.py` says which ops these are.
+Low inputs, float32 sums, a low result: that is what matrix units compute. The decisions are the same as with a fast
+kernel; only the way of running differs. Two casts, down and up again, round a float32 tensor. An op that only passes
+values on, such as Relu, stays float32 between such ops and needs no casts. `slow_kernels.py` lists these ops.
 """
 
 import enum
@@ -16,7 +16,7 @@ from ..tables.slow_kernels import EXACT
 from .graph_view import GraphView, Node, is_border
 from .kernel_table import KernelTable
 
-# attribute of such nodes and of the casts around them, the low dtype that they stand for; no compiler may join them
+# attribute of such nodes and of the casts around them: the low dtype that they emulate; no compiler may fuse them
 ROUNDED = "_npu_shim_rounded"
 
 
@@ -30,7 +30,7 @@ class Way(enum.Enum):
 
 
 class Running(NamedTuple):
-    """How what is decided runs.
+    """How the decisions run.
 
     Attributes:
         runs: the dtypes of the slots as they are written into the graph, one entry a slot as in `becomes`.
@@ -89,7 +89,7 @@ def emulate(
 
 
 def _keep_rounding(view: GraphView, first: Sequence[int], found: Running, consumers: Sequence[Sequence[int]]) -> None:
-    """Lets a Cast to the low dtype that is there already round the result, so that another rewrite changes nothing."""
+    """Lets an existing Cast to the low dtype round the result, so that a second rewrite changes nothing."""
     runs = found.runs
     for position in list(found.ways):
         for reader in consumers[position]:
@@ -102,7 +102,7 @@ def _keep_rounding(view: GraphView, first: Sequence[int], found: Running, consum
 
 
 def already_rounded(nodes: Sequence[Node], kernels: KernelTable) -> List[int]:
-    """Positions of the nodes that an earlier rewrite had run so and that still must: another one leaves them alone."""
+    """Positions of the nodes that an earlier rewrite emulated and that still need it: a second one keeps them."""
     if not kernels.slow:
         return []
     marked = (position for position, node in enumerate(nodes) if node.rounded and node.op != "Cast")
@@ -116,9 +116,9 @@ def gives_rounded(node: Node, k: int) -> bool:
 
 
 class _Carrier:
-    """Lets ops that only hand on values of what they read stay float32 where somebody takes float32 from them.
+    """Keeps ops that only pass values on in float32 if a consumer takes float32 from them.
 
-    A weight that goes into a loop is such a case: each iteration would cast it up.
+    A weight that enters a loop is such a case: each iteration would cast it up.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What can be told of a graph's tensors before they are computed, as planning asks for it."""
+"""Static properties of a graph's tensors, as the planner queries them."""
 
 from typing import Optional, Tuple
 
@@ -13,7 +13,7 @@ class Facts:
         return False
 
     def range(self, port: Port) -> Optional[Tuple[float, float]]:
-        """The least and the most that an output may be, None where that cannot be told."""
+        """The least and the greatest value of an output, None if unknown."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Values that are known before the graph runs: a constant that somebody needs in low precision is written so, not cast.
+"""Constant folding: a constant that a consumer needs in low precision is written so instead of cast.
 
 Grappler folds casts of constants in a later pass of its own; a graph that is rewritten offline has no later pass.
 """
@@ -43,12 +43,12 @@ def value(view: GraphView, port: Port, constant: Callable[[int], Any]) -> Any:
 
 
 def controls(view: GraphView, port: Port) -> List[int]:
-    """Positions of the control inputs that hold a known output in its place: in a loop they say which loop it is in."""
+    """Positions of the control inputs of a known output; in a loop they tie it to its frame."""
     return sorted({control for position in _expression(view, port) or () for control in view.nodes[position].controls})
 
 
 def _expression(view: GraphView, port: Port) -> Optional[List[int]]:
-    """Positions of the nodes that make an output, each once and behind its inputs; None where it is not known."""
+    """Positions of the nodes that compute an output, in topological order; None if it is not known."""
     order: Dict[int, None] = {}
     opened: Set[int] = set()
     stack = [port]

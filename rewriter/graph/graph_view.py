@@ -1,4 +1,4 @@
-"""What the planner sees of a graph: an immutable value, with no TensorFlow behind it.
+"""The planner's view of a graph: an immutable value, independent of TensorFlow.
 
 The unit of a decision is the type slot: a node's type attribute, or one entry of its list attribute. A `Layout` says
 which slot governs which port; nodes of the same shape share one.

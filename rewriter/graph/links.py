@@ -14,7 +14,7 @@ from .graph_view import GraphView, Node, Port, consumers_of, topological_order, 
 from .ties import NEXT, containers
 
 ENTERS = ("Enter", "RefEnter")
-BODY = "]/"  # in the name of every op of a function that inlining.py writes out, and in no name of TensorFlow's
+BODY = "]/"  # in the name of every op of an inlined function (inlining.py), and in no name of TensorFlow's
 # ops that give what is in a container whose handle they take
 READERS = frozenset({"StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3"})
 
@@ -41,7 +41,7 @@ def linked(view: GraphView) -> Links:
             if back:
                 rounds[position] = back
                 nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
-    writers = _writers(view)
+    writers = _writers_by_reader(view)
     if not writers:
         return Links(nodes, rounds)
     alone = {reader: nodes[reader] for reader in writers}
@@ -52,7 +52,7 @@ def linked(view: GraphView) -> Links:
     return Links(nodes, rounds)
 
 
-def _writers(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
+def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
     """What is written into the container of each reader; readers of gradient arrays are left out."""
     if not any(node.op in READERS for node in view.nodes):
         return {}

@@ -53,7 +53,7 @@ def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
         ports = _variants(position, node)
         if not ports:
             continue
-        if not _join(together, node, ports):
+        if not _tie_ports(together, node, ports):
             out_of_sight += ports
         if position in fed or (position in view.preserved and _gives_lists_only(node)):
             out_of_sight += [port for port in ports if port.node == position]
@@ -68,7 +68,7 @@ def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
     yield from found.values()
 
 
-def _join(together: "_Together", node: Node, ports: List[Port]) -> bool:
+def _tie_ports(together: "_Together", node: Node, ports: List[Port]) -> bool:
     """Notes what belongs together by one op; False for an op that is not known here."""
     if node.op == EACH:
         for port in ports[: len(ports) // 2]:

@@ -1,4 +1,4 @@
-"""Function calls and control flow of version 2: which ops call which functions, and which bodies can be written out."""
+"""Function calls and control flow of version 2: which ops call which functions, and which bodies can be inlined."""
 
 from collections import Counter
 
@@ -18,7 +18,7 @@ KINDS = {
     "StatelessWhile": (LOOP, ("cond", "body")),
 }
 ROLES = {CALL: ("body",), LOOP: ("cond", "body")}  # what the functions of a call are to it, for people
-MOST_NODES = 100_000  # that one function may become when it is written out for every call of it
+MOST_NODES = 100_000  # that one function may become when it is inlined for each of its calls
 BOOL = NUMBERS["bool"]
 
 
@@ -66,7 +66,7 @@ def fits(proto, kind, bodies):
 
 
 def left_as_written(nodes, library):
-    """Finds functions whose bodies cannot be written out.
+    """Finds functions whose bodies cannot be inlined.
 
     Args:
         nodes: the NodeDefs of the graph.
@@ -91,7 +91,7 @@ def left_as_written(nodes, library):
     for name in order:
         size = len(library[name].node_def) * times[name]
         if size > MOST_NODES:
-            why[name] = "written out for each of its calls it would have %d nodes" % size
+            why[name] = "inlined for each of its calls it would have %d nodes" % size
         if name not in why:
             for callee, count in calls[name].items():
                 times[callee] += times[name] * count
@@ -116,14 +116,14 @@ def _callers_first(calls):
     for name, callees in calls.items():
         for callee in callees:
             callers[callee].append(name)
-    leaves = _peeled(calls, callers)
+    leaves = _topological_order(calls, callers)
     rest = {name: [callee for callee in calls[name] if callee not in leaves] for name in calls if name not in leaves}
     callers = {name: [caller for caller in callers[name] if caller in rest] for name in rest}
-    roots = _peeled(callers, rest)
+    roots = _topological_order(callers, rest)
     return [*roots, *reversed(list(leaves))], [name for name in rest if name not in roots]
 
 
-def _peeled(needs, needed_by):
+def _topological_order(needs, needed_by):
     """Topological order, dependencies first, as the keys of a dict; names on cycles are omitted."""
     missing = {name: len(needs[name]) for name in needs}
     order = dict.fromkeys(name for name in needs if not missing[name])

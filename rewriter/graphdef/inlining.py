@@ -7,10 +7,12 @@ Each of these ops has one type slot, so a signature and its callers cannot disag
     If(p, x)             x -> Switch -> ... else ..., ... then ... -> Merge
     While(x)             x -> Enter -> Merge -> ... cond ...; Merge -> Switch -> ... body ... -> NextIteration -> Merge
 
-    call[in0]  call[body]/MatMul  call[out0]      names of what is written out; brackets are in no TensorFlow name
+    call[in0]  call[body]/MatMul  call[out0]      names of inlined nodes; no TensorFlow name has brackets
 """
 
-from typing import Any, Dict, List, NamedTuple, Tuple
+from __future__ import annotations
+
+from typing import Any, Container, Iterable, Mapping, NamedTuple
 
 from ..errors import ConfigError, nearest
 from ..graph.graph_view import KEEP, TO_FLOAT
@@ -18,7 +20,7 @@ from .functions import BRANCH, CALL, KINDS, LOOP, Outputs, called, fits, kind_of
 
 
 class Call(NamedTuple):
-    """A call that is written out.
+    """A call that is inlined.
 
     Attributes:
         name: of the node that stands for it in the flat graph: a NoOp, or for a preserved call an IdentityN of its
@@ -35,79 +37,79 @@ class Call(NamedTuple):
     scope: int
     proto: Any
     kind: str
-    scopes: Tuple[int, ...]
-    takes: Tuple[int, ...]
-    gives: Tuple[int, ...]
+    scopes: tuple[int, ...]
+    takes: tuple[int, ...]
+    gives: tuple[int, ...]
     selector: str = ""
 
-    def entry(self, number):
+    def entry(self, number: int) -> str:
         """Name of the node that takes value `number`."""
         return "%s[%s%d]" % (self.name, "enter" if self.kind == LOOP else "in", number)
 
-    def exit(self, number):
+    def exit(self, number: int) -> str:
         """Name of the node whose first output is result `number`."""
         return "%s[%s%d]" % (self.name, "var" if self.kind == LOOP else "out", number)
 
-    def merge(self, number):
+    def merge(self, number: int) -> str:
         """Name of a loop variable's Merge, which the condition reads."""
         return "%s[merge%d]" % (self.name, number)
 
-    def following(self, number):
+    def following(self, number: int) -> str:
         """Name of a loop variable's NextIteration."""
         return "%s[next%d]" % (self.name, number)
 
-    def argument(self, role, number):
-        """(name, output) of what argument `number` of its function number `role` is in the flat graph."""
+    def argument(self, role: int, number: int) -> tuple[str, int]:
+        """(name, output) in the flat graph of argument `number` of its function number `role`."""
         if self.kind == LOOP:
             return (self.merge(number), 0) if role == 0 else (self.exit(number), 1)
         return self.entry(number), role
 
 
 class Scope(NamedTuple):
-    """The graph itself (number 0), or a function body that is written out for one call.
+    """The graph itself (number 0), or a function body that is inlined for one call.
 
     Attributes:
         function: the FunctionDef, None for the graph.
-        prefix: what the names of its nodes begin with in the flat graph.
+        prefix: of the names of its nodes in the flat graph.
         device: the device of its call, which its nodes inherit.
         args: argument name -> tensor of the flat graph.
         protos: node name -> NodeDef as written.
-        calls: node name -> Call, for the calls in it that are written out.
+        calls: node name -> Call, for the inlined calls in it.
         asked: the AttrValue of the innermost to_float that one of its calls is in, or None.
     """
 
     function: Any
     prefix: str
     device: str
-    args: Dict[str, str]
-    protos: Dict[str, Any]
-    calls: Dict[str, Call]
+    args: dict[str, str]
+    protos: dict[str, Any]
+    calls: dict[str, Call]
     asked: Any = None
 
 
 class Inlined(NamedTuple):
-    """A graph with its function calls written out.
+    """A graph with its function calls inlined.
 
     Attributes:
-        graph_def: the flat tf.GraphDef; the given one where nothing is called. The nodes of the graph itself keep their
+        graph_def: the flat tf.GraphDef; the given one if there is no call. The nodes of the graph itself keep their
             positions.
         source: the tf.GraphDef as given.
         scopes: the scopes.
         starts: position of each scope's first node in the flat graph.
-        calls: the calls that are written out, in the order of their scopes.
-        warnings: which functions are left as they are, and why.
+        calls: the inlined calls, in the order of their scopes.
+        warnings: the functions that are left as they are, with the reasons.
     """
 
     graph_def: Any
     source: Any
-    scopes: Tuple[Scope, ...] = ()
-    starts: Tuple[int, ...] = ()
-    calls: Tuple[Call, ...] = ()
-    warnings: Tuple[str, ...] = ()
+    scopes: tuple[Scope, ...] = ()
+    starts: tuple[int, ...] = ()
+    calls: tuple[Call, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def inline(graph_def, feeds=(), preserved=()):
-    """Writes out the function calls of a graph.
+def inline(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] = ()) -> Inlined:
+    """Inlines the function calls of a graph.
 
     Args:
         graph_def: a tf.compat.v1.GraphDef; it is not changed.
@@ -132,37 +134,39 @@ def inline(graph_def, feeds=(), preserved=()):
     return Inlined(writer.flat, graph_def, tuple(writer.scopes), starts, tuple(writer.calls), warnings)
 
 
-def split(text):
+def split(text: str) -> tuple[str, int]:
     """(node name, output number) of a tensor name in a graph."""
     name, colon, port = text.rpartition(":")
     return (name, int(port)) if colon else (text, 0)
 
 
-def tensor(name, port):
+def tensor(name: str, port: int) -> str:
     """The name of an output in a graph."""
     return name if port == 0 else "%s:%d" % (name, port)
 
 
-def _node_names(names):
+def _node_names(names: Iterable[str]) -> set[str]:
     return {name.lstrip("^").partition(":")[0] for name in names}
 
 
 class _Writer:
     """Writes the flat graph: first finds all calls, scope by scope, then writes the nodes of every scope."""
 
-    def __init__(self, graph_def, library, left, fed, preserved):
+    def __init__(
+        self, graph_def: Any, library: Mapping[str, Any], left: Container[str], fed: set[str], preserved: set[str]
+    ) -> None:
         self._source, self._library, self._left = graph_def, library, left
         self._fed, self._preserved = fed, preserved
         self._outputs = Outputs(library)
         self.flat = type(graph_def)()
-        self.calls: List[Call] = []
+        self.calls: list[Call] = []
         self.scopes = [Scope(None, "", "", {}, {node.name: node for node in graph_def.node}, {})]
         for number, scope in enumerate(self.scopes):  # grows while it is read
             for proto in scope.protos.values():
                 self._find_call(number, scope, proto)
 
-    def _find_call(self, number, scope, proto):
-        """Opens the scopes of a call's functions, if it is one that is written out."""
+    def _find_call(self, number: int, scope: Scope, proto: Any) -> None:
+        """Opens the scopes of a call's functions, if the call can be inlined."""
         kind = kind_of(proto, self._library)
         names = called(proto, self._library) if kind else ()
         if not names or any(name not in self._library or name in self._left for name in names):
@@ -185,7 +189,7 @@ class _Writer:
         scope.calls[proto.name] = call
         self.calls.append(call)
 
-    def write(self):
+    def write(self) -> tuple[int, ...]:
         """Writes the flat graph; returns the position of each scope's first node."""
         self.flat.versions.CopyFrom(self._source.versions)
         for function in self._library.values():  # ops of functions that are left need their signatures
@@ -203,7 +207,7 @@ class _Writer:
             self._write_call(call)
         return tuple(starts)
 
-    def _write_node(self, scope, proto):
+    def _write_node(self, scope: Scope, proto: Any) -> None:
         call = scope.calls.get(proto.name)
         node = self.flat.node.add()
         if call is not None:
@@ -217,7 +221,7 @@ class _Writer:
         if scope.asked is not None and TO_FLOAT not in node.attr:
             node.attr[TO_FLOAT].CopyFrom(scope.asked)
 
-    def _write_stand_in(self, scope, call, node):
+    def _write_stand_in(self, scope: Scope, call: Call, node: Any) -> None:
         controls = [self._tensor(scope, text) for text in call.proto.input if text[0] == "^"]
         fetched = call.scope == 0 and call.name in self._preserved and call.gives
         node.name, node.op = call.name, "IdentityN" if fetched else "NoOp"
@@ -227,8 +231,8 @@ class _Writer:
             node.attr["T"].list.type.extend(call.gives)
         node.input.extend(controls)
 
-    def _write_call(self, call):
-        """Writes the nodes at the border of a call."""
+    def _write_call(self, call: Call) -> None:
+        """Writes the nodes for a call's inputs and outputs."""
         scope, device = self.scopes[call.scope], self.scopes[call.scopes[0]].device
         texts = [text for text in call.proto.input if text[0] != "^"][1 if call.kind == BRANCH else 0 :]
         values = [self._tensor(scope, text) for text in texts]
@@ -239,7 +243,7 @@ class _Writer:
             given = [results[0][0], results[1][j]] if call.kind == LOOP else [body[j] for body in results]
             self._write_exit(call, j, dtype, given, device)
 
-    def _write_entry(self, call, i, dtype, value, device):
+    def _write_entry(self, call: Call, i: int, dtype: int, value: str, device: str) -> None:
         if call.kind == CALL:
             self._add(call.entry(i), "Identity", [value], dtype, device)
         elif call.kind == LOOP:
@@ -250,7 +254,7 @@ class _Writer:
             node = self._add(call.entry(i), "_SwitchN", [value, call.selector], dtype, device)
             node.attr["num_outs"].i = len(call.scopes)
 
-    def _write_exit(self, call, j, dtype, results, device):
+    def _write_exit(self, call: Call, j: int, dtype: int, results: list[str], device: str) -> None:
         """Writes the node of result `j`; `results` has the tensor that each function gives for it."""
         if call.kind == CALL:
             self._add(call.exit(j), "Identity", results, dtype, device)
@@ -263,18 +267,18 @@ class _Writer:
             merge.attr["N"].i = 2
             self._add(call.exit(j), "Switch", [call.merge(j), goes_on], dtype, device)
 
-    def _results(self, number):
+    def _results(self, number: int) -> list[str]:
         """The tensors that a function returns."""
         scope = self.scopes[number]
         return [self._tensor(scope, scope.function.ret[arg.name]) for arg in scope.function.signature.output_arg]
 
-    def _add(self, name, op, inputs, dtype, device):
+    def _add(self, name: str, op: str, inputs: list[str], dtype: int, device: str) -> Any:
         node = self.flat.node.add(name=name, op=op, device=device, input=inputs)
         node.attr["T"].type = dtype
         return node
 
-    def _tensor(self, scope, text):
-        """What an input, as its scope writes it, is in the flat graph."""
+    def _tensor(self, scope: Scope, text: str) -> str:
+        """Translates an input, as written in its scope, to the flat graph."""
         if text[0] == "^":
             argument = scope.args.get(text[1:])
             return "^" + (split(argument)[0] if argument else scope.prefix + text[1:])
@@ -289,7 +293,7 @@ class _Writer:
             name = scope.function.signature.name
             raise ConfigError(text % (name, missing.args[0], nearest(str(missing.args[0]), known))) from None
 
-    def _body_tensor(self, scope, name, arg=None, index=0):
+    def _body_tensor(self, scope: Scope, name: str, arg: Any = None, index: Any = 0) -> str:
         if arg is None:
             return scope.args[name]
         port = self._outputs.number(scope.protos[name], arg, int(index))

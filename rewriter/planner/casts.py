@@ -1,7 +1,7 @@
-"""Where casts stand: one for each tensor and dtype that somebody needs, shared by all consumers.
+"""Finds the casts to insert: one for each tensor and dtype that a consumer needs, shared by all its consumers.
 
-Four ways to do without one: a consumer of an up-cast takes what was cast; a consumer of an integer's cast to float32
-gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32
+Four cases need none: a consumer of an up-cast reads the input of the up-cast; a consumer of an integer's cast to
+float32 gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32
 consumers too; a constant is written in the low dtype (`folded`).
 """
 
@@ -62,12 +62,12 @@ class Edits(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What is decided of a graph; slot k of node n is entry `first[n] + k` of a list over the slots.
+    """The decisions for a graph; slot k of node n is entry `first[n] + k` of a list over the slots.
 
     Attributes:
         view: the graph.
         first: position of each node's first slot.
-        becomes: the dtype that the values have for those who read them.
+        becomes: the dtype of the values as their readers see them.
         running: the dtypes that nodes run in.
         narrowed: node position -> (slot, low dtype): its inputs are rounded to the low dtype, then taken as float32.
     """
@@ -79,7 +79,7 @@ class Decided(NamedTuple):
     narrowed: Mapping[int, Narrowed]
 
     def given(self, port: Port) -> int:
-        """The dtype that an output has for those who read it."""
+        """The dtype of an output as its readers see it."""
         slot = self.view.nodes[port.node].layout.outputs[port.port]
         return self.becomes[self.first[port.node] + slot] if slot >= 0 else ~slot
 
@@ -122,7 +122,7 @@ class Decided(NamedTuple):
         return self.path(port, want, seen), True
 
     def _is_upcast(self, port: Port, low: int) -> bool:
-        """Whether a tensor holds values of the low dtype already: another rewrite of the same graph adds no casts."""
+        """Whether a tensor already holds values of the low dtype, so that a second rewrite adds no casts."""
         node = self.view.nodes[port.node]
         return node.op == "Cast" and port not in self.view.fed and self.given(node.inputs[0]) == low
 
@@ -243,7 +243,7 @@ def _casts(decided: Decided, needs: Needs, boundaries: Tuple[Boundary, ...], nam
 
 
 def _integer_behind(decided: Decided, port: Port, want: int) -> Port:
-    """What to cast: the integer or boolean behind an existing Cast to float32, or the tensor itself."""
+    """The tensor to cast: the integer or boolean behind an existing Cast to float32, or the tensor itself."""
     node = decided.view.nodes[port.node]
     if node.op == "Cast" and want in LOW and not node.controls and port not in decided.view.fed:
         return node.inputs[0] if dtype_name(decided.given(node.inputs[0])) in INTEGERS else port

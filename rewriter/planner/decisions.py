@@ -64,9 +64,9 @@ class Reason(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """The outcome for one slot.
+    """The decision for one slot.
 
-    `because` is the slot (node name, slot) that caused it, where another slot did; `way` is how the node runs.
+    `because` is the slot (node name, slot) that caused it, if another slot did; `way` is how the node runs.
     """
 
     node: str
@@ -83,7 +83,7 @@ class Decision(NamedTuple):
 class Plan:
     """All decisions, as parallel lists over the slots (slot k of node n is entry `first[n] + k`), and the edits.
 
-    `becomes` are the dtypes that are decided; `running` says in which ones the nodes run, and why others.
+    `becomes` has the decided dtypes; `running` has the dtypes that the nodes run in, and the reason where they differ.
     """
 
     view: GraphView

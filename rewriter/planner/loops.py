@@ -1,15 +1,15 @@
-"""Loop variables and containers: what a tie is depends on what flows in, which depends on what the tie is.
+"""Loop variables and containers: a tie's dtype depends on its inputs, which in turn depend on the tie's dtype.
 
-Two questions, each answered by deciding the whole graph until nothing changes:
+Two questions, each answered by deciding the whole graph to a fixed point:
 
-    could it be low?    every tie is taken to be low; one that a computed float32 value flows into becomes float32
-    need it be low?     those left are taken to be neutral; one that a low value flows into becomes low
+    could it be low?    every tie is assumed low; one that a computed float32 value flows into becomes float32
+    need it be low?     the rest are assumed neutral; one that a low value flows into becomes low
 
-A tie that could be low but that nothing low flows into (a loop of gray ops on a constant, say) stays as it is written,
-and both questions are asked again with that known. Each answer is final, so this ends.
+A tie that could be low but has no low input (a loop of gray ops on a constant, for example) stays as written, and both
+questions are asked again. Each answer is final, so this terminates.
 
-A container that stays float32 for want of a low producer may get low values into its gradient array. Who reads that
-sees low values all the same; `State.gradients_low` has these containers.
+A container that stays float32 because it has no low producer may receive low values in its gradient array. Readers of
+that array see low values all the same; `State.gradients_low` lists these containers.
 """
 
 from typing import Dict, List, Optional, Tuple
@@ -24,11 +24,11 @@ from .state import COMPUTED, LOWERED, NEUTRAL, Meaning, Outcome, State, lowered,
 
 
 def settle_ties(state: State, rounds: Rounds) -> None:
-    """Decides the graph as often as its ties need it: once where there are none.
+    """Decides the graph as often as its ties require: once if there are none.
 
     Args:
-        state: the planner's lists; `outcome` is what each tie turns out to be.
-        rounds: decides slots, taking the ties to be what `state.outcome` says.
+        state: the planner's lists; `outcome` has the result for each tie.
+        rounds: decides slots under the assumptions of `state.outcome`.
     """
     rounds.all()
     open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
@@ -46,7 +46,7 @@ def settle_ties(state: State, rounds: Rounds) -> None:
 
 
 def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
-    """Makes ties float32 that cannot be low, until there is none; returns those that are left."""
+    """Makes ties that cannot be low float32, to a fixed point; returns the others."""
     left, asked = set(open_ties), {*open_ties, *state.gradients_low}
     fed_by = _fed_by(state)
     while asked:
@@ -64,8 +64,8 @@ def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[in
 
 
 def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
-    """What keeps a tie from being low, or None."""
-    # of several reasons the first by name is told, so that the order of the nodes says nothing
+    """The reason why a tie cannot be low, or None."""
+    # of several reasons the first by name is reported, so that the order of the nodes does not matter
     for position in sorted((position for position, _ in tie.members), key=lambda p: state.view.nodes[p].name):
         reason = _tied_pin(state, position)
         if reason is not None:
@@ -77,7 +77,7 @@ def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
 
 
 def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
-    """Takes ties to be neutral until a low value flows into them; returns those into which one does."""
+    """Assumes ties neutral until a low value flows into them; returns those that receive one."""
     for number in open_ties:
         state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
     state.gradients_low.clear()
@@ -138,7 +138,7 @@ def _gradient_feeders(state: State, tie: Tie) -> List[Feeder]:
 
 
 def _feeding(state: State, tie: Tie) -> List[Tuple[int, Meaning]]:
-    """(slot, meaning) of what flows into a tie."""
+    """Yields (slot, meaning) of each input of a tie."""
     return [producer(state, state.view.nodes[position], number) for position, number in tie.feeders]
 
 
@@ -155,7 +155,7 @@ def _tied_pin(state: State, position: int) -> Optional[Reason]:
 
 
 def decide_tied(state: State, position: int, node: Node) -> None:
-    """Gives a member of a tie the dtype that the tie is taken to have."""
+    """Gives a member of a tie the tie's assumed dtype."""
     slot = state.first[position]
     number = state.tie_of[position]
     outcome = state.outcome[number]

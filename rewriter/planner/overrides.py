@@ -1,7 +1,7 @@
-"""What a user asks of single ops, above all lists and modes: dtypes by node name or by op type.
+"""The user's requests for single ops, which override lists and modes: dtypes by node name or by op type.
 
-One dtype for all inputs and outputs of a slot is the dtype that it gets. Low inputs and float32 outputs mean rounded
-inputs and float32 arithmetic. What the op's type attributes cannot express is an error.
+If a request gives all inputs and outputs of a slot one dtype, the slot gets that dtype. Low inputs with float32 outputs
+mean rounded inputs and float32 arithmetic. A request that the op's type attributes cannot express is an error.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Dtypes = Tuple[Optional[int], ...]
 
 @dataclass(frozen=True)
 class Override:
-    """Dtype numbers asked for by input and output number, None or missing where left open; `source` is who asks."""
+    """Requested dtype numbers by input and output number, None or missing if unspecified; `source` is the requester."""
 
     inputs: Dtypes
     outputs: Dtypes
@@ -32,7 +32,7 @@ class Overrides:
     by_op: Mapping[str, Override]
 
     def of(self, node: Node) -> Optional[Override]:
-        """What is asked of a node, or None."""
+        """The request for a node, or None."""
         return self.by_name.get(node.name) or self.by_op.get(node.op)
 
 
@@ -40,17 +40,17 @@ NO_OVERRIDES = Overrides({}, {})
 
 
 def asked_of_slot(override: Override, node: Node, k: int) -> Optional[Tuple[int, bool]]:
-    """What an override means for slot k of a node.
+    """Applies an override to slot k of a node.
 
     Returns:
-        (dtype number that the slot gets, whether its inputs are rounded to the low dtype first), or None where the
-        override leaves the slot open.
+        (dtype number of the slot, whether its inputs are rounded to the low dtype first), or None if the override
+        leaves the slot unspecified.
 
     Raises:
         PlanError: the op's type attributes cannot express it.
     """
-    into = _asked(override.inputs, node.layout.inputs, k)
-    out = _asked(override.outputs, node.layout.outputs, k)
+    into = _requested(override.inputs, node.layout.inputs, k)
+    out = _requested(override.outputs, node.layout.outputs, k)
     if not into and not out:
         return None
     was = node.dtypes[k]
@@ -70,5 +70,5 @@ def asked_of_slot(override: Override, node: Node, k: int) -> Optional[Tuple[int,
     )
 
 
-def _asked(dtypes: Dtypes, ports: Tuple[int, ...], k: int) -> Set[int]:
+def _requested(dtypes: Dtypes, ports: Tuple[int, ...], k: int) -> Set[int]:
     return {dtype for dtype, slot in zip(dtypes, ports) if dtype is not None and slot == k}

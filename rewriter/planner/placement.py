@@ -1,4 +1,4 @@
-"""Moves casts across ops that only move data, where that takes one out of a loop or saves one. No bit changes.
+"""Moves casts across ops that only move data, if that removes one or hoists one out of a loop. No bit changes.
 
     weight -> Enter -> [Cast] -> MatMul (in a loop)          becomes   weight -> [Cast] -> Enter -> MatMul
     x -> Scatter ... Read (in a loop) -> [Cast] -> MatMul    becomes   x -> [Cast] -> Scatter ... Read -> MatMul
@@ -34,10 +34,10 @@ def move_casts(state: State, order: Sequence[int]) -> None:
     candidates = _candidates(state)
     if not candidates:
         return
-    readers = _readers(state, candidates)
+    readers = _readers_of(state, candidates)
     nodes = state.view.nodes
     backwards = [p for p in reversed(order) if p in candidates and p not in state.tie_of]
-    unread = _unread(state, backwards, readers)
+    unread = _without_readers(state, backwards, readers)
     ties = [tie for number, tie in enumerate(state.ties) if _is_neutral(state, number)]
     together = [[p for p, _ in tie.members] for tie in ties] + [[p] for p in reversed(backwards)]
     unit = {p: positions for positions in together for p in positions}
@@ -49,19 +49,19 @@ def move_casts(state: State, order: Sequence[int]) -> None:
         is_low = state.becomes[state.first[positions[0]]] != FLOAT32
         if not is_low and _all_low(state, outside, unread, len(inside) > 1) and _lower(state, positions):
             waiting += [unit[port.node] for p in positions for port in nodes[p].inputs if port.node in unit]
-    _follow(state, [position for position in reversed(backwards) if position in unread])
+    _follow_inputs(state, [position for position in reversed(backwards) if position in unread])
 
 
-def _follow(state: State, unread: Sequence[int]) -> None:
-    """Lowers data-moving ops that nobody reads where what they read is low."""
+def _follow_inputs(state: State, unread: Sequence[int]) -> None:
+    """Lowers data-moving ops without readers whose input is low."""
     for position in unread:
         slot, _ = producer(state, state.view.nodes[position], 0)
         if slot >= 0 and state.becomes[slot] == state.policy.low:
             _lower(state, [position])
 
 
-def _unread(state: State, backwards: Sequence[int], readers: Readers) -> Set[int]:
-    """Positions of candidates that nobody reads, such as the Identity that TensorFlow puts behind a loop's results."""
+def _without_readers(state: State, backwards: Sequence[int], readers: Readers) -> Set[int]:
+    """Positions of candidates without readers, such as the Identity that TensorFlow puts behind a loop's results."""
     found: Set[int] = set()
     for position in backwards:
         if all(reader in found for reader, _ in readers.get(position, ())):
@@ -87,9 +87,9 @@ def _candidates(state: State) -> Set[int]:
 
 
 def _is_neutral(state: State, number: int) -> bool:
-    """Whether a tie is a container of neutral data, or a neutral loop variable that goes round unchanged.
+    """Whether a tie is a container of neutral data, or a neutral loop variable that no iteration changes.
 
-    The gradient array of such a container must have low values, and nobody outside may know what is in the container.
+    The gradient array of such a container must have low values, and no other graph may read the container.
     """
     tie = state.ties[number]
     moves = tie.unchanged or state.view.nodes[tie.members[0][0]].op in CONTAINERS
@@ -100,7 +100,7 @@ def _is_neutral(state: State, number: int) -> bool:
     return state.view.preserved.isdisjoint(p for p, _ in tie.members if p not in tie.gradients)
 
 
-def _readers(state: State, candidates: Set[int]) -> Readers:
+def _readers_of(state: State, candidates: Set[int]) -> Readers:
     nodes = state.view.nodes
     return {
         giver: [
@@ -134,7 +134,7 @@ def _all_low(state: State, readers: Sequence[Tuple[int, int]], unread: Set[int],
 
 
 def _lower(state: State, positions: Sequence[int]) -> bool:
-    """Lowers one node, or all members of a container; says whether it could."""
+    """Lowers one node, or all members of a container; returns whether their kernels allow it."""
     for position in positions:
         node = state.view.nodes[position]
         if not state.kernels.runs(node.layout, node.device, tuple(lowered(state, d) for d in node.dtypes)):

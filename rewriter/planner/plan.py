@@ -5,7 +5,7 @@ The rule of the mixed modes, in topological order, so that a decision depends on
     white -> low.   black -> as written.
     gray and data-moving -> low when an input comes from a low slot and no *computed* input is float32.
     Sources (constants and what is computed from constants only, variable reads, feeds) are neutral: they decide
-    nothing, and are cast to what their consumers have. A black-listed Sum that sums nothing counts as data-moving.
+    nothing, and are cast to their consumers' dtypes. A black-listed Sum that sums nothing counts as data-moving.
 
     e.g.  read -> MatMul -> BiasAdd(read) -> Exp -> Mul(const) -> MatMul
     gets  f32     f16       f16              f32    f32           f16
@@ -54,10 +54,10 @@ def plan(
         table: which list each op is on.
         policy: the precision mode.
         kernels: what runs where.
-        overrides: what the user asks of single ops; without effect in a mode that must keep every dtype.
-        warnings: what reading the user's options brought up, for the report.
+        overrides: the user's requests for single ops; without effect in a mode that must keep every dtype.
+        warnings: raised while the user's options were read, for the report.
         unmatched: the user's op names that stand for no op, for the report.
-        facts: what can be told of tensors before they are computed.
+        facts: static properties of tensors.
 
     Raises:
         PlanError: an op must stay in a dtype that the profile's hardware does not run it in, or an override asks for
@@ -74,7 +74,7 @@ def _by_producers(
 ) -> Plan:
     """The rule of this file: a slot's dtype depends on what is upstream of it."""
     state = State(view, table, policy, kernels, facts)
-    rules = _rules(state)
+    rules = _rules_of_nodes(state)
     order = topological_order(view.nodes, state.consumers)
 
     _mark_constants(state, order)
@@ -86,7 +86,7 @@ def _by_producers(
     move_casts(state, order)
     running = Running(state.becomes, {})
     if policy.changes:
-        running = emulate(view, state.first, state.becomes, kernels, _fixed(state), state.consumers)
+        running = emulate(view, state.first, state.becomes, kernels, _fixed_nodes(state), state.consumers)
     decided = Decided(view, state.first, state.becomes, running, state.narrowed)
     edits = find_edits(decided, state.consumers, state.readings.before)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits)
@@ -96,8 +96,8 @@ def _by_producers(
 RULES: Mapping[str, Callable[..., Plan]] = {"producers": _by_producers, "neighbours": by_neighbours}
 
 
-def _fixed(state: State) -> Fixed:
-    """What may not run in another dtype than is decided, or only together."""
+def _fixed_nodes(state: State) -> Fixed:
+    """The nodes that must run in the decided dtype, and those that change only together."""
     unchanged = [[position for position, _ in tie.members] for tie in state.ties if tie.unchanged]
     return Fixed(
         state.pins.keys() | state.tie_of.keys(),
@@ -126,27 +126,27 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         rule = _Rule(_MOVES, True, None, state.policy.gray, Reason.MODE, rule.governed)
     override = None if overrides is NO_OVERRIDES else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
-        _refuse(override, node, Reason.CAST)
+        _require_no_override(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
     if position in state.tie_of:
-        _refuse(override, node, state.outcome[state.tie_of[position]].reason)
+        _require_no_override(override, node, state.outcome[state.tie_of[position]].reason)
         return decide_tied(state, position, node)
     pinned = rule.pinned or state.pins.get(position)
     if override is not None and pinned in (None, Reason.SCOPE):
-        wanted = _overridden(state, node, rule, override)
+        wanted = _dtypes_by_override(state, node, rule, override)
         pinned = None
     elif pinned is None:
-        wanted = [_wanted(state, node, rule, k) for k in range(len(node.dtypes))]
+        wanted = [_dtype_by_mode(state, node, rule, k) for k in range(len(node.dtypes))]
         wanted = _with_kernel(state, node, wanted)
     else:
-        _refuse(override, node, pinned)
+        _require_no_override(override, node, pinned)
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
-    _note(state, rule, position, wanted, neutral)
+    _record(state, rule, position, wanted, neutral)
 
 
-def _note(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:
-    """Writes down what the slots of a node get, and what its values mean to those who read them."""
+def _record(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:
+    """Records the dtypes of a node's slots, and what its values mean to their readers."""
     node = state.view.nodes[position]
     for k, (slot, (dtype, reason, because)) in enumerate(zip(count(state.first[position]), wanted)):
         if node.dtypes[k] not in FLOATS:
@@ -188,7 +188,7 @@ def _mark_constants(state: State, order: List[int]) -> None:
                 constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
 
 
-def _rules(state: State) -> List[_Rule]:
+def _rules_of_nodes(state: State) -> List[_Rule]:
     """The rule of every node."""
     made: Dict[Tuple[str, int], _Rule] = {}
     rules = []
@@ -220,7 +220,7 @@ def _pin_by_table(functions: FrozenSet[str], op: str, entry: Optional[Entry]) ->
 
 
 def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Reason]:
-    """What the mode does to an op of this entry, and the reason that goes with it."""
+    """The mode's action for an op of this entry, with its reason."""
     if entry is None:
         return Action.KEEP, Reason.UNLISTED
     if entry.cube and policy.cube is not None:
@@ -236,8 +236,8 @@ def _action(policy: PrecisionPolicy, entry: Optional[Entry]) -> Tuple[Action, Re
     return action, listed
 
 
-def _wanted(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
-    """The dtype that slot k of a node should have by the mode, before asking whether a kernel runs it."""
+def _dtype_by_mode(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
+    """The dtype of slot k of a node by the mode, before any check for a kernel."""
     was = node.dtypes[k]
     policy, entry = state.policy, rule.entry
     assert entry is not None
@@ -254,24 +254,24 @@ def _wanted(state: State, node: Node, rule: _Rule, k: int) -> Wanted:
     if rule.action is Action.NARROW:
         return (was, Reason.NARROWED, -1)
     if rule.action is Action.FOLLOW:
-        wanted = _follow(state, node, rule.governed[k])
+        wanted = _follow_producers(state, node, rule.governed[k])
     elif rule.action is Action.LOWER:
         wanted = (policy.low, rule.reason, -1)
     else:
-        wanted = _keep(state, node, rule, was)
+        wanted = _keep_as_written(state, node, rule, was)
     admits = node.layout.admits[k]
     if admits is not None and wanted[0] in LOW and wanted[0] not in admits:
         return (was, Reason.NO_LOW_TYPE, -1)
     return wanted
 
 
-def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> List[Wanted]:
-    """What an override makes of a node; slots that it leaves open go by the mode."""
+def _dtypes_by_override(state: State, node: Node, rule: _Rule, override: Override) -> List[Wanted]:
+    """The dtypes of a node under an override; the mode decides the slots that it leaves unspecified."""
     wanted = []
     for k, was in enumerate(node.dtypes):
         asked = asked_of_slot(override, node, k)
         if asked is None:
-            wanted.append(_wanted(state, node, rule, k))
+            wanted.append(_dtype_by_mode(state, node, rule, k))
         elif asked[1]:
             wanted.append((FLOAT32, Reason.NARROWED, -1))
         else:
@@ -282,8 +282,8 @@ def _overridden(state: State, node: Node, rule: _Rule, override: Override) -> Li
     return wanted
 
 
-def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
-    """Fails where an override would change a node that no mode changes."""
+def _require_no_override(override: Optional[Override], node: Node, reason: Reason) -> None:
+    """Raises PlanError if an override would change a node that no mode may change."""
     if override is None:
         return
     for k, was in enumerate(node.dtypes):
@@ -295,7 +295,7 @@ def _refuse(override: Optional[Override], node: Node, reason: Reason) -> None:
             )
 
 
-def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
+def _follow_producers(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
     """Gray: low when an input is low and no computed input is float32."""
     meaning, cause = strongest(state, [producer(state, node, number) for number in inputs])
     if meaning == COMPUTED:
@@ -305,8 +305,8 @@ def _follow(state: State, node: Node, inputs: Tuple[int, ...]) -> Wanted:
     return (state.policy.low, Reason.FOLLOWS_LOW, cause)
 
 
-def _keep(state: State, node: Node, rule: _Rule, was: int) -> Wanted:
-    """The mode leaves the op as written; what when the profile's hardware cannot run it so."""
+def _keep_as_written(state: State, node: Node, rule: _Rule, was: int) -> Wanted:
+    """Keeps an op as written, unless the profile's hardware cannot run it so: then the policy decides."""
     policy, entry = state.policy, rule.entry
     assert entry is not None
     if entry.dtypes is None or dtype_name(was) in entry.dtypes or policy.gray is not Action.KEEP:
@@ -325,7 +325,7 @@ def _all_neutral(state: State, node: Node, inputs: Tuple[int, ...]) -> bool:
 
 
 def _with_kernel(state: State, node: Node, wanted: List[Wanted]) -> List[Wanted]:
-    """Takes back what no kernel on the node's device runs."""
+    """Reverts a decision for which the node's device has no kernel."""
     dtypes = tuple([dtype for dtype, _, _ in wanted])
     if dtypes == node.dtypes or state.kernels.runs(node.layout, node.device, dtypes):
         return wanted

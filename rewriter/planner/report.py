@@ -1,4 +1,4 @@
-"""What a plan says, as text for people and as JSON values for programs."""
+"""Reports a plan, as text for people and as JSON values for programs."""
 
 from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -17,7 +17,7 @@ MOST_LINES = 12  # of a group in the text report
 
 
 def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
-    """Counts: nodes, slots of a floating dtype, slots lowered, casts each way, constants lowered, seconds."""
+    """Returns counts: nodes, slots of a floating dtype, slots lowered, casts each way, constants lowered, seconds."""
     was = [dtype for node in plan.view.nodes for dtype in node.dtypes]
     changes = list(zip(was, plan.becomes))
     return {
@@ -32,7 +32,7 @@ def summary(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
 
 
 def as_json(plan: Plan, seconds: Optional[float] = None) -> Dict[str, Any]:
-    """The whole plan as JSON values: but for the seconds the same for a graph whatever the order of its nodes."""
+    """The whole plan as JSON values; except for the seconds, independent of the order of the graph's nodes."""
     names = [node.name for node in plan.view.nodes]
     return {
         "summary": summary(plan, seconds),
@@ -119,7 +119,7 @@ def lowered_lines(plan: Plan) -> List[str]:
 
 
 def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
-    """The report that `npu-shim plan` prints: a summary, op types by what happened to them and why, casts, warnings."""
+    """The report that `npu-shim plan` prints: a summary, op types by outcome and reason, casts, warnings."""
     lines = [one_line(plan, summary(plan, seconds)), ""]
     groups: Counter[Tuple[str, str, str]] = Counter()
     ways: Counter[Tuple[str, str]] = Counter()
@@ -142,7 +142,7 @@ def as_text(plan: Plan, seconds: Optional[float] = None) -> str:
 
 
 def _shown(ops: Mapping[str, int]) -> str:
-    """How many of each op type, the most frequent first."""
+    """Counts by op type, the most frequent first."""
     shown = ["%s %d" % pair for pair in sorted(ops.items(), key=lambda pair: (-pair[1], pair[0]))]
     rest = "" if len(shown) <= MOST_LINES else ", and %d more op types" % (len(shown) - MOST_LINES)
     return ", ".join(shown[:MOST_LINES]) + rest

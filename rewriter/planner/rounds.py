@@ -11,7 +11,7 @@ class Rounds:
     """Rounds of decisions; a round after a changed tie costs what it reaches, so that chains of loops stay linear."""
 
     def __init__(self, state: State, order: Sequence[int], decide: Callable[[int], None]) -> None:
-        """Keeps the nodes that have something to decide.
+        """Selects the nodes that have slots to decide.
 
         Args:
             state: the planner's lists, which `decide` fills.
@@ -38,7 +38,7 @@ class Rounds:
             self._state.forget(position, meaning)
 
     def after(self, ties: Iterable[int]) -> Set[int]:
-        """Decides again the members of ties, by their numbers, and whatever changes; returns what has changed."""
+        """Decides the members of ties, given by number, and their dependents again; returns what has changed."""
         self._late.update(self._rank[position] for number in ties for position, _ in self._state.ties[number].members)
         waiting = sorted(self._late)
         self._late = set()

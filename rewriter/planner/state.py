@@ -1,4 +1,4 @@
-"""What planning fills in: one entry a slot, and the questions that every rule asks of it."""
+"""The planner's working state: one entry per slot, and the queries that every rule makes."""
 
 import enum
 from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
@@ -26,11 +26,11 @@ class Meaning(enum.IntEnum):
 
 NEUTRAL, COMPUTED, LOWERED = Meaning
 UNKNOWN = 1 << 30  # no round yet
-LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: what they give is as neutral as a constant
+LIKE = frozenset({"ZerosLike", "OnesLike"})  # they read a shape only: their result is as neutral as a constant
 
 
 class Outcome(NamedTuple):
-    """What a tie is taken to be in this round: its meaning, and the reason and the slot that caused it."""
+    """The assumption about a tie in this round: its meaning, and the reason and slot that caused it."""
 
     meaning: Meaning
     reason: Reason
@@ -78,7 +78,7 @@ class State:
 
 
 def set_meaning(state: State, slot: int, meaning: Meaning) -> None:
-    """Notes what a slot's tensors mean to gray consumers, and the round in which they first did."""
+    """Records what a slot's tensors mean to gray consumers, and the first round in which they did."""
     state.meaning[slot] = meaning
     if state.since[meaning][slot] == UNKNOWN:
         state.since[meaning][slot] = state.round
@@ -110,7 +110,7 @@ def strongest(state: State, producers: List[Tuple[int, Meaning]]) -> Tuple[Meani
 
 
 def find_pins(view: GraphView, consumers: Sequence[Sequence[int]], late: FrozenSet[int]) -> Dict[int, Reason]:
-    """Positions of the nodes that keep their dtypes whatever the mode says, and why; a later reason is the stronger."""
+    """Positions of the nodes that keep their dtypes in every mode, with the reason; later reasons take precedence."""
     nodes = view.nodes
     pins = dict.fromkeys(late, Reason.LATE)
     references = [p for p, node in enumerate(nodes) if node.layout.ref_inputs or node.layout.ref_outputs]

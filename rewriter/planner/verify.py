@@ -1,4 +1,4 @@
-"""Checks a rewritten graph against the one it came from, after every rewrite: a wrong cast would be silent."""
+"""Verifies every rewritten graph against the original: a wrong cast would be silent."""
 
 from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Set, Tuple
 
@@ -15,16 +15,16 @@ NOTHING: Mapping[int, Slots] = {}
 
 
 def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: Mapping[int, Slots] = NOTHING) -> None:
-    """Holds the rewritten graph `after` against the contract.
+    """Checks the rewritten graph `after` against the contract.
 
     Args:
-        before: the graph as it was.
+        before: the original graph.
         after: the rewritten graph: the nodes of `before` in their order, then the added ones.
         kernels: what runs where.
         emulated: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
 
     Raises:
-        VerifyError: with every violation that was found.
+        VerifyError: with every violation.
     """
     nodes = after.nodes
     changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
@@ -36,7 +36,7 @@ def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: 
 
 
 class Rewrite(NamedTuple):
-    """What is checked: a graph before and after, the positions of names after it, and of the nodes that differ.
+    """The subject of the checks: a graph before and after, the positions of names after it, the nodes that differ.
 
     `emulated`: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
     """
@@ -56,7 +56,7 @@ def names_are_unique(rewrite: Rewrite) -> Iterator[str]:
 
 
 def inputs_agree(rewrite: Rewrite) -> Iterator[str]:
-    """Each input gets the dtype it wants; an edge between two nodes that have not changed is TensorFlow's own."""
+    """Each input has the dtype its op expects; edges between unchanged nodes are not checked."""
     nodes, changed = rewrite.after.nodes, rewrite.changed
     for position, node in enumerate(nodes):
         same = position not in changed
@@ -69,7 +69,7 @@ def inputs_agree(rewrite: Rewrite) -> Iterator[str]:
 
 
 def interface_stays(rewrite: Rewrite) -> Iterator[str]:
-    """What is fed or fetched has the name and dtypes it had."""
+    """Fed and fetched nodes keep their names and dtypes."""
     before, after, position = rewrite.before, rewrite.after, rewrite.position
     fixed = set(before.preserved) | {port.node for port in before.fed}
     for node in (before.nodes[p] for p in fixed):
@@ -113,12 +113,12 @@ def ties_agree(rewrite: Rewrite) -> Iterator[str]:
 
 
 def _takes_a_variable(node: Node) -> bool:
-    """Whether an op gives or takes a resource by its definition, and one that is no container of tensors."""
+    """Whether an op's definition has a resource that is not a container of tensors."""
     return ~RESOURCE in (*node.layout.inputs, *node.layout.outputs) and node.op not in CONTAINERS | {GRADIENT}
 
 
 def rounded_stays_rounded(rewrite: Rewrite) -> Iterator[str]:
-    """What computes in float32 for a low dtype reads values of that dtype, and all that its readers see is rounded."""
+    """A node that computes in float32 for a low dtype reads values of that dtype; its readers see rounded ones."""
     nodes, emulated = rewrite.after.nodes, rewrite.emulated
     for position, slots in emulated.items():
         node = nodes[position]
@@ -141,7 +141,7 @@ def _holds_low(rewrite: Rewrite, port: Port) -> bool:
 
 
 def _rounds(rewrite: Rewrite, position: int, port: Port) -> bool:
-    """Whether a reader rounds a result, or what it reads is only carried."""
+    """Whether a reader rounds a result, or only passes it on."""
     node = rewrite.after.nodes[position]
     return rewrite.after.nodes[port.node].op in EXACT or (node.op == "Cast" and node.output_dtype(0) in LOW)
 

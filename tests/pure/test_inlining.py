@@ -298,7 +298,7 @@ def test_functions_that_would_become_too_many_nodes_are_left(monkeypatch):
     monkeypatch.setattr(functions, "MOST_NODES", 9)
     inlined = inline(protos.parse(text))
     assert inlined.warnings == (
-        "function 'g' is left as written: written out for each of its calls it would have 10 nodes",
+        "function 'g' is left as written: inlined for each of its calls it would have 10 nodes",
     )
     assert [call.name for call in inlined.calls] == ["c", "d"]
 

@@ -1,21 +1,24 @@
 """What the installed TensorFlow and bridge give for a dotted name, and the arguments that it takes."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import inspect
 import pkgutil
+from typing import Any, Iterable
 
 _NOTHING = object()
 
 
 @functools.lru_cache(maxsize=None)
-def symbol(name):
+def symbol(name: str) -> str | None:
     """The part of a dotted name that modules and classes show, up to a function or an object; None: it is not here."""
     found, done = _walk(name)
     return None if found is _NOTHING else ".".join(name.split(".")[:done])
 
 
-def _walk(name):
+def _walk(name: str) -> tuple[Any, int]:
     """What a dotted name gives as far as modules and classes show it, and how many of its parts that are."""
     parts = name.split(".")
     found, done = _member(None, parts[0]), 1
@@ -25,7 +28,7 @@ def _walk(name):
     return found, done
 
 
-def _member(owner, name, module=None):
+def _member(owner: Any, name: str, module: str | None = None) -> Any:
     """What `owner.name` gives, or the module of that dotted name, or _NOTHING."""
     try:
         return getattr(owner, name) if owner is not None else importlib.import_module(name)
@@ -37,7 +40,7 @@ def _member(owner, name, module=None):
         return _NOTHING
 
 
-def public(name):
+def public(name: str) -> list[str]:
     """The public names of a module or class of this dotted name, those of files included."""
     owner = functools.reduce(lambda o, part: _member(o, part), name.split("."), None)
     folders = [folder for folder in getattr(owner, "__path__", ()) if isinstance(folder, str)]
@@ -45,7 +48,7 @@ def public(name):
     return [n for n in (*dir(owner), *files) if not n.startswith("_")]
 
 
-def refused(name, keywords):
+def refused(name: str, keywords: Iterable[str]) -> tuple[str, Any]:
     """The first of some keywords that a function or class takes no argument by, and the names that it does take.
 
     Args:
@@ -63,7 +66,7 @@ def refused(name, keywords):
     return (wrong[0], taken) if wrong else ("", [])
 
 
-def _arguments(function):
+def _arguments(function: Any) -> Any:
     """The names by which a function, or a protocol buffer, takes arguments; None where it takes any."""
     fields = getattr(getattr(function, "DESCRIPTOR", None), "fields_by_name", None)
     if fields is not None:

@@ -65,8 +65,8 @@ def _tensor_lists(view: GraphView, marks: List[Mark]) -> Containers:
     members = {p: first[p] + slot for p, slot in lists.items() if slot >= 0}
     if not members:
         return Containers((), {}, ())
-    handles = _handles(view)
-    clusters = tuple(_cluster(view, marks, members, group) for group in _groups(handles, members))
+    handles = _handle_edges(view)
+    clusters = tuple(_to_cluster(view, marks, members, group) for group in _connected_groups(handles, members))
     count = count_slots(view)
     pieces = sorted({piece for edge in handles for piece in edge if marks[piece[0]].kept is None})
     wire = {piece: count + number for number, piece in enumerate(pieces)}
@@ -101,7 +101,7 @@ def _float32_slot(node: Node) -> int:
     return next((k for k, dtype in enumerate(node.dtypes) if dtype == FLOAT32), -1)
 
 
-def _handles(view: GraphView) -> List[Tuple[Piece, Piece]]:
+def _handle_edges(view: GraphView) -> List[Tuple[Piece, Piece]]:
     """(what gives a handle, what takes it) for all edges that carry one."""
     found = []
     for position, node in enumerate(view.nodes):
@@ -112,7 +112,7 @@ def _handles(view: GraphView) -> List[Tuple[Piece, Piece]]:
     return found
 
 
-def _groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int]) -> List[List[int]]:
+def _connected_groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int]) -> List[List[int]]:
     """Node positions that a handle connects, for each group of pieces with a list op in it."""
     beside: Dict[Piece, List[Piece]] = {}
     for a, b in handles:
@@ -132,7 +132,7 @@ def _groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int]) -> List
     return groups
 
 
-def _cluster(view: GraphView, marks: List[Mark], members: Dict[int, int], positions: List[int]) -> Cluster:
+def _to_cluster(view: GraphView, marks: List[Mark], members: Dict[int, int], positions: List[int]) -> Cluster:
     found = sorted(set(positions) & set(members))
     free = [p for p in found if marks[p].kept is None]
     unsafe = len(free) < len(found) or any(_is_border(view, p) for p in positions if p not in members)

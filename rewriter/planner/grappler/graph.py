@@ -179,16 +179,16 @@ def mark_nodes(
         if is_border(node):
             marks.append(BORDER)
             continue
-        kept = _kept(view, position, node, kernels, fed) or (Reason.LATE if position in late else None)
+        kept = _reason_to_keep(view, position, node, kernels, fed) or (Reason.LATE if position in late else None)
         if kept is None:
             # once nothing else speaks against it, an old form counts as the newer form that it would take
             op = node.layout.op
         else:
             op = node.op
-        mark = made.setdefault((op, kept.name if kept else ""), Mark(_listed(table.entries.get(op)), kept))
-        wanted = _wanted(overrides, node)
+        mark = made.setdefault((op, kept.name if kept else ""), Mark(_list_of(table.entries.get(op)), kept))
+        wanted = _requested_dtype(overrides, node)
         if wanted is not None:
-            mark = _customized(node, mark, *wanted)
+            mark = _mark_requested(node, mark, *wanted)
         marks.append(mark)
         if mark.kept is Reason.REFERENCE:
             references.append(position)
@@ -196,13 +196,15 @@ def mark_nodes(
     return marks
 
 
-def _listed(entry: Optional[Entry]) -> str:
+def _list_of(entry: Optional[Entry]) -> str:
     if entry is None or entry.role not in ("computes", "moves"):
         return UNLISTED
     return CLEAR if entry.role == "moves" else entry.listed
 
 
-def _kept(view: GraphView, position: int, node: Node, kernels: KernelTable, fed: Collection[int]) -> Optional[Reason]:
+def _reason_to_keep(
+    view: GraphView, position: int, node: Node, kernels: KernelTable, fed: Collection[int]
+) -> Optional[Reason]:
     """Why a node must not be touched, or None."""
     if position in view.preserved:
         return Reason.FETCHED
@@ -238,7 +240,7 @@ def _keep_entered_references(view: GraphView, marks: List[Mark], references: Lis
         enters = [p for p in enters if p not in readers] if found else []
 
 
-def _wanted(overrides: Overrides, node: Node) -> Optional[Tuple[str, int]]:
+def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, int]]:
     """(who asks, dtype) where the user asks one floating dtype of a node."""
     override = overrides.of(node)
     if override is None:
@@ -254,7 +256,7 @@ def _wanted(overrides: Overrides, node: Node) -> Optional[Tuple[str, int]]:
     return override.source, dtype
 
 
-def _customized(node: Node, mark: Mark, source: str, dtype: int) -> Mark:
+def _mark_requested(node: Node, mark: Mark, source: str, dtype: int) -> Mark:
     if dtype not in LOW:
         return Mark(mark.listed, mark.kept or Reason.CUSTOM)
     if mark.kept not in (None, Reason.SCOPE):

@@ -111,18 +111,18 @@ def plan(
     painter = _Painter(graph, policy.low, kernels)
     painter.low.update(dict.fromkeys(filter(painter.free, graph.on_list(WHITE)), (Reason.WHITE, -1)))
     if painter.low:
-        _deny(painter, containers.clusters)
+        _propagate_denial(painter, containers.clusters)
         _lower_between(painter)
         _lower_beside(painter)
         _raise_what_cannot_be_low(painter)
         _settle_clusters(painter, containers.clusters)
         _settle_loops(painter)
         _retarget_casts(painter)
-    planned = _planned(painter, policy)
+    planned = _to_plan(painter, policy)
     return replace(planned, edits=waiting(planned.edits, read.before))
 
 
-def _deny(painter: _Painter, clusters: Iterable[Cluster]) -> None:
+def _propagate_denial(painter: _Painter, clusters: Iterable[Cluster]) -> None:
     """Denies black ops and the black and gray ops that their values reach, with all that lies between.
 
     e.g.  Exp -> Log -> Relu -> Log -> Relu -> MatMul:  the last Relu is free, nothing gray comes behind it
@@ -229,7 +229,7 @@ def _retarget_casts(painter: _Painter) -> None:
                 painter.low[vertex] = (Reason.CAST_LOW, min(readers, key=graph.rank.__getitem__))
 
 
-def _planned(painter: _Painter, policy: PrecisionPolicy) -> Plan:
+def _to_plan(painter: _Painter, policy: PrecisionPolicy) -> Plan:
     graph = painter.graph
     becomes: List[int] = []
     reasons: List[Reason] = []
@@ -237,7 +237,7 @@ def _planned(painter: _Painter, policy: PrecisionPolicy) -> Plan:
     for position, node in enumerate(graph.view.nodes):
         for k, was in enumerate(node.dtypes):
             vertex = graph.first[position] + k
-            reason, cause = _outcome(painter, position, was, vertex)
+            reason, cause = _reason_of(painter, position, was, vertex)
             becomes.append(policy.low if vertex in painter.low and was == FLOAT32 else was)
             reasons.append(reason)
             because.append(cause)
@@ -246,7 +246,7 @@ def _planned(painter: _Painter, policy: PrecisionPolicy) -> Plan:
     return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits)
 
 
-def _outcome(painter: _Painter, position: int, was: int, vertex: int) -> Cause:
+def _reason_of(painter: _Painter, position: int, was: int, vertex: int) -> Cause:
     """The reason for what becomes of a slot."""
     if was not in FLOATS:
         return Reason.NOT_FLOAT, -1
