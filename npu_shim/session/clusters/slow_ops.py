@@ -5,7 +5,10 @@ has the figures, and what they come to in models (ResNet-50's step: 26 times the
 inside, 3 times with this table).
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 LIMIT = 1.5  # an op is here if the median of its rows is above
 # op type -> how many times longer it takes in a cluster than by TensorFlow's kernel, median over shapes
@@ -42,7 +45,7 @@ INSIDE = frozenset([
 ])  # fmt: skip
 
 
-def left_out(graph_def):
+def left_out(graph_def: Any) -> set[str]:
     """Returns the names of the nodes of a GraphDef that stay out of clusters on CPUs: slow ops and calls of such."""
     functions = {function.signature.name: function.node_def for function in graph_def.library.function}
     slow, found = set(), set(SLOW)
@@ -52,7 +55,7 @@ def left_out(graph_def):
     return {node.name for node in graph_def.node if _names(node) & slow} | _biases_of_images(graph_def)
 
 
-def _biases_of_images(graph_def):
+def _biases_of_images(graph_def: Any) -> set[str]:
     """Names of the BiasAddGrad nodes whose gradient a convolution takes too.
 
     dy -> BiasAddGrad, dy -> Identity -> Conv2DBackpropFilter
@@ -62,7 +65,7 @@ def _biases_of_images(graph_def):
         for text in node.input:
             readers[text.partition(":")[0]].append(node)
 
-    def reaches_convolution(name):
+    def reaches_convolution(name: str) -> bool:
         return any(
             "Conv" in node.op or (node.op == "Identity" and reaches_convolution(node.name)) for node in readers[name]
         )
@@ -70,7 +73,7 @@ def _biases_of_images(graph_def):
     return {node.name for node in graph_def.node if node.op == BIAS and reaches_convolution(node.input[0])}
 
 
-def _names(node):
+def _names(node: Any) -> set[str]:
     """The op of a node, and the functions that it calls."""
     called = (function for attr in node.attr.values() for function in (attr.func, *attr.list.func))
     return {node.op, *(function.name for function in called if function.name)}
