@@ -38,6 +38,10 @@ def rewrite(
         PlanError: an op must run in a dtype that the profile or the op lacks.
         VerifyError: the result breaks the contract (a fault of npu_shim).
 
+    TensorFlow's own optimizers run over the result, and move casts to the variable that they are of. Reads of reference
+    variables that wait for a write survive that. A cast of `v * 1` or its like, made before a write and read in low
+    precision only after it, does not, as one written by hand does not; in a session, which casts last, it does.
+
     Example:
         >>> rewritten, plan = npu_shim.rewrite(graph.as_graph_def(), ["loss:0"], precision_mode="allow_mix_precision")
     """
