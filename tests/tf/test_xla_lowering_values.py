@@ -8,7 +8,8 @@ import npu_shim
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
 EPS = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-LENGTH = 16  # of the longest sum
+LENGTHS = {"CropAndResizeGradBoxes": 7 * 9 * 3 * 4, "CropAndResizeGradImage": 64}  # of the longest sums
+LENGTH = 16  # of the others'
 SEGMENTS = np.array([0, 0, 1, 3, 3, 3, 4, 4], np.int32)  # 2 has no row
 PICKS = np.array([5, 1, 1, 0, 2, 5, 3, 3], np.int32)
 PLACES = np.array([[0, 1], [0, 4], [1, 0], [1, 1], [1, 3], [3, 2], [3, 4]], np.int64)
@@ -39,6 +40,34 @@ def segment_gradient(name):
     return name, inputs, {}
 
 
+BOXES = np.array([[0.11, 0.2, 0.72, 0.9], [-0.25, 0.05, 0.95, 1.15], [0.88, 0.6, 0.12, 0.3], [0.0, 0.0, 1.0, 1.0]])
+OWNERS = np.array([1, 0, 1, 0], np.int32)
+
+
+def crops(size, method):
+    """CropAndResize, its gradients of images and (bilinear only) of boxes."""
+    boxes, size = {"boxes": BOXES, "box_ind": OWNERS}, np.array(size, np.int32)
+    given, attrs = floats(4, *size, 3), {"method": method}
+    image = {"image": floats(2, 6, 5, 3), "crop_size": size}
+    yield "CropAndResize", {**image, **boxes}, {"extrapolation_value": 2.0, **attrs}
+    whole = np.array([2, 6, 5, 3], np.int32)
+    yield "CropAndResizeGradImage", {"grads": given, "image_size": whole, **boxes}, {"T": tf.float32, **attrs}
+    if method == "bilinear":
+        yield "CropAndResizeGradBoxes", {"grads": given, "image": floats(2, 6, 5, 3), **boxes}, attrs
+
+
+def pools(padding, window, strides, batch):
+    attrs = {"ksize": [1, *window, 1], "strides": [1, *strides, 1], "padding": padding, "include_batch_in_index": batch}
+    image = np.round(2 * floats(2, 6, 7, 3))  # with equal values
+    yield "MaxPoolWithArgmax", {"input": image}, attrs
+    pooled = floats(2, 3, 3, 3)
+    places = np.random.RandomState(1).randint(0, 126, pooled.shape) + (
+        126 * np.arange(2).reshape(2, 1, 1, 1) if batch else 0
+    )
+    if (padding, window, strides) == ("VALID", (2, 2), (2, 2)):
+        yield "MaxPoolGradWithArgmax", {"input": image, "grad": pooled, "argmax": places}, attrs
+
+
 CASES = [  # op, its inputs, its attributes
     product(False, False), product(True, False), product(False, True), product(True, True), product(False, False, 40),
     ("SparseTensorDenseAdd", {"a_indices": PLACES, "a_values": floats(7), "a_shape": SHAPE, "b": floats(4, 5)}, {}),
@@ -60,11 +89,15 @@ CASES = [  # op, its inputs, its attributes
     *(("ResizeNearestNeighborGrad", {"grads": floats(2, 6, 9, 3), "size": np.array(size, np.int32)}, attrs)
       for size in ([3, 3], [4, 7], [6, 9], [8, 10])
       for attrs in ({}, {"align_corners": True}, {"half_pixel_centers": True})),
+    *(case for size in ([4, 3], [1, 1], [7, 9]) for method in ("bilinear", "nearest") for case in crops(size, method)),
+    *pools("VALID", (2, 2), (2, 2), False), *pools("VALID", (2, 2), (2, 2), True),
+    *pools("SAME", (3, 2), (2, 2), False), *pools("SAME", (2, 2), (1, 1), True),
     ("InTopK", {"predictions": floats(4, 9), "targets": np.array([0, 8, 3, 3], np.int32)}, {"k": 3}),
     ("ScatterNdNonAliasingAdd", {"input": floats(6, 2), "indices": PICKS[:, None], "updates": floats(8, 2)}, {}),
 ]  # fmt: skip
 # what XLA must know is no feed
-KNOWN = ("a_shape", "sp_shape", "input_shape", "new_shape", "reduction_axes", "size", "output_dim0", "num_segments")
+KNOWN = ("a_shape", "sp_shape", "input_shape", "new_shape", "reduction_axes", "size", "output_dim0", "num_segments",
+         "crop_size", "image_size")
 ENDS_IN_DATA = ("SegmentSum", "SegmentMean", "SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
 LOW = ("SparseTensorDenseMatMul", "SparseSegment", "ResizeNearestNeighborGrad", "ScatterNdNonAliasingAdd")
 
@@ -100,5 +133,5 @@ def test_an_op_gives_what_its_kernel_gives(dtype):
         if wanted.dtype.kind in "ib":
             np.testing.assert_array_equal(value, wanted, err_msg=name)
             continue
-        tolerance = LENGTH * EPS[dtype]
+        tolerance = LENGTHS.get(name, LENGTH) * EPS[dtype]
         np.testing.assert_allclose(np.float64(value), np.float64(wanted), tolerance, tolerance, err_msg=name)

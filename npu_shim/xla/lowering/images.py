@@ -1,4 +1,4 @@
-"""Images: the gradient of resizing."""
+"""Images: the gradient of resizing, pooling that tells places."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -31,3 +31,49 @@ def _nearest(site, small, large):
     at = (at + np.float32(0.5)) * scale if site.attr("half_pixel_centers") else at * scale
     at = np.floor(at + np.float32(0.5)) if site.attr("align_corners") else np.floor(at)
     return np.clip(at, 0, small - 1).astype(np.int32)
+
+
+def pool_with_places(site):
+    """Largest values of windows, and where they were: the first of equal ones."""
+    (image,) = site.inputs
+    _, height, width, channels = image.shape.as_list()
+    if None in (height, width, channels):
+        raise site.refused("its input has shape %s, expected height, width and channels" % image.shape)
+    window, strides = ([int(each) for each in site.proto.attr[name].list.i][1:3] for name in ("ksize", "strides"))
+    padding = site.attr("padding").decode()
+    largest = tf.nn.max_pool2d(image, window, strides, padding)
+    counts = largest.shape.as_list()[1:3]
+    before = [_padding(*each) if padding == "SAME" else 0 for each in zip((height, width), window, strides, counts)]
+    places = tf.zeros_like(largest, tf.int32)
+    for row, column in reversed([(row, column) for row in range(window[0]) for column in range(window[1])]):
+        rows, columns = (
+            np.arange(count) * stride + offset - skipped
+            for count, stride, offset, skipped in zip(counts, strides, (row, column), before)
+        )
+        inside = ((rows >= 0) & (rows < height))[:, np.newaxis] & ((columns >= 0) & (columns < width))
+        there = tf.gather(tf.gather(image, rows.clip(0, height - 1), axis=1), columns.clip(0, width - 1), axis=2)
+        found = tf.logical_and(tf.equal(there, largest), inside[:, :, np.newaxis])
+        place = (rows[:, np.newaxis] * width + columns)[:, :, np.newaxis] * channels + np.arange(channels)
+        places = tf.where_v2(found, place.astype(np.int32), places)
+    if site.attr("include_batch_in_index"):
+        places += _batch(image) * (height * width * channels)
+    return [largest, tf.cast(places, site.attr("Targmax"))]
+
+
+def _padding(size, window, stride, count):
+    return max((count - 1) * stride + window - size, 0) // 2
+
+
+def pool_gradient_at_places(site):
+    """Each value goes back to the place that it was taken from."""
+    image, given, places = site.inputs
+    if not site.attr("include_batch_in_index"):
+        places += tf.cast(_batch(image) * tf.reduce_prod(tf.shape(image)[1:]), places.dtype)
+    flat = tf.reshape(given, [-1, 1])
+    summed = sums.by_segment(flat, tf.reshape(places, [-1]), tf.size(image))
+    return tf.reshape(summed, tf.shape(image))
+
+
+def _batch(image):
+    """Numbers of the images, [batch, 1, 1, 1]."""
+    return tf.reshape(tf.range(tf.shape(image)[0]), [-1, 1, 1, 1])

@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.xla.lowering import ctc, images, reads, recurrent, segments, sparse_tensors, sparse_updates
+from npu_shim.xla.lowering import crops, ctc, images, reads, recurrent, segments, sparse_tensors, sparse_updates
 from npu_shim.xla.lowering.renamed import as_op, with_attr
 from npu_shim.xla.lowering.sparse_updates import update
 
@@ -67,6 +67,11 @@ RECURRENT = {  # TensorFlow 2.15.1, core/kernels/rnn/lstm_ops.h
 }
 IMAGES = {  # TensorFlow 2.15.1, core/kernels/image
     "ResizeNearestNeighborGrad": images.nearest_neighbor_gradient,
+    "MaxPoolWithArgmax": images.pool_with_places,
+    "MaxPoolGradWithArgmax": images.pool_gradient_at_places,
+    "CropAndResize": crops.crop,
+    "CropAndResizeGradImage": crops.image_gradient,
+    "CropAndResizeGradBoxes": crops.box_gradient,
 }
 RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
