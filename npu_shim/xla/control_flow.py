@@ -8,6 +8,7 @@ that the Stack is brought into tell it (trip_counts.py):
 """
 
 import collections
+import re
 
 import tensorflow.compat.v1 as tf
 
@@ -18,6 +19,11 @@ from npu_shim.xla import branch_stacks, static_shapes, trip_counts
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 PASSES_ON = ("Identity", "Enter", "Switch")
+JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
+ROWS = (
+    "one branch takes rows of what is trained and the other all of it, and TensorFlow joins their gradients outside of "
+    "the tf.cond: take the rows (tf.gather) in front of it, or run the step in the session instead"
+)
 IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compiles all but such loops"
 
 
@@ -39,7 +45,8 @@ def to_functional(graph_def, keep):
     try:
         return functionalize.functionalize(_without_waits_for_itself(graph_def))
     except functionalize.FunctionalizeError as reason:
-        raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, IN_SESSION)) from reason
+        way_out = ROWS if JOINED_GRADIENTS.search(str(reason)) else IN_SESSION
+        raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, way_out)) from reason
 
 
 def bound_stacks(graph_def):

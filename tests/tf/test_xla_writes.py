@@ -69,3 +69,15 @@ def test_a_step_gives_what_a_session_gives(build, use_resource):
             batch = {x: np.random.RandomState(number).randint(-2, 3, (4, 4)), p: number == 0}
             for found, expected in zip(step(batch), session.run(fetches, batch)):
                 np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
+    """X5: the error named a Merge of TensorFlow's."""
+    with tf.Graph().as_default() as graph:
+        v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=True)
+        p = tf.placeholder(tf.bool, [])
+        loss = tf.cond(p, lambda: tf.reduce_sum(tf.gather(v, [0, 2])), lambda: tf.reduce_sum(v * 0.5))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        init = tf.global_variables_initializer()
+    with pytest.raises(npu_shim.PlanError, match=r"take the rows \(tf.gather\) in front of it"):
+        npu_shim.compile_step(graph, [loss, train], [p], initializer=init)({p: True})
