@@ -7,7 +7,7 @@ import test_plan
 
 import graphs
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.rewriter.graph.emulation import Way
+from npu_shim.rewriter.graph.emulation import Way, gives_rounded
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES
 from npu_shim.rewriter.planner.plan import plan
 from npu_shim.rewriter.planner.verify import verify
@@ -128,6 +128,16 @@ def test_a_plan_says_how_it_runs():
     assert said["r"] == (FLOAT16, Way.CARRIED)
     assert said["x"] == (graphs.F, Way.KERNEL)
     assert done.emulated() == {2: frozenset({0}), 3: frozenset({0}), 4: frozenset({0})}
+
+
+@pytest.mark.parametrize(
+    ("op", "stands"), [("MatMul@f", True), ("MatMul@h", False), ("Betainc@f", False), ("Lgamma@f", True)]
+)
+def test_a_slot_stands_for_the_low_dtype_where_its_definition_admits_that(op, stands):
+    [_, node] = graphs.parse("x:Placeholder a:%s[rounded](x)" % op).nodes
+    assert gives_rounded(node, 0) == stands
+    if op.startswith("MatMul"):
+        assert gives_rounded(node._replace(layout=node.layout._replace(admits=(None,))), 0) == stands
 
 
 BEFORE = "x:Placeholder a:MatMul(x,x) t:Tanh(a)"
