@@ -7,7 +7,7 @@ import test_plan
 
 import graphs
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.rewriter.graph.emulation import Way, gives_rounded
+from npu_shim.rewriter.graph.emulation import Way, already_rounded, gives_rounded
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES
 from npu_shim.rewriter.planner.plan import plan
 from npu_shim.rewriter.planner.verify import verify
@@ -138,6 +138,13 @@ def test_a_slot_stands_for_the_low_dtype_where_its_definition_admits_that(op, st
     assert gives_rounded(node, 0) == stands
     if op.startswith("MatMul"):
         assert gives_rounded(node._replace(layout=node.layout._replace(admits=(None,))), 0) == stands
+
+
+def test_of_what_an_earlier_rewrite_made_the_casts_are_casts():
+    nodes = graphs.parse("x:Placeholder c:Cast@fh[rounded](x) u:Cast@hf[rounded](c) a:MatMul@f[rounded](u,u)").nodes
+    assert already_rounded(nodes, SLOW) == [3]
+    assert already_rounded(nodes, graphs.kernels()) == []
+    assert already_rounded([node._replace(device="/gpu:0") for node in nodes], SLOW) == []
 
 
 BEFORE = "x:Placeholder a:MatMul(x,x) t:Tanh(a)"
