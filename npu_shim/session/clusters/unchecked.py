@@ -43,8 +43,12 @@ def tell_of_clusters(graph_def, session):
         graph_def: of `marking.mark`.
         session: what tells the session from others.
     """
+    if tf.__version__.startswith("1."):  # does not tell which kernels XLA has
+        return
     kernels = registry.xla_kernels()
-    for what, names in _found(node for node in graph_def.node if node.attr[MARK].b and node.op in kernels):
+    # asking a node for an attribute that it lacks would add it
+    marked = (node for node in graph_def.node if MARK in node.attr and node.attr[MARK].b)
+    for what, names in _found(node for node in marked if node.op in kernels):
         _once(what, names, session)
 
 
