@@ -2,7 +2,10 @@
 
 import importlib.util
 import logging
+import os
 import re
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -385,6 +388,53 @@ def test_queues_and_their_threads_feed_the_program():
         coordinator.request_stop()
         coordinator.join(threads)
         assert len(steps_of(session)) == 1
+
+
+def test_threads_train_and_look_at_one_session():
+    x, y, loss, logits, train, step = fed_classifier()
+    a, b = next(batches())
+    seen, problems = [], []
+
+    def trains(session):
+        try:
+            for _ in range(20):
+                session.run([loss, train], {x: a, y: b})
+        except Exception as error:
+            problems.append(error)
+
+    with opened() as session:
+        threads = [threading.Thread(target=trains, args=[session]) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            seen.append(session.run([step, logits], {x: a})[0])
+        for thread in threads:
+            thread.join()
+        assert not problems
+        assert session.run(step) == 40
+        assert seen == sorted(seen)
+
+
+def test_ctrl_c_in_a_step_loses_no_state():
+    x, y, _, _, train, step = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        for _ in range(2):
+            session.run(train, {x: a, y: b})
+        programs = of(session).device._programs
+        compiled, *names = programs[0]
+
+        def interrupted(*arguments):
+            os.kill(os.getpid(), signal.SIGINT)
+            return compiled(*arguments)
+
+        programs[0] = (interrupted, *names)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(train, {x: a, y: b})
+        programs[0] = (compiled, *names)
+        assert session.run(step) == 3  # the step was on its way, and is whole
+        session.run(train, {x: a, y: b})
+        assert session.run(step) == 4
 
 
 def test_a_wrong_engine_is_an_error():
