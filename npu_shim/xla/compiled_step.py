@@ -148,6 +148,8 @@ class CompiledStep:
 
     def _arrays(self, feeds):
         """The fed values in the order of the program's arguments, checked."""
+        if not hasattr(feeds, "items"):
+            raise ConfigError("feeds are %s, expected a dict of tensors or their names" % type(feeds).__name__)
         named = [(self._source.feed(each).name, value) for each, value in feeds.items()]
         given, known = dict(named), {feed.name: feed for feed in self._prepared.feeds.values()}
         problems = [

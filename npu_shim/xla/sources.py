@@ -47,7 +47,13 @@ class Argument:
 
     def array(self, value, role="feed"):
         """Returns an array_like as np.ndarray of its dtype. Raises ConfigError as `arrays.as_dtype` does."""
-        return np.asarray(arrays.as_dtype("%s '%s'" % (role, self.name), value, np.dtype(self.dtype.as_numpy_dtype)))
+        what = "%s '%s'" % (role, self.name)
+        try:
+            return np.asarray(arrays.as_dtype(what, value, np.dtype(self.dtype.as_numpy_dtype)))
+        except ConfigError:
+            raise
+        except ValueError as reason:  # rows of several lengths
+            raise ConfigError("%s is no array: %s" % (what, reason)) from reason
 
 
 @dataclass(frozen=True)

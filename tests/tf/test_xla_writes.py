@@ -81,3 +81,15 @@ def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
         init = tf.global_variables_initializer()
     with pytest.raises(npu_shim.PlanError, match=r"take the rows \(tf.gather\) in front of it"):
         npu_shim.compile_step(graph, [loss, train], [p], initializer=init)({p: True})
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [([1.0], "feeds are list, expected a dict"), ({"x:0": [[1.0], [2.0, 3.0]]}, "feed 'x:0' is no array")],
+)
+def test_feeds_that_are_no_feeds_are_named(feeds, message):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        doubled = x * 2.0
+    with pytest.raises(npu_shim.ConfigError, match=message):
+        npu_shim.compile_step(graph, doubled, [x])(feeds)
