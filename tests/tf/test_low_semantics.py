@@ -164,8 +164,6 @@ def imported(graph_def):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_are_those_of_low_inputs_and_exact_sums(model, mode):
-    if MODES[mode] == tf.bfloat16 and tf.__version__.startswith("1."):
-        pytest.skip("its bfloat16 MatMul cuts its sums off instead of rounding them")
     graph, eps = built(model), EPSILON[MODES[mode]]
     exact = in_session(imported(exactly(low_graph(graph, mode))))
     ways = {"session": in_session(graph, sessions.config(precision_mode=mode))}
