@@ -20,9 +20,13 @@ def wanted(values: Mapping[str, Any]) -> str:
         values: option values; `npu_shim_engine` wins over the environment's NPU_SHIM_ENGINE.
 
     Raises:
-        ConfigError: another word.
+        ConfigError: another word in the environment. Of a wrong value of the option the session's first run tells, as
+            of every option's; until then the engine is TensorFlow's.
     """
-    word = checked(values.get(KEY) or os.environ.get(VARIABLE) or "auto", VARIABLE)
+    asked = values.get(KEY)
+    if asked and asked not in ENGINES:
+        return "session"
+    word = checked(asked or os.environ.get(VARIABLE) or "auto", VARIABLE)
     if word != "auto":
         return word
     return "pjrt" if _sees_gpu() else "session"

@@ -194,6 +194,7 @@ def test_master_copies_are_created():
     ({"init_loss_scale": 0.5}, "init_loss_scale: 0.5 is outside of 1 to 2**127"),
     ({"init_loss_scale": 2.0**127.5}, "is outside of 1 to 2**127"),
     ({"drop": (".",)}, "no tensor is left"),
+    ({"rename": (("^w$", ""),)}, "an empty name is left for ['w']"),
 ])
 def test_every_problem_is_named(options, message):
     with pytest.raises(ConfigError) as caught:
