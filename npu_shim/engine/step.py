@@ -19,6 +19,7 @@ from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
 
+KNOWN = "/known"  # behind the name of a feed whose value is part of the program
 PRODUCTS = "default"  # float32 products as the device's libraries take them, which is what sessions do
 
 
@@ -93,7 +94,10 @@ class Step:
         prepared = self.prepared
         if constants:
             kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
-            prepared = replace(prepared, graph_def=pruning.cut_out(prepared.graph_def, kept, (), constants)[0])
+            computed = {name: value for name, value in constants.items() if name not in self.feeds}
+            graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
+            fed = {place: constants[feed.name] for place, feed in prepared.feeds.items() if feed.name in constants}
+            prepared = replace(prepared, graph_def=_with_known_feeds(graph_def, fed))
         made = prepared.for_shapes(shapes)
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
@@ -109,13 +113,29 @@ class Step:
         data = [text for text in nodes[missing.node].input if text[0] != "^"] if missing.node in nodes else []
         if missing.number >= len(data):
             return None
-        tensor = cutting.tensor_of(data[missing.number])
-        if source_of(tensor) not in self.nodes or tensor in self.constants:
+        fed = self.prepared.feeds.get(source_of(data[missing.number]))
+        tensor = cutting.tensor_of(data[missing.number]) if fed is None else fed.name
+        if tensor in self.constants or (fed is None and source_of(tensor) not in self.nodes):
             return None
+        if fed is not None:
+            return replace(self, constants=(*self.constants, tensor))
         needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], self.cut.fed)
         if any(node.essential or node.learned or not node.repeats for node in needed.values()):
             return None
         return replace(self, constants=(*self.constants, tensor))
+
+
+def _with_known_feeds(graph_def, values):
+    """Returns a GraphDef, changed, where constants stand for feeds: name of a Placeholder -> its value."""
+    for node in graph_def.node:
+        for number, text in enumerate(node.input):
+            if source_of(text) in values and text[0] != "^":
+                node.input[number] = source_of(text) + KNOWN
+    for name, value in values.items():
+        node = graph_def.node.add(name=name + KNOWN, op="Const")
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+        node.attr["dtype"].type = node.attr["value"].tensor.dtype
+    return graph_def
 
 
 def make(source, request, nodes, taken, options):

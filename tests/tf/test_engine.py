@@ -449,3 +449,26 @@ def test_without_being_asked_for_a_session_is_tensorflow_s_own(monkeypatch):
     monkeypatch.setenv("NPU_SHIM_ENGINE", "pjrt")
     with tf.Session(config=sessions.config()) as session:
         assert engine.ENGINE in vars(session)
+
+
+@pytest.mark.parametrize("optimizer", [tf.train.AdagradOptimizer, tf.train.FtrlOptimizer])
+def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
+    """A product with a sparse tensor, whose fed shape becomes part of the program; rows that are updated."""
+    support = tf.sparse_placeholder(tf.float32, name="support")
+    ids = tf.placeholder(tf.int32, [None], "ids")
+    table = tf.get_variable("table", initializer=np.random.RandomState(0).randn(9, 6).astype("f"))
+    w = tf.get_variable("w", initializer=np.random.RandomState(1).randn(6, 3).astype("f"))
+    loss = tf.reduce_mean(tf.square(tf.sparse_tensor_dense_matmul(support, tf.matmul(tf.gather(table, ids), w)) - 1))
+    train = optimizer(0.1).minimize(loss)
+    feeds = [
+        {support: tf.SparseTensorValue([[0, 1], [size - 1, 0]], [1.0, 2.0], [size, 4]), ids: [1, 3, 1, 8]}
+        for size in (5, 5, 3)
+    ]
+    losses = {}
+    for kind in ("session", "pjrt"):
+        with opened(kind) as session:
+            losses[kind] = [session.run([loss, train], feed)[0] for feed in feeds]
+            taken = steps_of(session) if kind == "pjrt" else []
+    assert len(taken) == 1
+    assert taken[0].constants == ("support/shape:0",)
+    np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
