@@ -1,1 +1,1 @@
-"""GraphDef protos in and out: read to a GraphView, inline calls, apply a plan, outline the calls again."""
+"""GraphDef protos: reads one into a GraphView, inlines calls, applies a plan, and outlines the calls again."""

@@ -1,13 +1,13 @@
 """Writes a plan into a copy of its graph. It decides nothing."""
 
-from typing import NamedTuple, Tuple
+from typing import Any, NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from ..graph import folding
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, Port
-from ..planner.decisions import Reason
+from ..planner.decisions import Plan, Reason
 from ..tables.dtypes import LOW
 from ..tf_internals import forget_full_type
 from . import constants
@@ -25,8 +25,8 @@ class Applied(NamedTuple):
     touched: Tuple[int, ...]
 
 
-def apply(plan, graph_def):
-    """Applies a plan that changes something.
+def apply(plan: Plan, graph_def: Any) -> Applied:
+    """Applies a plan that changes at least one node.
 
     Args:
         plan: a Plan made for `graph_def`.
@@ -78,14 +78,14 @@ def _mark_rounding(plan, protos):
 
 
 def _mark_moved(plan, protos):
-    """Marks the nodes that casts were moved across: what they give stays neutral for another rewrite."""
+    """Marks the nodes that casts were moved across, so that another rewrite treats their results as neutral."""
     for position, slot in enumerate(plan.first):
         if plan.view.nodes[position].dtypes and plan.reasons[slot] is Reason.MOVED:
             protos[position].attr[MOVED].b = True
 
 
-def sort_nodes(graph_def):
-    """Orders the nodes of a GraphDef by name, in place: the same graph gives the same bytes whatever its order was."""
+def sort_nodes(graph_def: Any) -> None:
+    """Sorts the nodes of a GraphDef by name, in place, so that equal graphs have equal bytes."""
     graph_def.node.sort(key=lambda proto: proto.name)
 
 
@@ -104,7 +104,7 @@ def _set_dtypes(proto, node, becomes):
 
 
 def _rename(boundaries, view, names, protos):
-    """Moves nodes to their new names, their consumers with them; returns the positions of all of these.
+    """Renames nodes and rewires their consumers; returns the positions of all of these.
 
     Consumers that want the old dtype are rewired to the restoring cast afterwards.
     """
@@ -122,7 +122,7 @@ def _rename(boundaries, view, names, protos):
 
 
 def _restored(boundary, nodes, names):
-    """The node that gives all outputs of a renamed node their old name and dtypes."""
+    """The node that restores the old name and dtypes of a renamed node's outputs."""
     node = nodes[boundary.node]
     outputs = [
         cast if cast is not None else _tensor(names, Port(boundary.node, number))
@@ -130,7 +130,7 @@ def _restored(boundary, nodes, names):
     ]
     proto = tf.NodeDef(name=node.name, op="IdentityN", device=node.device, input=outputs)
     proto.attr["T"].list.type.extend(node.output_dtype(number) for number in range(len(outputs)))
-    proto.attr[KEEP].i = 1  # else another rewrite would lower what restores
+    proto.attr[KEEP].i = 1  # or another rewrite would lower it again
     return proto
 
 
@@ -139,7 +139,7 @@ def _tensor(names, port):
 
 
 def _constant(cast, view, protos, names):
-    """The Const that stands for the cast of a known value."""
+    """The Const that replaces the cast of a known value."""
     inputs = sorted("^" + names[position] for position in folding.controls(view, cast.source))
     proto = tf.NodeDef(name=cast.name, op="Const", device=cast.device, input=inputs)
     proto.attr["dtype"].type = cast.dtype

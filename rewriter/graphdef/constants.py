@@ -1,13 +1,17 @@
-"""The values of constants, written in low precision."""
+"""Converts constants to low precision."""
+
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ..graph import folding
+from ..graph.graph_view import GraphView
+from ..planner.casts import CastEdit
 
 
-def lowered(view, protos, cast):
-    """The value of a folded cast, rounded to nearest as a Cast does it.
+def lowered(view: GraphView, protos: Sequence[Any], cast: CastEdit) -> Any:
+    """Evaluates a folded cast, rounding to nearest as Cast does.
 
     Args:
         view: GraphView of the graph.
@@ -18,7 +22,7 @@ def lowered(view, protos, cast):
         TensorProto of the cast's dtype.
     """
     dtype = tf.as_dtype(cast.dtype)
-    with np.errstate(all="ignore"):  # infinities come out as the graph and its Cast would make them
+    with np.errstate(all="ignore"):  # overflow becomes infinity, as it does in a Cast
         values = np.asarray(folding.value(view, cast.source, _reader(protos)), np.float32)
         rounded = values.astype(dtype.as_numpy_dtype)
     made = tf.make_tensor_proto(0, dtype=dtype)
@@ -34,5 +38,5 @@ def lowered(view, protos, cast):
 
 
 def _reader(protos):
-    """What gives the value of the Const at a position."""
+    """Returns a function that reads the value of the Const at a position."""
     return lambda position: tf.make_ndarray(protos[position].attr["value"].tensor)

@@ -1,12 +1,13 @@
-"""Function calls and control flow of version 2: which ops call which functions, and which bodies can be inlined."""
+"""Function calls and version 2 control flow: which ops call which functions, and which bodies can be inlined."""
 
 from collections import Counter
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 
 from .. import tf_internals
 from ..tables.dtypes import NUMBERS
 
 CALL, BRANCH, LOOP = "call", "branch", "loop"
-# op -> what it does with its functions, and the attributes that name them; a function's own name is an op of kind CALL
+# op -> its kind, and the attributes that name its functions; a function's own name is an op of kind CALL
 KINDS = {
     "PartitionedCall": (CALL, ("f",)),
     "StatefulPartitionedCall": (CALL, ("f",)),
@@ -17,17 +18,17 @@ KINDS = {
     "While": (LOOP, ("cond", "body")),
     "StatelessWhile": (LOOP, ("cond", "body")),
 }
-ROLES = {CALL: ("body",), LOOP: ("cond", "body")}  # what the functions of a call are to it, for people
-MOST_NODES = 100_000  # that one function may become when it is inlined for each of its calls
+ROLES = {CALL: ("body",), LOOP: ("cond", "body")}  # the role of each function of a call, for readers
+MOST_NODES = 100_000  # that all inlined copies of one function may have together
 BOOL = NUMBERS["bool"]
 
 
-def kind_of(proto, library):
-    """What a node does with functions: CALL, BRANCH, LOOP, or None where it calls none that we write out."""
+def kind_of(proto: Any, library: Mapping[str, Any]) -> Optional[str]:
+    """How a node uses functions: CALL, BRANCH, LOOP, or None where it calls none that we inline."""
     return CALL if proto.op in library else KINDS.get(proto.op, (None,))[0]
 
 
-def called(proto, library):
+def called(proto: Any, library: Mapping[str, Any]) -> Tuple[str, ...]:
     """Names of the functions that a node calls, in the order of its kind."""
     if proto.op in library:
         return (proto.op,)
@@ -40,8 +41,8 @@ def called(proto, library):
     return tuple(names)
 
 
-def roles(proto, kind):
-    """What each function of a call is to it: "body", "cond", "then", "else", "branch0", ..."""
+def roles(proto: Any, kind: str) -> Tuple[str, ...]:
+    """The role of each function of a call: "body", "cond", "then", "else", "branch0", ..."""
     if kind != BRANCH:
         return ROLES[kind]
     if "branches" in proto.attr:
@@ -49,8 +50,8 @@ def roles(proto, kind):
     return "else", "then"
 
 
-def fits(proto, kind, bodies):
-    """Whether a call agrees with the signatures of its functions, and chooses by a value that is never a float."""
+def fits(proto: Any, kind: str, bodies: Sequence[Any]) -> bool:
+    """Whether a call matches the signatures of its functions, and its branch selector is not a float."""
     count = sum(text[0] != "^" for text in proto.input)
     takes = [[arg.type for arg in body.signature.input_arg] for body in bodies]
     gives = [[arg.type for arg in body.signature.output_arg] for body in bodies]
@@ -65,7 +66,7 @@ def fits(proto, kind, bodies):
     return len(takes[0]) == count
 
 
-def left_as_written(nodes, library):
+def left_as_written(nodes: Iterable[Any], library: Mapping[str, Any]) -> Dict[str, str]:
     """Finds functions whose bodies cannot be inlined.
 
     Args:
@@ -73,7 +74,7 @@ def left_as_written(nodes, library):
         library: function name -> FunctionDef.
 
     Returns:
-        Dict of function name -> why, in words; of those functions only that the graph reaches by calls.
+        Dict of function name -> reason in words, for the functions that the graph calls directly or indirectly.
     """
     direct = Counter(name for node in nodes for name in called(node, library) if name in library)
     calls = {}
@@ -99,7 +100,7 @@ def left_as_written(nodes, library):
 
 
 def _own_reason(function, library):
-    """What in a function itself keeps it as it is, or None."""
+    """Why a function's own signature or body prevents inlining, or None."""
     signature = function.signature
     if signature.attr:
         return "its signature has attributes"
@@ -111,7 +112,7 @@ def _own_reason(function, library):
 
 
 def _callers_first(calls):
-    """The functions with callers before their callees, and those that are on or between cycles of calls."""
+    """The functions, callers before callees, and those on or between cycles of calls."""
     callers = {name: [] for name in calls}
     for name, callees in calls.items():
         for callee in callees:
@@ -128,7 +129,7 @@ def _topological_order(needs, needed_by):
     missing = {name: len(needs[name]) for name in needs}
     order = dict.fromkeys(name for name in needs if not missing[name])
     waiting = list(order)
-    for name in waiting:  # grows while it is read
+    for name in waiting:  # grows while iterating
         for other in needed_by[name]:
             missing[other] -= 1
             if not missing[other]:
@@ -138,21 +139,21 @@ def _topological_order(needs, needed_by):
 
 
 class Outputs:
-    """How function bodies name tensors: node:output_arg:index, where a graph counts all outputs through."""
+    """Tensor names in function bodies: node:output_arg:index, where a graph numbers all outputs consecutively."""
 
     def __init__(self, library):
         self._library = library
         self._plain = {}  # op -> names of its outputs, for ops without lists
 
-    def number(self, proto, arg, index):
+    def number(self, proto: Any, arg: str, index: int) -> int:
         """The number of output `index` of the output argument `arg` of a node."""
         for start, (name, length) in self._args(proto):
             if name == arg and index < max(length, 1):
                 return start + index
         raise KeyError(arg)
 
-    def text(self, proto, number):
-        """What stands behind the node's name for one of its outputs: output_arg:index."""
+    def text(self, proto: Any, number: int) -> str:
+        """The suffix that names one output of a node: output_arg:index."""
         for start, (name, length) in self._args(proto):
             if start <= number < start + length:
                 return "%s:%d" % (name, number - start)

@@ -1,6 +1,6 @@
 """Inlines function calls, so that caller and callee are planned together; outlining.py restores the functions.
 
-A call becomes what TensorFlow's own lowering makes of it: ops that only move data, for each of its inputs and outputs.
+A call becomes what TensorFlow's own lowering makes of it: an op that only moves data for each input and output.
 Each of these ops has one type slot, so a signature and its callers cannot disagree:
 
     PartitionedCall(x)   x -> Identity -> ... body ... -> Identity
@@ -20,12 +20,11 @@ from .functions import BRANCH, CALL, KINDS, LOOP, Outputs, called, fits, kind_of
 
 
 class Call(NamedTuple):
-    """A call that is inlined.
+    """An inlined call.
 
     Attributes:
-        name: of the node that stands for it in the flat graph: a NoOp, or for a preserved call an IdentityN of its
-            results.
-        scope: number of the scope that it is in.
+        name: of its stand-in in the flat graph: a NoOp, or for a preserved call an IdentityN of its results.
+        scope: number of the scope that contains it.
         proto: its NodeDef.
         kind: CALL, BRANCH or LOOP.
         scopes: numbers of the scopes of its functions, in the order of its kind.
@@ -43,7 +42,7 @@ class Call(NamedTuple):
     selector: str = ""
 
     def entry(self, number: int) -> str:
-        """Name of the node that takes value `number`."""
+        """Name of the node that receives argument `number`."""
         return "%s[%s%d]" % (self.name, "enter" if self.kind == LOOP else "in", number)
 
     def exit(self, number: int) -> str:
@@ -51,7 +50,7 @@ class Call(NamedTuple):
         return "%s[%s%d]" % (self.name, "var" if self.kind == LOOP else "out", number)
 
     def merge(self, number: int) -> str:
-        """Name of a loop variable's Merge, which the condition reads."""
+        """Name of a loop variable's Merge, read by the condition."""
         return "%s[merge%d]" % (self.name, number)
 
     def following(self, number: int) -> str:
@@ -66,16 +65,16 @@ class Call(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """The graph itself (number 0), or a function body that is inlined for one call.
+    """The graph itself (number 0), or a function body inlined for one call.
 
     Attributes:
         function: the FunctionDef, None for the graph.
-        prefix: of the names of its nodes in the flat graph.
+        prefix: what its nodes' names begin with in the flat graph.
         device: the device of its call, which its nodes inherit.
         args: argument name -> tensor of the flat graph.
         protos: node name -> NodeDef as written.
-        calls: node name -> Call, for the inlined calls in it.
-        asked: the AttrValue of the innermost to_float that one of its calls is in, or None.
+        calls: node name -> Call, for the inlined calls that it contains.
+        asked: the AttrValue of the innermost to_float around its call, or None.
     """
 
     function: Any
@@ -91,10 +90,10 @@ class Inlined(NamedTuple):
     """A graph with its function calls inlined.
 
     Attributes:
-        graph_def: the flat tf.GraphDef; the given one if there is no call. The nodes of the graph itself keep their
+        graph_def: the flat tf.GraphDef; the given one if nothing was inlined. The nodes of the graph itself keep their
             positions.
         source: the tf.GraphDef as given.
-        scopes: the scopes.
+        scopes: the graph itself, then one for each inlined function body.
         starts: position of each scope's first node in the flat graph.
         calls: the inlined calls, in the order of their scopes.
         warnings: the functions that are left as they are, with the reasons.
@@ -120,7 +119,7 @@ def inline(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] =
         Inlined.
 
     Raises:
-        ConfigError: a body reads what is not in it.
+        ConfigError: a body reads a tensor that it does not contain.
     """
     library = {function.signature.name: function for function in graph_def.library.function}
     if {node.op for node in graph_def.node}.isdisjoint([*KINDS, *library]):  # in nearly every graph of TensorFlow 1
@@ -150,7 +149,7 @@ def _node_names(names: Iterable[str]) -> set[str]:
 
 
 class _Writer:
-    """Writes the flat graph: first finds all calls, scope by scope, then writes the nodes of every scope."""
+    """Writes the flat graph: finds all calls, scope by scope, then writes the nodes of every scope."""
 
     def __init__(
         self, graph_def: Any, library: Mapping[str, Any], left: Container[str], fed: set[str], preserved: set[str]
@@ -161,7 +160,7 @@ class _Writer:
         self.flat = type(graph_def)()
         self.calls: list[Call] = []
         self.scopes = [Scope(None, "", "", {}, {node.name: node for node in graph_def.node}, {})]
-        for number, scope in enumerate(self.scopes):  # grows while it is read
+        for number, scope in enumerate(self.scopes):  # grows while iterating
             for proto in scope.protos.values():
                 self._find_call(number, scope, proto)
 
@@ -169,7 +168,7 @@ class _Writer:
         """Opens the scopes of a call's functions, if the call can be inlined."""
         kind = kind_of(proto, self._library)
         names = called(proto, self._library) if kind else ()
-        if not names or any(name not in self._library or name in self._left for name in names):
+        if kind is None or not names or any(name not in self._library or name in self._left for name in names):
             return
         bodies = [self._library[name] for name in names]
         kept = KEEP in proto.attr and proto.attr[KEEP].i != 0
@@ -192,7 +191,7 @@ class _Writer:
     def write(self) -> tuple[int, ...]:
         """Writes the flat graph; returns the position of each scope's first node."""
         self.flat.versions.CopyFrom(self._source.versions)
-        for function in self._library.values():  # ops of functions that are left need their signatures
+        for function in self._library.values():  # calls that are not inlined need the signatures
             self.flat.library.function.add().signature.CopyFrom(function.signature)
         starts = []
         for scope in self.scopes:
@@ -255,7 +254,7 @@ class _Writer:
             node.attr["num_outs"].i = len(call.scopes)
 
     def _write_exit(self, call: Call, j: int, dtype: int, results: list[str], device: str) -> None:
-        """Writes the node of result `j`; `results` has the tensor that each function gives for it."""
+        """Writes the node of result `j`; `results` has the tensor that each function returns for it."""
         if call.kind == CALL:
             self._add(call.exit(j), "Identity", results, dtype, device)
         elif call.kind == BRANCH:

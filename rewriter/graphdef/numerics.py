@@ -1,31 +1,35 @@
-"""What float16 cannot hold, said before it does harm: a warning for each place, with its name and the way out.
+"""Warns of values that float16 cannot hold: each warning names the node and how to keep it in float32.
 
-Only what can be told without running: constants (-1e9 becomes infinity, 1e-8 zero), results that reach past 65504
-whatever is fed, squares and exponentials that are rounded, and whole numbers known to pass 2048, which float16 rounds.
+Static checks only: constants (-1e9 becomes infinity, 1e-8 zero), results whose range exceeds 65504 for any feed,
+squares and exponentials that are rounded, and integers known to exceed 2048, which float16 rounds.
 """
+
+from typing import Any, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ..graph import folding
+from ..graph.facts import Facts
 from ..graph.graph_view import Port
 from ..planner.casts import INTEGERS
+from ..planner.decisions import Plan
 from ..tables.dtypes import FLOAT16, FLOAT32, LOW
 from ..tables.dtypes import name as dtype_name
 
 LARGEST = 65520.0  # from here on float16 rounds to infinity
 SMALLEST = 2.0**-25  # up to here float16 rounds to zero
-WHOLE = 2048.0  # up to here float16 has all whole numbers
+WHOLE = 2048.0  # up to here float16 holds every integer
 SMALL_INTEGERS = ("bool", "int8", "uint8")
 GROWS = {"Square": "255", "Pow": "255 for a square, 40 for a cube", "Exp": "11", "Expm1": "11"}  # op -> inputs above
-# ops whose result may be much larger than what they read; a sum of a few terms comes close only where they do
+# ops whose result may be much larger than their inputs; a sum of a few terms overflows only if they nearly do
 MULTIPLIES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Mul", "RealDiv", "Square")
 COUNTERS = ("VariableV2", "Variable", "ReadVariableOp")
 WAY_OUT = "a keep_dtype_scope around that, or its op type on the black-list, keeps float32"
 
 
-def warnings(plan, graph_def, facts):
-    """Finds what a plan in float16 changes beyond rounding.
+def warnings(plan: Plan, graph_def: Any, facts: Facts) -> Tuple[str, ...]:
+    """Finds values that a float16 plan changes by more than rounding.
 
     Args:
         plan: a Plan made for `graph_def`.
@@ -33,7 +37,7 @@ def warnings(plan, graph_def, facts):
         facts: the `facts.Facts` of the graph.
 
     Returns:
-        Tuple of str, one warning a place, by what kind of place it is.
+        Tuple of str, one warning for each node or constant, grouped by kind.
     """
     if plan.policy.low != FLOAT16:
         return ()
@@ -46,8 +50,8 @@ def warnings(plan, graph_def, facts):
 
 
 def _lost_constants(plan, protos):
-    """Constants that are cast to float16 although it changes them beyond rounding."""
-    for cast, reader in _down(plan):
+    """Constants that a cast to float16 turns into infinity or zero."""
+    for cast, reader in _down_casts(plan):
         if not cast.folded and plan.view.nodes[cast.source.node].op != "Const":
             continue
         with np.errstate(all="ignore"):
@@ -58,12 +62,12 @@ def _lost_constants(plan, protos):
             yield text % (cast.tensor, lost, reader.name, reader.op, WAY_OUT)
 
 
-def _down(plan):
-    """(cast, node) for each Cast of a tensor to float16 that somebody reads, and the first who does, by name.
+def _down_casts(plan):
+    """(cast, node) for each Cast of a tensor to float16 that has consumers, and the first consumer by name.
 
-    A Cast of what is decided to be float16 is no such: it is but the way in which a float32 kernel gives it.
+    The Cast of an output that was itself lowered does not count: it rounds the result of a float32 kernel.
     """
-    behind = {cast.source: cast.consumers for cast in plan.casts}  # who reads through the up-cast of a rounding
+    behind = {cast.source: cast.consumers for cast in plan.casts}  # consumers behind the up-cast of a rounding
     for cast in plan.casts:
         readers = [*cast.consumers, *behind.get(cast.name, ())]
         if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
@@ -71,13 +75,13 @@ def _down(plan):
 
 
 def _is_low(plan, port):
-    """Whether an output is low by decision."""
+    """Whether the plan lowers an output."""
     slot = plan.view.nodes[port.node].layout.outputs[port.port]
     return slot >= 0 and plan.becomes[plan.first[port.node] + slot] in LOW
 
 
 def _lost(values):
-    """What float16 makes of the worst value, in words, or ""."""
+    """What the worst value becomes in float16, in words; "" if none is lost."""
     size = np.abs(values)
     big = values[np.isfinite(values) & (size >= LARGEST)]
     if big.size:
@@ -87,7 +91,7 @@ def _lost(values):
 
 
 def _overflows(plan, facts):
-    """Low-precision ops whose result leaves float16 although all they read is in it."""
+    """Low-precision ops whose result may overflow float16 although their inputs do not."""
     for position, node in enumerate(plan.view.nodes):
         if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
             continue
@@ -103,7 +107,7 @@ def _reach(found):
 
 def _rounded_growth(plan, facts):
     """Squares, powers and exponentials in float32 whose results are rounded to float16."""
-    for cast, reader in _down(plan):
+    for cast, reader in _down_casts(plan):
         node = plan.view.nodes[cast.source.node]
         squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
@@ -116,9 +120,9 @@ def _rounded_growth(plan, facts):
 
 
 def _whole_numbers(plan, facts):
-    """Integers, and ranges of whole numbers, that are known to pass what float16 has: one warning for all of them."""
+    """Integers and ranges of integers known to exceed 2048: one warning for all of them."""
     found = []
-    for cast, reader in _down(plan):
+    for cast, reader in _down_casts(plan):
         node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
         if node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS):
             most = _most(plan.view, facts, cast.source)
@@ -132,7 +136,7 @@ def _whole_numbers(plan, facts):
 
 
 def _most(view, facts, port):
-    """How far whole numbers are known to go: their bound, infinity for a counter in a variable, 0 for the unknown."""
+    """The known bound of an integer tensor: infinity for a counter in a variable, 0 where nothing is known."""
     found = facts.range(port)
     if found is not None:
         return _reach(found)

@@ -1,7 +1,7 @@
-"""Writes the flat graph of inlining.py back as a graph with functions, after it was rewritten. It decides nothing.
+"""Outlines a rewritten flat graph of inlining.py: restores its functions and calls. It decides nothing.
 
-What reads an argument is in the body, what reads a result is in the caller, so every tensor of the flat graph belongs
-to one scope, and an added node stands in the scope of what it reads.
+Consumers of an argument are in the body and consumers of a result are in the caller. So every tensor of the flat graph
+belongs to one scope, and an added node belongs to the scope of its input.
 """
 
 import hashlib
@@ -12,39 +12,39 @@ from ..errors import VerifyError
 from ..planner.casts import reserve_name
 from ..tf_internals import forget_full_type
 from .functions import BRANCH, CALL, LOOP, Outputs
-from .inlining import split, tensor
+from .inlining import Inlined, split, tensor
 
-# attributes by which TensorFlow exchanges a function for another of the same signature, or finds its gradient
+# attributes by which TensorFlow swaps a function for another of the same signature, or finds its gradient
 OF_SIGNATURE = ("api_implements", "api_preferred_device", "forward_function_name", "backward_function_name")
-# call attributes with the dtypes of what goes in and out, by kind
+# call attributes with the dtypes of inputs and outputs, by kind
 TAKES = {CALL: "Tin", BRANCH: "Tin", LOOP: "T"}
 GIVES = {CALL: "Tout", BRANCH: "Tout", LOOP: "T"}
-ADDED = re.compile(r"(?P<marker>.*\])-(?P<port>\d+)(?P<rest>-.*)$")  # a cast of what stands for a value of a call
+ADDED = re.compile(r"(?P<marker>.*\])-(?P<port>\d+)(?P<rest>-.*)$")  # a cast of a call's input or output node
 
-BORDER = (-1, "")  # the scope of what stands for a value of a call: it is in none
+BORDER = (-1, "")  # the input and output nodes of calls belong to no scope
 
 
-def outline(inlined, rewritten):
-    """Writes a rewritten flat graph back as a graph with functions.
+def outline(inlined: Inlined, rewritten: Any) -> Any:
+    """Outlines a rewritten flat graph.
 
-    A body that has changed becomes a new function, named after its contents, so that equal bodies share one; the
-    functions of the graph as given stay in its library, and with them the gradients that are registered for them.
+    A changed body becomes a new function, named after its contents, so that equal bodies share one. The original
+    functions stay in the library, with the gradients registered for them.
 
     Args:
         inlined: the Inlined that was rewritten.
-        rewritten: tf.compat.v1.GraphDef: its flat graph with the nodes in their order, and added nodes behind them.
+        rewritten: tf.compat.v1.GraphDef: its flat graph with the nodes in their order, then the added nodes.
 
     Returns:
         tf.compat.v1.GraphDef.
 
     Raises:
-        VerifyError: a node reads what is not in its scope, or the two ends of a call disagree.
+        VerifyError: a node reads a tensor of another scope, or the dtypes around a call disagree.
     """
     return _Writer(inlined, rewritten).graph() if inlined.calls else rewritten
 
 
 class _Writer:
-    """Knows for every tensor of the flat graph the scope that it belongs to, and what it is called there."""
+    """Maps every tensor of the flat graph to its scope and its name there."""
 
     def __init__(self, inlined, rewritten):
         self._inlined, self._scopes = inlined, inlined.scopes
@@ -55,7 +55,7 @@ class _Writer:
         self._prefixes = {scope.prefix: number for number, scope in enumerate(self._scopes)}
         self._caller = {number: call for call in inlined.calls for number in call.scopes}
         self._ports: Dict[Tuple[int, int], Tuple[int, str]] = {}  # a call's value -> (scope, its name there)
-        self._waited: Dict[Tuple[int, int], str] = {}  # (value of a call, scope) -> what to wait for there
+        self._waited: Dict[Tuple[int, int], str] = {}  # (value of a call, scope) -> the control input for it there
         self._home: List[Tuple[int, str]] = []  # scope of each node of the flat graph, and its name there
         for number, (scope, start) in enumerate(zip(self._scopes, inlined.starts)):
             kept = [self._after[start + k].name for k in range(len(scope.protos))] if number == 0 else scope.protos
@@ -70,7 +70,7 @@ class _Writer:
 
     def graph(self):
         """The graph as a whole."""
-        for number in range(len(self._scopes) - 1, 0, -1):  # callees come behind their callers
+        for number in range(len(self._scopes) - 1, 0, -1):  # callees follow their callers
             self._write_function(number)
         source = self._inlined.source
         made = type(source)(versions=source.versions, library=source.library)
@@ -79,7 +79,7 @@ class _Writer:
         return made
 
     def _name_values(self, call):
-        """Notes what the values of a call are called outside and inside."""
+        """Records the names of a call's values in the caller and in the bodies."""
         stand_in = self._home[self._position[call.name]][1]
         outside = self._scopes[call.scope].function is not None
         for j in range(len(call.gives)):
@@ -93,7 +93,7 @@ class _Writer:
                 self._waited[self._position[name], number] = arg.name
 
     def _place_added(self):
-        """Finds for each added node its scope, by what it reads or else by its name, and a name for it there."""
+        """Assigns each added node its scope, from its input or else its name, and a name there."""
         added = range(len(self._before), len(self._after))
         taken = [set(scope.args) for scope in self._scopes]
         for number, name in self._home:
@@ -109,7 +109,7 @@ class _Writer:
             self._home.append((number, name))
 
     def _source(self, position):
-        """(position of the node, output) that a node reads first, or None where it only waits."""
+        """(position, output) of a node's first input, or None if it has control inputs only."""
         first = next(iter(self._after[position].input), "^")
         if first[0] == "^":
             return None
@@ -117,9 +117,10 @@ class _Writer:
         return self._now[name], port
 
     def _scope_of_origin(self, position):
-        """The scope of an added node that reads no other added node; of one that only waits its name tells it.
+        """The scope of an added node that reads no other added node.
 
-        What takes a value in stands for an argument of several functions: to wait for it does not say in which.
+        With control inputs only, the name decides: a call's input node is an argument of several functions, so
+        waiting for it does not identify one of them.
         """
         source = self._source(position)
         if source is not None:
@@ -132,7 +133,7 @@ class _Writer:
         return self._prefixes[name[: name.rfind("]/") + 2] if "]/" in name else ""]
 
     def _local_name(self, number, name):
-        """The name of an added node in its scope; it does not depend on where the scope is."""
+        """The name of an added node in its scope, independent of where the function is called."""
         found = ADDED.match(name)
         marker = self._position.get(found["marker"]) if found else None
         if marker is not None:
@@ -141,7 +142,7 @@ class _Writer:
         return name[len(prefix) :] if name.startswith(prefix) else name
 
     def _local(self, number, text):
-        """What an input of the flat graph is called in a scope."""
+        """Translates an input of the flat graph to its name in a scope."""
         name, port = split(text.lstrip("^"))
         position = self._now[name]
         control = text[0] == "^"
@@ -166,7 +167,7 @@ class _Writer:
         return number, "%s:%s" % (name, self._outputs.text(self._after[position], port))
 
     def _nodes(self, number):
-        """The nodes of a scope as they are written there."""
+        """Yields the nodes of a scope under their names there."""
         scope, start = self._scopes[number], self._inlined.starts[number]
         for position, proto in enumerate(scope.protos.values(), start):
             call = scope.calls.get(proto.name)
@@ -179,7 +180,7 @@ class _Writer:
             yield node
 
     def _node(self, number, proto, position):
-        """A node of the graph as given; a rewrite does not touch its control inputs."""
+        """An original node; a rewrite does not change its control inputs."""
         node = _copy(self._after[position])
         node.name, node.device = self._home[position][1], proto.device
         node.input[:] = [self._local(number, text) for text in node.input if text[0] != "^"]
@@ -187,7 +188,7 @@ class _Writer:
         return node
 
     def _call(self, number, call):
-        """The call itself: its operands are what the nodes read that take its values in."""
+        """The call itself: its operands are the inputs of its input nodes."""
         node = _copy(call.proto)
         position = self._position[call.name]
         node.name = self._home[position][1]
@@ -218,7 +219,7 @@ class _Writer:
             node.attr[attr].func.name = names[number]
 
     def _check(self, call):
-        """Holds a call's ends together: each loop variable has one dtype, and what is fetched is what was given."""
+        """Checks that each loop variable has one dtype and that fetched results are unchanged."""
         if call.kind == LOOP:
             for i in range(len(call.takes)):
                 around = (call.entry(i), call.merge(i), call.following(i), call.exit(i))
@@ -230,7 +231,7 @@ class _Writer:
                 raise VerifyError(["the results of '%s' are fetched and have changed" % call.name])
 
     def _write_function(self, number):
-        """Writes the function of a scope, and notes its name: its own where nothing in it has changed."""
+        """Writes the function of a scope and records its name: the original one if the body is unchanged."""
         original = self._scopes[number].function
         call = self._caller[number]
         made = _copy(original)
@@ -250,7 +251,7 @@ class _Writer:
         self._names[number] = original.signature.name if made == original else self._new(made)
 
     def _new(self, made):
-        """Takes a function into the library under a name of its own; returns the name."""
+        """Adds a function to the library under a new name; returns the name."""
         for attr in OF_SIGNATURE:
             if attr in made.attr:
                 del made.attr[attr]
@@ -265,7 +266,7 @@ class _Writer:
         return made.signature.name
 
     def _borders(self, call):
-        """Names of the nodes that take and give a call's values."""
+        """Names of a call's input nodes and output nodes."""
         takes = [call.entry(i) for i in range(len(call.takes))]
         return takes, [call.exit(j) for j in range(len(call.gives))]
 

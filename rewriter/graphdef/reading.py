@@ -3,7 +3,7 @@
 import functools
 import itertools
 import operator
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import tf_internals
 from ..errors import ConfigError, nearest
@@ -14,15 +14,15 @@ from ..tables.dtypes import FLOAT32
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
 GRADIENT = "_grad/"
 
-# Old forms that have one type attribute for data and statistics, and the newer form that has two: a node is read as
-# its newer form, the new attribute as a copy of the old one, and takes that form only if it is lowered.
+# Old forms with one type attribute for data and statistics, and the newer forms with two. A node is read as its newer
+# form, with the new attribute copied from the old one, and is rewritten to that form only if it is lowered.
 NEWER_FORM = {
     "FusedBatchNorm": ("FusedBatchNormV2", {"U": "T"}),
     "FusedBatchNormGrad": ("FusedBatchNormGradV2", {"U": "T"}),
 }
 
 
-def read(graph_def, feeds=(), preserved=()):
+def read(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] = ()) -> GraphView:
     """Reads a graph.
 
     Args:
@@ -59,11 +59,11 @@ def _sizes(nodes, protos):
     return sizes
 
 
-def reread(before, graph_def, touched):
+def reread(before: GraphView, graph_def: Any, touched: Iterable[int]) -> GraphView:
     """Reads a graph made from that of `before` by changing the nodes at `touched` and adding nodes at the end.
 
     Returns:
-        A GraphView without interface. What was not touched is taken over, so that checking every rewrite is cheap.
+        A GraphView without feeds and preserved nodes. Untouched nodes are reused, so that checking a rewrite is cheap.
 
     Raises:
         ConfigError: as `read`.
@@ -91,14 +91,14 @@ def _read_nodes(protos, layouts, ports):
 
 
 class _Ports(dict):
-    """Input as text -> Port, each made once; of a control input the Port's number is -1."""
+    """Input as text -> Port, each made once; the Port of a control input has number -1."""
 
     def __init__(self, position):
         super().__init__()
         self.position = position
 
     def fill(self):
-        """Makes the first port of every node at once."""
+        """Makes the first port of every node."""
         self.update(zip(self.position, map(Port, self.position.values(), itertools.repeat(0))))
 
     def __missing__(self, text):
@@ -131,7 +131,7 @@ def _read_node(proto, layouts, ports):
 
 
 def _keep_gradients(protos, nodes):
-    """Keeps the gradient ops of nodes whose scope asks for it: TensorFlow names them SCOPE/NODE_grad/..."""
+    """Keeps the gradient ops of nodes whose scope requests it: TensorFlow names them SCOPE/NODE_grad/..."""
     with_gradients = {
         node.name for node, proto in zip(nodes, protos) if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
     }
@@ -140,8 +140,8 @@ def _keep_gradients(protos, nodes):
     return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]
 
 
-def is_gradient_of(name, forward):
-    """Whether a node's name is one that TensorFlow gives the gradient ops of a node in `forward`."""
+def is_gradient_of(name: str, forward: Collection[str]) -> bool:
+    """Whether TensorFlow gives this name to a gradient op of a node in `forward`."""
     end = name.find(GRADIENT)
     while end >= 0:
         parts = name[:end].split("/")
@@ -152,7 +152,7 @@ def is_gradient_of(name, forward):
 
 
 def _unknown(proto, missing, position, layouts):
-    """Says what of a node is not known: its op, or one of its inputs."""
+    """The error text for an unknown op, or an unknown input, of a node."""
     if missing == proto.op and missing not in position:
         return "node '%s': op %s is not in this TensorFlow%s" % (proto.name, missing, nearest(missing, layouts.names()))
     return "node '%s' reads '%s', which is not in the graph%s" % (proto.name, missing, nearest(missing, position))
@@ -174,7 +174,7 @@ def _port(name, position, nodes, role):
 
 
 class _Layouts:
-    """The layouts of one graph's ops. What this TensorFlow registers is read once; functions are the graph's own."""
+    """The layouts of one graph's ops. Registered ops are read once for all graphs; functions belong to the graph."""
 
     def __init__(self, library):
         self._library = library

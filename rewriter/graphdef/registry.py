@@ -1,19 +1,20 @@
-"""The kernels that this TensorFlow has, as the planner asks for them."""
+"""The kernels of this TensorFlow, in the form that the planner reads."""
 
 import functools
+from typing import Dict, Tuple
 
 from .. import tf_internals
 from ..graph.kernel_table import ANY_DEVICE, Kernel
 
 
 @functools.lru_cache(maxsize=None)
-def registered_kernels():
+def registered_kernels() -> Dict[str, Tuple[Kernel, ...]]:
     """The kernels of this TensorFlow: op type -> tuple of Kernel."""
     return {op: tuple(map(_kernel, registered)) for op, registered in tf_internals.kernels().items()}
 
 
 @functools.lru_cache(maxsize=None)
-def xla_kernels():
+def xla_kernels() -> Dict[str, Tuple[Kernel, ...]]:
     """XLA's kernels, the same in every wheel of a TensorFlow: op type -> tuple of Kernel, for any device."""
     found = {}
     for op, registered in tf_internals.xla_kernels().items():
@@ -22,6 +23,6 @@ def xla_kernels():
 
 
 def _kernel(proto):
-    """A registration's device and its attributes of dtypes; constraints of other attributes say nothing of a slot."""
+    """A registration's device and dtype constraints; constraints on other attributes do not concern a slot."""
     typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
     return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))

@@ -1,1 +1,1 @@
-"""What is known of the tensors of a graph before it runs: shapes, contents, ranges."""
+"""Static inference of tensor properties: shapes, contents of containers, ranges."""

@@ -1,11 +1,11 @@
-"""Shapes and values of what is in containers: one answer for all elements of one, or none.
+"""Shapes and values of container elements: one answer for all elements of a container, or none.
 
     "element"   the shape of the elements of a TensorList, or of those that an op writes into a TensorArray or Stack
     "content"   their value, for integer vectors
 
-A TensorList is a value and goes from op to op. What is in a TensorArray or a Stack is one of what its writers write,
-which links.py makes further inputs of its readers. Either way what one iteration writes another may read, so only
-numbers count, and symbols that mean one number in the whole run.
+A TensorList is a value and passes from op to op. An element of a TensorArray or a Stack was written by one of its
+writers, which links.py makes further inputs of its readers. In both cases one iteration may read what another has
+written, so an answer may contain only numbers and symbols with a single value in the whole run.
 """
 
 from typing import Dict
@@ -14,16 +14,16 @@ from ..tables.dtypes import NUMBERS
 from .properties import NOTHING, Answer, Asker, Rule, Unknown
 
 VARIANT = NUMBERS["variant"]
-HANDED_ON = ("Identity", "Enter", "Exit", "Switch", "_SwitchN", "NextIteration", "TensorListResize")
+PASSED_ON = ("Identity", "Enter", "Exit", "Switch", "_SwitchN", "NextIteration", "TensorListResize")
 
 
 def _each(what: str, number: int) -> Rule:
-    """An input that is written as it is."""
+    """The answer about an input that is written whole."""
     return lambda a: a.lasting(a.get(what, number))
 
 
 def _rows(number: int) -> Rule:
-    """An input that is written row by row."""
+    """The shape of an input's rows, which are written one by one."""
     return lambda a: a.lasting(a.shape(number)[1:])
 
 
@@ -39,7 +39,7 @@ def _added(table: str, what: str, number: int) -> Rule:
 
 
 def _read(table: str) -> Rule:
-    """What a reader of a TensorArray or a Stack gives."""
+    """The result of a reader of a TensorArray or a Stack."""
     return lambda a: a.common(table, a.further)
 
 
@@ -51,7 +51,7 @@ def _of_list(a: Asker, table: str) -> Answer:
 
 
 def _popped(table: str) -> Rule:
-    """Of TensorListPopBack, whose first output is the list."""
+    """The element that TensorListPopBack returns; its first output is the list."""
     return lambda a: _of_list(a, table) if a.port.port == 1 else None
 
 
@@ -64,9 +64,9 @@ def _stacked_list(a: Asker) -> Answer:
 
 
 def _list_rules(table: str) -> Dict[str, Rule]:
-    """What holds for a list in both tables."""
+    """The rules for lists that both tables share."""
     return {
-        **dict.fromkeys([*HANDED_ON, "TensorListPopBack", "TensorListGetItem"], lambda a: a.get(table, 0)),
+        **dict.fromkeys([*PASSED_ON, "TensorListPopBack", "TensorListGetItem"], lambda a: a.get(table, 0)),
         **dict.fromkeys(["EmptyTensorList", "TensorListReserve"], lambda a: NOTHING),
         "Merge": lambda a: a.common(table, range(a.inputs)),
     }
@@ -88,7 +88,7 @@ CONTENTS: Dict[str, Rule] = {
     "StackPushV2": _each("value", 1),
     "TensorListPushBack": _added("content", "value", 1),
 }
-# what readers give, for the tables of shapes.py
+# results of readers, for the tables of shapes.py
 SHAPES: Dict[str, Rule] = {
     "StackPopV2": _read("element"),
     "TensorArrayReadV3": _read("element"),

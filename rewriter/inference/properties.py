@@ -1,7 +1,7 @@
-"""Infers static properties of tensors by rules for op types; each property is inferred when it is first asked for.
+"""Infers static properties of tensors by rules for op types; each property is inferred when first asked for.
 
-A loop variable is first assumed to keep its initial properties. Those of its next value are inferred from that. Where
-they differ, the variable's properties are unknown, and everything that depended on them is inferred again.
+A loop variable is first assumed to keep its initial properties, from which those of its next value are inferred. Where
+the two differ, the variable's properties are unknown, and everything that depended on them is inferred again.
 
     Merge(Enter: (batch, 4), NextIteration(Tanh(...)): (batch, 4))           holds
     Merge(Enter: (batch, 4), NextIteration(ConcatV2(..., ...)): (batch, 8))  does not
@@ -15,55 +15,55 @@ from ..graph.links import Links, linked, repeated
 
 Symbol = Tuple[Any, ...]
 Number = Union[int, float, Symbol]
-Answer = Optional[Tuple[Any, ...]]  # a shape, the value of a vector, a range; None for what is not known
-Question = Tuple[str, Port]  # one of a graph's tables, and an output
+Answer = Optional[Tuple[Any, ...]]  # a shape, the value of a vector, a range; None if unknown
+Question = Tuple[str, Port]  # the name of a table, and an output
 Rule = Callable[["Asker"], Answer]
-Tables = Mapping[str, Mapping[str, Rule]]  # what is asked -> op type -> rule
+Tables = Mapping[str, Mapping[str, Rule]]  # property -> op type -> rule
 DIM, ELEMENT = "dim", "element"  # kinds of symbols: (kind, node, output, ...)
-NOTHING: Tuple[Any, ...] = ("nothing",)  # what is in a container before anything is: agrees with every answer
+NOTHING: Tuple[Any, ...] = ("nothing",)  # the content of an empty container: agrees with every answer
 
 
 class Inference:
-    """Answers questions about the outputs of a graph, by one table of rules (op type -> rule) for each question."""
+    """Answers questions about the outputs of a graph, by one table of rules (op type -> rule) for each property."""
 
     def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Tables) -> None:
-        """Keeps the nodes and their tf.NodeDef messages, in the same order; of what is fed nothing is known."""
+        """Takes the nodes and their tf.NodeDef messages, in the same order; fed tensors are unknown."""
         self.nodes, self._protos, self._tables, self._fed = nodes, protos, tables, fed
         placeholders = ("Placeholder", "PlaceholderWithDefault")
         given = [port for port in fed if nodes[port.node].op not in placeholders]
         self.known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
-        self._assumed: Dict[Question, Answer] = {}  # of loop variables of which the first value says too much
+        self._assumed: Dict[Question, Answer] = {}  # of loop variables whose initial properties were refuted
         self._made: Optional[Links] = None
         self._repeated: Optional[Set[int]] = None
 
     @property
     def _links(self) -> Links:
-        if self._made is None:  # when first needed: most graphs are read without a question
+        if self._made is None:  # made when first needed: most graphs are never asked about
             self._made = linked(GraphView(tuple(self.nodes), self._fed))
         return self._made
 
     def ask(self, what: str, port: Port) -> Answer:
-        """Answers a question, taking loop variables to be what they were at first until that is refuted."""
+        """Answers a question, assuming that loop variables keep their initial properties until that is refuted."""
         while (what, port) not in self.known:
-            answered = self._work_out((what, port))
+            answered = self._infer((what, port))
             refuted = self._refuted(answered)
             self._assumed.update(refuted)
             for question in answered if refuted else ():
                 del self.known[question]
         return self.known[what, port]
 
-    def _work_out(self, question: Question) -> List[Question]:
-        """Answers a question, those that it depends on, and what comes round of each loop variable among them."""
+    def _infer(self, question: Question) -> List[Question]:
+        """Answers a question, its dependencies, and the questions about the next values of loop variables in them."""
         answered: List[Question] = []
         asked = [question]
-        for question in asked:  # grows while it is read
+        for question in asked:  # grows while iterating
             for done in self._answer_all(question):
                 answered.append(done)
                 asked += self._next(done)
         return answered
 
     def _answer_all(self, question: Question) -> Iterator[Question]:
-        """Answers a question and those that it depends on, these first: a stack, since graphs are deep."""
+        """Answers a question after its dependencies, with a stack, since graphs are too deep to recurse."""
         stack, on_stack = [question], {question}
         while stack:
             question = stack[-1]
@@ -78,7 +78,7 @@ class Inference:
             elif on_stack.isdisjoint(missing):
                 stack += missing
                 on_stack.update(missing)
-            else:  # it depends on itself, which is no graph that runs
+            else:  # it depends on itself: such a graph cannot run
                 self.known.update(dict.fromkeys(missing))
 
     def _next(self, question: Question) -> List[Question]:
@@ -128,14 +128,14 @@ class Unknown(Exception):
 
 
 def at(found: Sequence[Any], index: int) -> Any:
-    """One entry of an answer, counted as Python does; Unknown where it has none, in a graph that TensorFlow refuses."""
+    """One entry of an answer, by a Python index; raises Unknown if out of range, as in a graph TensorFlow rejects."""
     if not -len(found) <= index < len(found):
         raise Unknown
     return found[index]
 
 
 class Attributes:
-    """The attributes of a NodeDef, the op's default where it names none; a protobuf map would be changed by reading."""
+    """The attributes of a NodeDef, or the op's defaults; reading a missing key of a protobuf map would insert it."""
 
     def __init__(self, proto: Any) -> None:
         self._proto = proto
@@ -161,26 +161,26 @@ class Asker:
         return self.get("value", number)
 
     def integers(self, number: int) -> List[int]:
-        """The value of an input, all of it numbers."""
+        """The value of an input that consists of numbers only."""
         found = self.value(number)
         if not all(isinstance(dim, int) for dim in found):
             raise Unknown
         return list(found)
 
     def scalar(self, number: int) -> int:
-        """The value of an input that is one integer."""
+        """The value of an input that is a single integer."""
         found = self.integers(number)
         if len(found) != 1:
             raise Unknown
         return found[0]
 
     def element(self, number: int) -> Number:
-        """A scalar input; one that is not known is a symbol by its name."""
+        """The value of a scalar input, or a symbol if unknown."""
         found = self.find("value", number)
         return found[0] if found is not None and len(found) == 1 else (ELEMENT, *self._node.inputs[number])
 
     def symbol(self, axis: int) -> Symbol:
-        """A dimension of this output that is only known by its name."""
+        """A symbol for an unknown dimension of this output."""
         return (DIM, self.port.node, self.port.port, axis)
 
     def same(self, one: int, other: int) -> bool:
@@ -189,11 +189,11 @@ class Asker:
 
     @property
     def further(self) -> Sequence[int]:
-        """Numbers of the inputs that are no inputs of the op: the writers of the container that it reads."""
+        """Numbers of the inputs after the op's own: the writers of the container that it reads."""
         return range(len(self._node.layout.inputs), self.inputs)
 
     def common(self, what: str, numbers: Sequence[int]) -> Tuple[Any, ...]:
-        """The answer about each of several inputs, which must be one."""
+        """The answer that several inputs share; Unknown if they differ."""
         found = {self.get(what, number) for number in numbers}
         if len(found) > 1:
             found.discard(NOTHING)
@@ -202,7 +202,7 @@ class Asker:
         return found.pop()
 
     def lasting(self, found: Tuple[Any, ...]) -> Tuple[Any, ...]:
-        """An answer that leaves its iteration, whose symbols must have one value in the whole run."""
+        """An answer that leaves its iteration: its symbols must have a single value in the whole run."""
         if found != NOTHING and not all(map(self._inference.lasts, found)):
             raise Unknown
         return found

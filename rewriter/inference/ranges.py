@@ -1,6 +1,6 @@
-"""Ranges of values as far as they can be told without running: from constants, and from ops whose results are bounded.
+"""Infers ranges of values statically, from constants and from ops with bounded results.
 
-A range is (least, most), and sound: no element lies outside it. Variables and feeds have none.
+A range is (least, most) and sound: no element lies outside it. Variables and feeds have none.
 """
 
 from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple
@@ -16,7 +16,7 @@ Range = Tuple[float, float]
 
 
 class Ranges(Shapes):
-    """The ranges of a graph's tensors, and the shapes that they depend on."""
+    """The ranges of a graph's tensors, and the shapes they depend on."""
 
     def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port]) -> None:
         """As `Inference`."""
@@ -46,7 +46,7 @@ def _constant(a: Asker) -> Answer:
 
 
 def _sequence(a: Asker) -> Answer:
-    """Range: whole numbers from a start to a limit."""
+    """The op Range: numbers from a start to a limit."""
     ends = [_range(a, 0), _range(a, 1)]
     return min(least for least, _ in ends), max(most for _, most in ends)
 
@@ -100,7 +100,7 @@ def _convolved(a: Asker) -> Answer:
     count = 1
     for dim in a.shape(1)[:-1]:
         count *= _number(dim)
-    return min(least * count, 0.0), max(most * count, 0.0)  # at the borders zeros are added
+    return min(least * count, 0.0), max(most * count, 0.0)  # padding adds zeros
 
 
 def _reduced(a: Asker) -> Answer:
@@ -123,7 +123,7 @@ def _between(least: float, most: float) -> Rule:
 
 
 def _each(function: Any) -> Rule:
-    """A function that grows with its argument."""
+    """The rule of a monotonically increasing function."""
 
     def rule(a: Asker) -> Answer:
         least, most = _range(a, 0)

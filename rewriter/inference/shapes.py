@@ -19,7 +19,7 @@ from .properties import Number as Dim
 
 Shape = Optional[Tuple[Dim, ...]]
 INTEGERS = (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum)
-LONGEST = 256  # entries of a vector of which the value is looked at: shapes and axes are short
+LONGEST = 256  # entries of the longest vector whose value is inferred: shapes and axes are short
 
 
 class Shapes(Inference, Facts):
@@ -32,7 +32,7 @@ class Shapes(Inference, Facts):
         super().__init__(nodes, protos, fed, TABLES if tables is None else tables)
 
     def sums_nothing(self, position: int) -> bool:
-        """Whether the Sum at a position, with axes from BroadcastGradientArgs, sums over axes of one element only."""
+        """Whether the Sum at a position, with axes from BroadcastGradientArgs, reduces only size-1 axes."""
         axes = self.nodes[position].inputs[1]
         source = self.nodes[axes.node]
         if source.op != "BroadcastGradientArgs":
@@ -60,13 +60,13 @@ def _component(a: Asker) -> Shape:
 
 
 def _declared(a: Asker, shape: Any) -> Shape:
-    if not shape.dim:  # a scalar, or in old graphs anything
+    if not shape.dim:  # a scalar, or in old graphs any shape
         return None
     return tuple(dim.size if dim.size >= 0 else a.symbol(axis) for axis, dim in enumerate(shape.dim))
 
 
 def _variable(a: Asker) -> Shape:
-    """A dimension that is not fixed may be another at each read."""
+    """Known only if fully static: an unknown dimension may differ at each read."""
     dims = a.attr["shape"].shape.dim
     return tuple(dim.size for dim in dims) if dims and all(dim.size >= 0 for dim in dims) else None
 
@@ -176,7 +176,7 @@ def _gather(a: Asker) -> Shape:
 def _concatenated(a: Asker) -> Shape:
     parts, axis = [a.shape(number) for number in range(a.inputs - 1)], a.scalar(a.inputs - 1)
     rank = len(parts[0])
-    whole = [next((dim for dim in dims if isinstance(dim, int)), dims[0]) for dims in zip(*parts)]  # all are one
+    whole = [next((dim for dim in dims if isinstance(dim, int)), dims[0]) for dims in zip(*parts)]  # all equal
     along = [at(part, axis) for part in parts]
     whole[axis] = sum(along) if all(isinstance(dim, int) for dim in along) else a.symbol(axis % rank)
     return tuple(whole)
@@ -228,7 +228,7 @@ def _concat(a: Asker) -> Shape:
 
 
 def _slice(a: Asker) -> Shape:
-    """One element of a vector, or a run of them; the masks are those of Python's slices."""
+    """One element or a slice of a vector; a masked bound is an omitted bound of a Python slice."""
     vector, begin, end, step = a.value(0), a.scalar(1), a.scalar(2), a.scalar(3)
     if a.attr["new_axis_mask"].i or a.attr["ellipsis_mask"].i or not step:
         return None

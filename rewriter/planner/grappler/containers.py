@@ -1,13 +1,13 @@
-"""Containers as profile grappler sees them: which ops share one, and which writers feed which readers.
+"""Containers for profile grappler: which ops share one, and which writers feed which readers.
 
-A list's handle has the dtype variant and runs through other ops too (Enter, Switch, a loop's body). All list ops that
-one handle may reach have one dtype; where a handle leaves the graph that dtype is float32.
+A list's handle has dtype variant and passes through other ops too (Enter, Switch, a loop's body). All list ops that
+one handle may reach share one dtype, which is float32 if the handle leaves the graph.
 
     TensorListReserve -> Enter -> TensorListSetItem -> ... -> TensorListStack       one cluster; SetItem feeds Stack
 
-Instead of an edge from every writer to every reader, which grows as their product, walks follow the handle itself: a
-"wire" is a vertex for each piece of handle. A TensorArray or Stack of TensorFlow 1, which the lists of 1.15 have, is
-one such piece and has no borders.
+An edge from every writer to every reader would grow as their product. So walks follow the handle itself: a "wire" is a
+vertex for each piece of handle. A TensorArray or Stack of TensorFlow 1, which the lists of 1.15 include, is one such
+piece and has no borders.
 """
 
 from typing import Dict, List, Mapping, NamedTuple, Tuple
@@ -27,7 +27,7 @@ WRITERS = frozenset({
     "TensorListScatterIntoExistingList", "TensorListSetItem", "TensorListSplit",
 })  # fmt: skip
 ARRAY_READERS = ("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2")
-# where a handle comes from or goes to a place that is not seen, as at the border of a function
+# where a handle enters or leaves the visible graph, as at the border of a function
 BORDERS = frozenset({
     "_Arg", "_Retval", "OptionalFromValue", "OptionalGetValue", "PartitionedCall", "StatefulPartitionedCall",
     "Placeholder",
@@ -37,7 +37,7 @@ Piece = Tuple[int, int]  # node position, slot or ~dtype: what governs a port th
 
 
 class Cluster(NamedTuple):
-    """List ops that must have one dtype: their float32 slots; those that stay float32 because of a border."""
+    """List ops that must share one dtype: their float32 slots, and those denied because of a border."""
 
     members: Tuple[int, ...]
     denied: Tuple[int, ...]
@@ -102,7 +102,7 @@ def _float32_slot(node: Node) -> int:
 
 
 def _handle_edges(view: GraphView) -> List[Tuple[Piece, Piece]]:
-    """(what gives a handle, what takes it) for all edges that carry one."""
+    """(producer, consumer) for all edges that carry a handle."""
     found = []
     for position, node in enumerate(view.nodes):
         for number, port in enumerate(node.inputs):
@@ -113,7 +113,7 @@ def _handle_edges(view: GraphView) -> List[Tuple[Piece, Piece]]:
 
 
 def _connected_groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int]) -> List[List[int]]:
-    """Node positions that a handle connects, for each group of pieces with a list op in it."""
+    """Node positions connected by a handle, for each group of pieces that contains a list op."""
     beside: Dict[Piece, List[Piece]] = {}
     for a, b in handles:
         beside.setdefault(a, []).append(b)
@@ -124,7 +124,7 @@ def _connected_groups(handles: List[Tuple[Piece, Piece]], members: Dict[int, int
             continue
         group = [start]
         seen.add(start)
-        for piece in group:  # grows while it is read
+        for piece in group:  # grows while iterating
             new = [other for other in beside[piece] if other not in seen]
             seen.update(new)
             group += dict.fromkeys(new)

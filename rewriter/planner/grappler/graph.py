@@ -1,7 +1,7 @@
-"""What profile grappler walks over: the float32 slots of a graph, what feeds what, and what is known of their nodes.
+"""The graph that profile grappler walks: the float32 slots, the edges between them, and a mark for each node.
 
-An edge leads from the slot that governs an output to the slot that governs the input that reads it. It joins equal
-dtypes, so that slots of other dtypes are never met and are left out.
+An edge leads from an output's slot to the slot of the input that reads it. It joins equal dtypes, so slots of other
+dtypes are never reached and are left out.
 
     MatMul.T -> BiasAdd.T -> Cast.SrcT      Cast.DstT -> Exp.T      no edge joins the slots of one node
 """
@@ -19,12 +19,12 @@ from ..overrides import Overrides, asked_of_slot
 
 # lists of this profile, by their names in our op table and in TensorFlow
 WHITE, BLACK, GRAY, CLEAR, UNLISTED = "white", "black", "gray", "clear", ""  # allow, deny, infer, clear
-Walk = Dict[int, int]  # vertex -> the vertex from which it was first reached, -1 for where the walk began
+Walk = Dict[int, int]  # vertex -> the vertex from which it was first reached, -1 for a root
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What is known of one node: its list, why it must not be touched (or None), and whether the user wants it low."""
+    """One node's list, the reason to leave it unchanged (or None), and whether the user requests it low."""
 
     listed: str
     kept: Optional[Reason] = None
@@ -36,19 +36,19 @@ BORDER = Mark(UNLISTED, Reason.BORDER)
 
 @dataclass(frozen=True)
 class SlotGraph:
-    """Float32 slots as vertices. A slot's vertex is its number in the plan; vertices from `slots` on are no slots.
+    """Float32 slots as vertices. A slot's vertex is its number in the plan; vertices from `slots` on are not slots.
 
     Attributes:
         view: the graph.
         first: number of each node's first slot.
         slots: number of slots of the graph.
-        wires: number of vertices, from `slots` on, that are pieces of TensorList handles; those behind them stand for
+        wires: number of vertices, from `slots` on, that are pieces of TensorList handles; the vertices after them are
             ports that are float32 by definition.
         owner: node position of every vertex.
         readers: vertex -> vertices that it feeds.
         sources: vertex -> vertices that feed it.
         rank: vertex -> its place in an order that does not depend on the order of the nodes.
-        marks: one entry a node.
+        marks: one for each node.
     """
 
     view: GraphView
@@ -62,7 +62,7 @@ class SlotGraph:
     marks: List[Mark]
 
     def mark(self, vertex: int) -> Mark:
-        """What is known of a vertex's node."""
+        """The mark of a vertex's node."""
         return self.marks[self.owner[vertex]]
 
     def dtypes_with(self, position: int, low: Collection[int], dtype: int) -> Tuple[int, ...]:
@@ -80,7 +80,7 @@ class SlotGraph:
         return [vertex for vertex, position in self.owner.items() if position in on and not self.is_wire(vertex)]
 
     def walk(self, roots: Iterable[int], enters: Callable[[int], bool], *ways: Mapping[int, List[int]]) -> Walk:
-        """Every vertex that is reached from the roots through vertices that `enters` lets in, by the shortest way."""
+        """Walks breadth first from the roots through vertices that `enters` accepts; returns every vertex reached."""
         reached = dict.fromkeys(roots, -1)
         border = sorted(reached, key=self.rank.__getitem__)
         while border:
@@ -95,7 +95,7 @@ class SlotGraph:
         return reached
 
     def cause(self, walk: Walk, vertex: int) -> int:
-        """The slot from which a walk came to a vertex, -1 where it began there."""
+        """The slot from which a walk reached a vertex, -1 for a root."""
         vertex = walk[vertex]
         while vertex >= self.slots:
             vertex = walk[vertex]
@@ -107,9 +107,9 @@ def build(view: GraphView, marks: List[Mark], edges: Iterable[Tuple[int, int]], 
 
     Args:
         view: the graph.
-        marks: of `mark_nodes`.
+        marks: from `mark_nodes`.
         edges: further edges between slots and wires.
-        wires: vertices that are no slots -> node position.
+        wires: vertex of each wire -> node position.
     """
     first = first_slots(view)
     slots = count_slots(view)
@@ -150,7 +150,7 @@ def build(view: GraphView, marks: List[Mark], edges: Iterable[Tuple[int, int]], 
 
 
 def first_slots(view: GraphView) -> List[int]:
-    """Number of each node's first slot, when the slots of all nodes are counted through."""
+    """Number of each node's first slot, the slots of all nodes being numbered consecutively."""
     first, count = [], 0
     for node in view.nodes:
         first.append(count)
@@ -181,7 +181,7 @@ def mark_nodes(
             continue
         kept = _reason_to_keep(view, position, node, kernels, fed) or (Reason.LATE if position in late else None)
         if kept is None:
-            # once nothing else speaks against it, an old form counts as the newer form that it would take
+            # a node that may change counts as the newer form that it would be rewritten to
             op = node.layout.op
         else:
             op = node.op
@@ -205,7 +205,7 @@ def _list_of(entry: Optional[Entry]) -> str:
 def _reason_to_keep(
     view: GraphView, position: int, node: Node, kernels: KernelTable, fed: Collection[int]
 ) -> Optional[Reason]:
-    """Why a node must not be touched, or None."""
+    """The reason to leave a node unchanged, or None."""
     if position in view.preserved:
         return Reason.FETCHED
     if position in fed:
@@ -220,7 +220,7 @@ def _reason_to_keep(
 
 
 def _is_on(device: str, wanted: str) -> bool:
-    """Whether a device name is whole, down to its number, and of this type."""
+    """Whether a device name is complete, including its number, and of this type."""
     return wanted in device_type(device) and device.rpartition(":")[2].isdigit()
 
 
@@ -229,7 +229,7 @@ def _reads_reference(view: GraphView, node: Node) -> bool:
 
 
 def _keep_entered_references(view: GraphView, marks: List[Mark], references: List[int]) -> None:
-    """An Enter behind the Identity that reads a reference variable must not be moved behind a Cast either."""
+    """Keeps each Enter that follows the Identity of a reference variable: it must not move behind a Cast either."""
     readers = {position for position in references if view.nodes[position].op == "Identity"}
     enters = [p for p, node in enumerate(view.nodes) if node.op == "Enter"] if readers else []
     while enters:
@@ -241,7 +241,7 @@ def _keep_entered_references(view: GraphView, marks: List[Mark], references: Lis
 
 
 def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, int]]:
-    """(who asks, dtype) where the user asks one floating dtype of a node."""
+    """(source, dtype) where the user requests one floating dtype for a node."""
     override = overrides.of(node)
     if override is None:
         return ("to_float", node.asked) if node.asked in FLOATS else None

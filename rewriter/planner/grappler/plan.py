@@ -1,6 +1,6 @@
-"""Profile grappler: decides as TensorFlow's own pass auto_mixed_precision does, so that we can be compared with it.
+"""Profile grappler: decides as TensorFlow's own pass auto_mixed_precision does, so that the two can be compared.
 
-    allow (white)  low.            deny (black)  float32, and so is what its values flow into.
+    allow (white)  low.            deny (black)  float32, and so are the ops that its values flow into.
     infer (gray)   low between two allow ops, where nothing denied flows in.
     clear (only moves data)        as infer, and also where only clear ops lie between it and something low.
     on no list     as written, and nothing passes through it.
@@ -8,8 +8,8 @@
     e.g.  Exp -> Relu -> Sqrt -> Relu -> MatMul -> Relu -> Log -> Relu -> MatMul -> Log
     gets  f32    f32     f32     f16     f16       f16     f16    f16     f16       f32
 
-Unlike our own rule it looks downstream as well, so that what is fetched changes what is computed. Source: TensorFlow
-2.15.1; where it is at fault we differ, and tests/tf/test_grappler_differences.py says how.
+Unlike our own rule it looks downstream as well, so the fetches change what is lowered. Source: TensorFlow 2.15.1;
+where that is wrong we differ, see tests/tf/test_grappler_differences.py.
 """
 
 from dataclasses import replace
@@ -36,12 +36,12 @@ Paint = Dict[int, Cause]  # painted vertices
 
 
 class _Painter:
-    """The graph, and what is painted so far.
+    """The graph and the vertices painted so far.
 
     Attributes:
         low: vertices that get the low dtype.
-        denied: vertices that must not, for the sake of their values.
-        unable: vertices that were low and could not stay so.
+        denied: vertices that must stay float32 to keep their values accurate.
+        unable: vertices that were low and had to be raised again.
     """
 
     def __init__(self, graph: SlotGraph, low_dtype: int, kernels: KernelTable) -> None:
@@ -52,17 +52,17 @@ class _Painter:
         self._obstacles: Dict[Tuple[int, int, str, Tuple[int, ...]], Optional[Reason]] = {}
 
     def free(self, vertex: int) -> bool:
-        """Whether the node of a vertex may be touched."""
+        """Whether the node of a vertex may be changed."""
         return self.graph.mark(vertex).kept is None
 
     def follows(self, vertex: int, *lists: str) -> bool:
-        """Whether a vertex may become low because others are: on one of the lists, not denied, and with a kernel."""
+        """Whether a vertex may be lowered after others: it is on one of the lists, not denied, and has a kernel."""
         if vertex in self.denied or not self.free(vertex):
             return False
         return self.graph.is_wire(vertex) or (self.graph.mark(vertex).listed in lists and not self.obstacle(vertex))
 
     def obstacle(self, vertex: int) -> Optional[Reason]:
-        """Why this slot cannot be low while all others of its node are as written; None if it can."""
+        """Why this slot alone cannot be lowered, the node's other slots unchanged; None if it can."""
         graph = self.graph
         if vertex >= graph.slots:
             return Reason.NO_LOW_TYPE
@@ -80,12 +80,12 @@ class _Painter:
         return self._obstacles[key]
 
     def admits(self, node: Node, k: int) -> bool:
-        """Whether the op's definition lets slot k have the low dtype."""
+        """Whether the op's definition allows the low dtype in slot k."""
         admits = node.layout.admits[k]
         return admits is None or self.low_dtype in admits
 
     def take(self, paint: Paint, walk: Walk, reason: Reason) -> None:
-        """Paints what a walk reached."""
+        """Paints the vertices that a walk reached."""
         for vertex in walk:
             paint.setdefault(vertex, (reason, self.graph.cause(walk, vertex)))
 
@@ -123,9 +123,9 @@ def plan(
 
 
 def _propagate_denial(painter: _Painter, clusters: Iterable[Cluster]) -> None:
-    """Denies black ops and the black and gray ops that their values reach, with all that lies between.
+    """Denies black ops, the black and gray ops that their values reach, and everything in between.
 
-    e.g.  Exp -> Log -> Relu -> Log -> Relu -> MatMul:  the last Relu is free, nothing gray comes behind it
+    e.g.  Exp -> Log -> Relu -> Log -> Relu -> MatMul:  the last Relu is free, no gray op follows it
     """
     graph = painter.graph
     at_borders = {vertex: (Reason.LIST_FLOAT32, -1) for cluster in clusters for vertex in cluster.denied}
@@ -141,7 +141,7 @@ def _propagate_denial(painter: _Painter, clusters: Iterable[Cluster]) -> None:
 
 
 def _lower_between(painter: _Painter) -> None:
-    """Lowers what lies between two white ops through gray and clear ones."""
+    """Lowers the gray and clear ops on paths between two white ops."""
     graph = painter.graph
     white = list(painter.low)
     below = graph.walk(white, lambda v: painter.follows(v, GRAY, CLEAR), graph.readers)
@@ -158,7 +158,7 @@ def _lower_beside(painter: _Painter) -> None:
 
 
 def _raise_what_cannot_be_low(painter: _Painter) -> None:
-    """Takes back slots of white ops that admit no low precision, and nodes for which no kernel runs the outcome."""
+    """Raises slots of white ops that do not admit low precision, and nodes whose new dtypes no kernel runs."""
     graph = painter.graph
     by_node: Dict[int, List[int]] = {}
     for vertex in painter.low:
@@ -217,7 +217,7 @@ def _settle_loops(painter: _Painter) -> None:
 
 
 def _retarget_casts(painter: _Painter) -> None:
-    """An existing Cast to float32 writes low precision at once where only that is read; not one known outside."""
+    """Makes an existing Cast to float32 write low precision if all its consumers are low; fed or fetched ones stay."""
     graph = painter.graph
     for position, node in enumerate(graph.view.nodes):
         if node.op != "Cast" or graph.marks[position].kept in (Reason.FETCHED, Reason.FED):
@@ -241,13 +241,13 @@ def _to_plan(painter: _Painter, policy: PrecisionPolicy) -> Plan:
             becomes.append(policy.low if vertex in painter.low and was == FLOAT32 else was)
             reasons.append(reason)
             because.append(cause)
-    running = Running(becomes, {})  # as the pass: the CPU's slow kernels are used
+    running = Running(becomes, {})  # like the pass, it uses the CPU's slow kernels
     edits = _shared_casts(graph.view, graph.first, becomes)
     return Plan(graph.view, policy, graph.first, becomes, reasons, because, running, edits)
 
 
 def _reason_of(painter: _Painter, position: int, was: int, vertex: int) -> Cause:
-    """The reason for what becomes of a slot."""
+    """The reason for a slot's dtype, and its cause."""
     if was not in FLOATS:
         return Reason.NOT_FLOAT, -1
     if was in LOW:
@@ -266,7 +266,7 @@ def _reason_of(painter: _Painter, position: int, was: int, vertex: int) -> Cause
 
 
 def _shared_casts(view: GraphView, first: List[int], becomes: List[int]) -> Edits:
-    """One Cast behind each output whose dtype is not what a consumer takes, shared by all such consumers."""
+    """One Cast for each output and dtype that its consumers need, shared by these consumers."""
     nodes = view.nodes
 
     def dtype_of(position: int, slot: int) -> int:
