@@ -9,6 +9,10 @@ A read that waits for an effect in its branch stays there. So do reads of refere
 it is when its consumer runs, see late_reads.py.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -18,7 +22,7 @@ from npu_shim.session.clusters.pruning import source_of
 GATHER = "ResourceGather"
 
 
-def before_branches(graph_def):
+def before_branches(graph_def: Any) -> Any:
     """Returns a GraphDef whose branches are given what they read of variables; the given one where all are.
 
     Args:

@@ -7,6 +7,10 @@ come once for each push, they are taken off again where nobody reads them:
     y = pop(Switch(s, q):1)            becomes     y = Switch(pop(s), q):1
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
@@ -15,7 +19,7 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes
 
 
-def on_both_sides(graph_def):
+def on_both_sides(graph_def: Any) -> Any:
     """Returns a GraphDef whose Stacks are pushed to and popped from outside of tf.cond; the given one where they are.
 
     Args:

@@ -8,7 +8,10 @@ TensorFlow does not tell which inputs these are. They are integers by the op's d
 for those that XLA is known to take as data.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -30,7 +33,7 @@ SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # need
 PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA takes as data as well
 
 
-def asked(nodes, library, places=True):
+def asked(nodes: Iterable[Any], library: Mapping[str, Any], places: bool = True) -> dict[str, str]:
     """Finds the nodes whose values XLA must know when it compiles.
 
     Args:
@@ -49,7 +52,7 @@ class _Search:
         self._library, self._places, self._ops = library, places, tf_internals.op_defs()
         self._arguments = {}  # function -> numbers of the arguments that its body asks for
 
-    def asked(self, nodes):
+    def asked(self, nodes: Iterable[Any]) -> dict[str, str]:
         nodes = {node.name: node for node in nodes}
         found = {}
         pending = collections.deque(

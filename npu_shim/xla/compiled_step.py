@@ -1,7 +1,12 @@
 """compile_step: a training step of TensorFlow 1 as one XLA program, with its variables on the device."""
 
-from collections import Counter
+from __future__ import annotations
 
+import os
+from collections import Counter
+from typing import Any, Callable, Mapping
+
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -16,8 +21,15 @@ MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes, from w
 
 
 def compile_step(
-    graph_or_session, fetches, feeds=(), iterations_per_loop=1, initializer=None, constants=None, device=None, **options
-):
+    graph_or_session: Any,
+    fetches: Any,
+    feeds: Any = (),
+    iterations_per_loop: int = 1,
+    initializer: Any = None,
+    constants: Mapping[Any, Any] | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> CompiledStep:
     """Makes a training step (forward, backward, loss scaling, optimizer, state) one XLA program.
 
     Args:
@@ -70,7 +82,9 @@ class CompiledStep:
         plan: the precision Plan, None where nothing was asked for.
     """
 
-    def __init__(self, prepared, source, fetches, iterations_per_loop=1):
+    def __init__(
+        self, prepared: step_function.Prepared, source: Source, fetches: Any, iterations_per_loop: int = 1
+    ) -> None:
         self.plan = prepared.plan
         self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
         self._source = source
@@ -81,7 +95,7 @@ class CompiledStep:
         self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
         self._has_values = source.session is not None or not set(self._variables) - {random_ops.STATE}
 
-    def __call__(self, feeds=None):
+    def __call__(self, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Runs one step, or `iterations_per_loop` of them.
 
         Args:
@@ -101,7 +115,7 @@ class CompiledStep:
             results = iter([each.numpy() for each in self._program(arrays)(*tensors)])
         return self._like_fetches([None if isinstance(f, str) else next(results) for f in self._prepared.fetches])
 
-    def state(self):
+    def state(self) -> dict[str, np.ndarray]:
         """Returns the variables of the step: dict of name to np.ndarray, copied from the device.
 
         Raises:
@@ -111,7 +125,7 @@ class CompiledStep:
         with tf_internals.eager_mode():
             return {name: variable.numpy() for name, variable in self._variables.items()}
 
-    def save(self, prefix):
+    def save(self, prefix: str | os.PathLike) -> str:
         """Writes a TensorFlow checkpoint, which tf.train.Saver restores; returns its prefix.
 
         It has the variables of the step, the other global variables of the graph as they were when the step was made,
@@ -127,7 +141,7 @@ class CompiledStep:
         with tf_internals.eager_mode():
             return step_checkpoint.save(prefix, {**self._others, **self._kept}, self._keys)
 
-    def load(self, prefix):
+    def load(self, prefix: str | os.PathLike) -> None:
         """Takes the values of the step's variables from a TensorFlow checkpoint.
 
         Args:
@@ -187,7 +201,7 @@ class CompiledStep:
         return values if isinstance(self._fetches, (list, tuple)) else values[0]
 
 
-def compiled(function, graph_def, count):
+def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:
     """Returns what runs a step's function `count` times, compiled: a loop on the device.
 
     A CPU takes convolutions one call after another instead: XLA has fast code for them outside of loops only, and what
@@ -206,13 +220,13 @@ def compiled(function, graph_def, count):
     return tf.function(repeated(function, count), autograph=False, jit_compile=True)
 
 
-def has_convolutions(graph_def):
+def has_convolutions(graph_def: Any) -> bool:
     """Returns whether a GraphDef has convolutions, in its functions too."""
     bodies = [function.node_def for function in graph_def.library.function]
     return any("Conv" in node.op for nodes in [graph_def.node, *bodies] for node in nodes)
 
 
-def repeated(function, count):
+def repeated(function: Any, count: int) -> Callable[..., Any]:
     """Returns a function that runs a step's function `count` times in a while loop on the device.
 
     Args:

@@ -7,8 +7,11 @@ that the Stack is brought into tell it (trip_counts.py):
     while i < 5:  while j < 3:  push(stack, x)      becomes: stack = StackV2(max_size=15)
 """
 
+from __future__ import annotations
+
 import collections
 import re
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -27,7 +30,7 @@ ROWS = (
 IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compiles all but such loops"
 
 
-def to_functional(graph_def, keep):
+def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
     """Returns a GraphDef without v1 control flow; the given one itself where it has none.
 
     Args:
@@ -49,7 +52,7 @@ def to_functional(graph_def, keep):
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, way_out)) from reason
 
 
-def bound_stacks(graph_def):
+def bound_stacks(graph_def: Any) -> Any:
     """Returns a GraphDef in which every Stack without a size has that of its loops.
 
     Raises:

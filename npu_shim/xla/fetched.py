@@ -4,6 +4,10 @@ A loop's Exit and a tf.cond's Merge become results of a While or If: an Identity
 assignment's result, a reference, becomes none at all: its Identity becomes a read behind the write.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -14,7 +18,7 @@ SCOPE = "npu_shim/fetch_%d"
 ENDS = ("Exit", "Merge", "RefExit", "RefMerge")
 
 
-def anchored(graph_def, names):
+def anchored(graph_def: Any, names: Iterable[str]) -> tuple[Any, dict[str, str]]:
     """Returns (GraphDef, dict of a fetched name to the name that has its value, or runs it, in the GraphDef).
 
     Args:

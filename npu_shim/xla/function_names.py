@@ -1,9 +1,12 @@
 """Names for function bodies that no other step of the process has: eager mode keeps one library for all of them."""
 
+from __future__ import annotations
+
 import hashlib
+from typing import Any, Iterable, Sequence
 
 
-def unique(graph_def):
+def unique(graph_def: Any) -> Any:
     """Renames the functions of a GraphDef, which is changed, by what the graph is; returns it."""
     library = graph_def.library
     digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
@@ -14,7 +17,7 @@ def unique(graph_def):
     return graph_def
 
 
-def rename(functions, nodes, suffix):
+def rename(functions: Sequence[Any], nodes: Iterable[Any], suffix: str) -> dict[str, str]:
     """Puts "_suffix" behind the names of FunctionDefs, there and where nodes or functions call them, in place.
 
     Returns:

@@ -12,6 +12,10 @@ that it does not know, and refuses a shape that it does not know:
     r: ReadVariableOp(v)     becomes     r -> StackPushV2(s, r)     r/hidden: StackPopV2(s, ^push)
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -22,7 +26,7 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import compile_time, writers
 
 
-def hide(graph_def):
+def hide(graph_def: Any) -> Any:
     """Returns a GraphDef in which nothing that XLA must know comes from a variable that a branch or loop writes.
 
     Args:
@@ -78,7 +82,7 @@ class _Scope:
         self._asked = compile_time.asked(self._nodes, library)
         self._replaced = {}  # tensor -> the one that stands in its place
 
-    def result(self):
+    def result(self) -> list[Any]:
         """Returns the nodes of the scope."""
         added = []
         for node in self._nodes:

@@ -4,7 +4,10 @@ XLA ignores assertions and has no strings. A control edge through such an op sta
 (Print) an Identity, and what only it needed goes, in the graph and in the bodies of its functions.
 """
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -17,7 +20,7 @@ SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
 
 
-def leave_out(graph_def, keep):
+def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
     """Returns a GraphDef without prints and assertions; the given one itself where it has none.
 
     Args:
@@ -42,7 +45,7 @@ def leave_out(graph_def, keep):
     return pruning.reachable(made, keep)
 
 
-def silence(node):
+def silence(node: Any) -> bool:
     """Makes a NodeDef that speaks say nothing, in place; returns whether it was one."""
     if node.op not in SILENT + FORWARDING:
         return False

@@ -6,7 +6,10 @@ it sees what is in there when it runs:
     r:Identity(v)   u:AssignAdd(v, d)   y:Mul(r, 2, ^u)        y has the new value, whenever r ran
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Callable, Iterable, Mapping
 
 from npu_shim.session.clusters.pruning import source_of
 
@@ -29,11 +32,10 @@ class Writes:
         references: function of a node to the numbers of its inputs that are taken as references.
     """
 
-    def __init__(self, nodes, references):
+    def __init__(self, nodes: Mapping[str, Any], references: Callable[[Any], Iterable[int]]) -> None:
         self._nodes = nodes
-        self._variables = {}  # node -> frozenset of the variables whose memory its first output may be
-        self._writers = collections.defaultdict(int)  # variable -> bits of the nodes that write to it
-        own = {}
+        self._writers: dict[str, int] = collections.defaultdict(int)  # variable -> bits of the nodes that write to it
+        own: dict[str, int] = {}
         for name, node in nodes.items():
             if node.op in PASSES_ON or node.op in ASKS:
                 continue
@@ -44,7 +46,7 @@ class Writes:
         self._before = self._spread(own, lambda node: False)
         self._this_time = self._spread(own, lambda node: node.op in ("NextIteration", "RefNextIteration"))
 
-    def variables(self, text):
+    def variables(self, text: str) -> set[str]:
         """Names of the variables whose memory a tensor may be."""
         pending, seen, found = [source_of(text)], set(), set()
         while pending:
@@ -61,7 +63,7 @@ class Writes:
                 pending.append(source_of(node.input[0]))  # writers pass their first input on as well
         return found
 
-    def is_late(self, inputs, text, taken):
+    def is_late(self, inputs: Iterable[str], text: str, taken: str) -> bool:
         """Whether a node runs after a write that its memory's first reader does not run after, in this iteration.
 
         Args:
@@ -77,7 +79,7 @@ class Writes:
             before |= self._before.get(source, 0)
         return bool(bits & before & ~self._this_time.get(source_of(taken), 0))
 
-    def _spread(self, own, stops):
+    def _spread(self, own: dict[str, int], stops: Callable[[Any], bool]) -> dict[str, int]:
         """Name -> bits of the writers that a node runs after, itself included; nothing passes where `stops`."""
         consumers = collections.defaultdict(list)
         for name, node in self._nodes.items():

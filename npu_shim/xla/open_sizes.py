@@ -8,7 +8,10 @@ takes such a tensor only if it was seen to compute it as a session does. tf.uniq
     y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -54,7 +57,7 @@ SOUND = frozenset([
 ])  # fmt: skip
 
 
-def whole_uniques(graph_def):
+def whole_uniques(graph_def: Any) -> Any:
     """Returns a GraphDef whose tf.unique takes no rows that are not there; the given one where it has none of those.
 
     Args:
@@ -70,7 +73,7 @@ def whole_uniques(graph_def):
     return made
 
 
-def require_sound(graph_def):
+def require_sound(graph_def: Any) -> Any:
     """Returns a GraphDef, as for `whole_uniques`, as it is.
 
     Raises:
@@ -95,11 +98,11 @@ class _View:
         self._tensors = {op.name: op.outputs for op in static_shapes.loopless(graph_def).get_operations()}
         self._origins = self._reached()
 
-    def open_inputs(self, node):
+    def open_inputs(self, node: Any) -> list[str]:
         """The inputs of a node whose size is open."""
         return [text for text in arguments.data(node) if self._is_open(text)]
 
-    def require_sound(self, node, taken):
+    def require_sound(self, node: Any, taken: Sequence[str]) -> None:
         """Raises PlanError where a node is not known to compute those inputs as a session does."""
         problem = None
         if not self._is_sound(node):

@@ -4,7 +4,10 @@ A session runs `learning_rate(global_step)` and `global_step.assign_add(1)` in a
 a read that waits for no write sees the value from before the step.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -12,7 +15,7 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import writers
 
 
-def reads_first(graph_def):
+def reads_first(graph_def: Any) -> Any:
     """Returns a copy of a functional GraphDef with resource variables, with control edges from readers to writers."""
     made = tf.GraphDef()
     made.CopyFrom(graph_def)

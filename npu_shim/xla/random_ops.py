@@ -14,8 +14,11 @@ and functions stay as they are: XLA's own generator serves them, and nothing is 
 have a seed all the same are named in the log.
 """
 
+from __future__ import annotations
+
 import os
 import zlib
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -37,12 +40,12 @@ PHILOX = 1
 ADVANCE = STATE + "/advance"
 
 
-def initial_state():
+def initial_state() -> np.ndarray:
     """Returns a new state: int64 [2], a base drawn from the system and step 0."""
     return np.array([int.from_bytes(os.urandom(4), "little"), 0], np.int64)
 
 
-def to_stateless(graph_def):
+def to_stateless(graph_def: Any) -> Any:
     """Returns a GraphDef whose random ops outside of loops are stateless; the given one itself where it has none.
 
     Args:
@@ -67,7 +70,7 @@ def to_stateless(graph_def):
     return made
 
 
-def advances(graph_def):
+def advances(graph_def: Any) -> list[str]:
     """Returns the names of the ops that end a step's drawing: [ADVANCE], or nothing where nothing is drawn."""
     return [node.name for node in graph_def.node if node.name == ADVANCE]
 

@@ -12,6 +12,10 @@ the others share one. What a tf.cond gives of its branches' references is their 
 and who writes to it writes to v, once it is done.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -36,7 +40,7 @@ RENAMED = {
 TYPE = "T"  # what reference ops call the attribute that resource ops call dtype
 
 
-def to_resources(graph_def):
+def to_resources(graph_def: Any) -> Any:
     """Returns a GraphDef without reference variables; the given one itself where it has none.
 
     Args:
@@ -65,7 +69,7 @@ class _Conversion:
         self._routes = {}  # name of a Switch or Enter of memory -> name of the added one, of the handle
         self._writes = Writes(self._nodes, self._wanted_handles)
 
-    def result(self):
+    def result(self) -> Any:
         made = tf.GraphDef(versions=self._source.versions, library=self._source.library)
         made.node.extend(self._converted(node) for node in self._source.node)
         made.node.extend(self._added.values())

@@ -1,7 +1,10 @@
 """What XLA says when it cannot compile a step, in one sentence that names node and op."""
 
+from __future__ import annotations
+
 import contextlib
 import re
+from typing import Any, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -28,7 +31,7 @@ REASONS = (  # pattern of TensorFlow's text -> what it means
 )
 
 
-def refusal(text, graph_def=None):
+def refusal(text: str, graph_def: Any = None) -> PlanError:
     """Returns what XLA said (the text of an error) as a PlanError; a NotConstant where it tells which input is open.
 
     Args:
@@ -43,7 +46,7 @@ def refusal(text, graph_def=None):
 
 
 @contextlib.contextmanager
-def xla_errors(graph_def):
+def xla_errors(graph_def: Any) -> Iterator[None]:
     """Scope in which XLA's refusal to compile a step becomes a PlanError.
 
     Args:

@@ -6,6 +6,10 @@ it wrote:  v[1:3].assign(f(v)[:2])  gave f of the new v[1] in v[2].
     ResourceStridedSliceAssign(v, [1], [3], y)     becomes     v <- where(in the slice, y put at its place, v)
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters import arguments
@@ -16,7 +20,7 @@ OP = "ResourceStridedSliceAssign"
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-def as_choices(graph_def):
+def as_choices(graph_def: Any) -> Any:
     """Returns a GraphDef without ops that assign to slices; the given one itself where it has none.
 
     Args:

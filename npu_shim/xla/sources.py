@@ -1,8 +1,10 @@
 """Where a step comes from: a Graph, a Session or a GraphDef, with its names, options and values."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -28,7 +30,7 @@ class Argument:
     dtype: Any
     shape: Any
 
-    def with_shape(self, shape=None):
+    def with_shape(self, shape: Any = None) -> Argument:
         """Returns it with a full shape: its own merged with `shape`.
 
         Raises:
@@ -45,7 +47,7 @@ class Argument:
             raise ConfigError("feed '%s' has shape %s in the graph, expected a full one" % (self.name, shape))
         return replace(self, shape=shape)
 
-    def array(self, value, role="feed"):
+    def array(self, value: Any, role: str = "feed") -> np.ndarray:
         """Returns an array_like as np.ndarray of its dtype. Raises ConfigError as `arrays.as_dtype` does."""
         what = "%s '%s'" % (role, self.name)
         try:
@@ -73,7 +75,7 @@ class Source:
     session: Any = None
 
     @classmethod
-    def of(cls, given):
+    def of(cls, given: Any) -> Source:
         """Makes a Source of a tf.Graph, a Session (plain, interactive, monitored) or a GraphDef.
 
         Raises:
@@ -94,7 +96,7 @@ class Source:
             return cls(session.graph, session.graph.as_graph_def(), options, session)
         raise ConfigError("a step is taken from a tf.Graph, tf.Session or GraphDef, got %s" % type(given).__name__)
 
-    def fetch(self, given):
+    def fetch(self, given: Any) -> Argument | str:
         """Returns what is fetched: an Argument for a tensor or variable, the name (str) of an operation.
 
         Raises:
@@ -105,7 +107,7 @@ class Source:
             element = element.outputs[0]
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
-    def feed(self, given, shape=None):
+    def feed(self, given: Any, shape: Any = None) -> Argument:
         """Returns what is fed as an Argument; `shape`, where it is given, must fit the graph's and be full.
 
         Raises:
@@ -118,7 +120,7 @@ class Source:
             element = element.outputs[0]
         return _argument(element) if shape is None else _argument(element).with_shape(shape)
 
-    def initialized(self, initializer):
+    def initialized(self, initializer: Any) -> Source:
         """Returns a Source with a session of its own, in which an operation (or its name) has run.
 
         Raises:
@@ -129,7 +131,7 @@ class Source:
         session.run(operation)
         return replace(self, session=session)
 
-    def values_of(self, handles):
+    def values_of(self, handles: Mapping[str, str]) -> dict[str, np.ndarray]:
         """Returns variable name -> np.ndarray, read from the session; nothing where there is none.
 
         Args:
@@ -160,7 +162,7 @@ class Source:
             raise ConfigError("the session has no values yet of the variables %s: run their initializer" % missing)
         return values
 
-    def is_local(self, name):
+    def is_local(self, name: str) -> bool:
         """Whether a variable is one of a run, which may have no value yet and is in no checkpoint.
 
         Where the graph has collections they tell, else whether its readers go on only if it has a value.
@@ -174,7 +176,7 @@ class Source:
         asks = [reader for reader in readers if reader.type in ("VarIsInitializedOp", "IsVariableInitialized")]
         return any(reader.outputs[0].consumers() for reader in asks)
 
-    def other_values(self, known):
+    def other_values(self, known: Iterable[str]) -> dict[str, np.ndarray]:
         """Returns the values of the graph's initialized global variables that are not among `known`, as `values_of`."""
         if self.session is None:
             return {}
@@ -189,7 +191,7 @@ class Source:
     def _variable_ops(self):
         return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]
 
-    def read_of(self, name):
+    def read_of(self, name: str) -> Any:
         """Returns the tensor that reads a variable (the name of its node), added to the graph where it has none.
 
         Raises:

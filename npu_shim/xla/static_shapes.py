@@ -9,6 +9,10 @@ Shapes are inferred by TensorFlow on a copy of the graph without back edges: a l
 it enters, which is what XLA demands of it; a Stack gives what was pushed; a TensorArray's elements are alike.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable, Sequence
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -20,7 +24,7 @@ FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # hand their fi
 ZERO = "npu_shim/zero"
 
 
-def fold(graph_def, keep):
+def fold(graph_def: Any, keep: Iterable[str]) -> Any:
     """Returns a GraphDef in which shapes that are known are constants, also behind Stacks.
 
     Args:
@@ -36,13 +40,13 @@ def fold(graph_def, keep):
     return pruning.reachable(made, keep)
 
 
-def infer(graph_def, texts):
+def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
     """Returns tensor -> tf.TensorShape for tensors of a GraphDef, in loops too."""
     graph = loopless(graph_def)
     return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
 
 
-def loopless(graph_def):
+def loopless(graph_def: Any) -> Any:
     """Returns a tf.Graph with the tensors of a GraphDef, of their dtypes and shapes; its loops do not go back."""
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(_without_back_edges(graph_def, {node.name: node for node in graph_def.node}), name="")

@@ -1,10 +1,13 @@
 """The state of a compiled step in TensorFlow's checkpoints, under the names that tf.train.Saver gives."""
 
+from __future__ import annotations
+
 import os
 import re
 import time
-from typing import Any, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -14,7 +17,7 @@ from npu_shim.xla.sources import VARIABLE_OPS
 PART = re.compile(r"/part_\d+(?=/|$)")  # what TensorFlow adds to the name of a part, in front of a slot's
 
 
-def keys_of(graph, names):
+def keys_of(graph: Any, names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Returns variable name -> (key, slice) in a checkpoint; a part of a partitioned variable is a slice of the whole.
 
     Args:
@@ -44,7 +47,7 @@ def _saved_parts(graph):
                 yield source.name, (key, part)
 
 
-def values(prefix, graph):
+def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
     """Returns variable name -> np.ndarray of what a checkpoint has for the variables of a graph.
 
     Args:
@@ -92,7 +95,7 @@ def _part(whole, spec):
     return whole[tuple(slice(None) if len(e) == 1 else slice(int(e[0]), int(e[0]) + int(e[1])) for e in extents)]
 
 
-def save(prefix, values, keys):
+def save(prefix: str | os.PathLike, values: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]) -> str:
     """Writes values (variable name -> tensor or array), makes the checkpoint its folder's latest, returns `prefix`."""
     prefix = os.fspath(prefix)
     folder = os.path.dirname(prefix)
@@ -129,7 +132,9 @@ def _make_latest(folder, prefix):
     os.replace(unfinished, os.path.join(folder, "checkpoint"))
 
 
-def load(prefix, variables, keys):
+def load(
+    prefix: str | os.PathLike, variables: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
     """Returns variable name -> tensor for a dict of tf.Variables; the state of random ops may be missing.
 
     Raises:

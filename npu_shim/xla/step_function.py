@@ -10,11 +10,13 @@
 for one rule: a read that waits for no write comes before the writes (ordering.py).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -83,14 +85,14 @@ class StepFunction:
     then the new values of the state variables that are `updated`.
     """
 
-    feeds: Tuple[Argument, ...]
-    fetches: Tuple[Any, ...]
-    state: Tuple[StateVariable, ...]
+    feeds: tuple[Argument, ...]
+    fetches: tuple[Any, ...]
+    state: tuple[StateVariable, ...]
     function: Callable
     graph_def: Any
-    plan: Optional[Plan]
+    plan: Plan | None
 
-    def hlo(self, stage="hlo"):
+    def hlo(self, stage: str = "hlo") -> str | bytes:
         """Returns the step as XLA's HLO.
 
         Args:
@@ -103,7 +105,15 @@ class StepFunction:
             return compiled.experimental_get_compiler_ir(*specs)(stage=stage)
 
 
-def build(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
+def build(
+    source: Any,
+    fetches: Any,
+    feeds: Any = (),
+    constants: Mapping[Any, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> StepFunction:
     """Makes a StepFunction.
 
     Args:
@@ -139,13 +149,13 @@ class Prepared:
     """
 
     graph_def: Any
-    fetches: Tuple[Any, ...]
+    fetches: tuple[Any, ...]
     places: Mapping[str, str]
     feeds: Mapping[str, Argument]
-    state: Tuple[StateVariable, ...]
-    plan: Optional[Plan]
+    state: tuple[StateVariable, ...]
+    plan: Plan | None
 
-    def for_shapes(self, shapes=()):
+    def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
         """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; none for those of the graph).
 
         Raises:
@@ -181,7 +191,15 @@ def _shapes_that_fit(feeds):
         raise ConfigError("the graph does not take feeds %s: %s" % (given or "{}", reason)) from reason
 
 
-def prepare(source, fetches, feeds=(), constants=None, values=None, device=None, **options):
+def prepare(
+    source: Source,
+    fetches: Any,
+    feeds: Any = (),
+    constants: Mapping[Any, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> Prepared:
     """Makes a Prepared of a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
         raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
@@ -195,7 +213,14 @@ def prepare(source, fetches, feeds=(), constants=None, values=None, device=None,
     return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, values)
 
 
-def lowered(graph_def, wanted, feeds, plan, source, values=None):
+def lowered(
+    graph_def: Any,
+    wanted: Sequence[Any],
+    feeds: Mapping[str, Argument],
+    plan: Plan | None,
+    source: Source,
+    values: Mapping[str, Any] | None = None,
+) -> Prepared:
     """Makes a Prepared of what was cut out and rewritten.
 
     Args:
@@ -217,7 +242,7 @@ def lowered(graph_def, wanted, feeds, plan, source, values=None):
     return Prepared(graph_def, wanted, places, feeds, state, plan)
 
 
-def checked(graph_def, keep, placeholders):
+def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str]) -> Any:
     """Returns what a step needs of a GraphDef, without what has no effect; logs what XLA does not check.
 
     Args:

@@ -9,6 +9,10 @@ and of tf.nn.embedding_lookup, the partitions tell which rows are whose:
     row k of s is the row of d0 or d1, as p[k] says, with the number of earlier places where p is the same
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters import arguments
@@ -19,7 +23,7 @@ STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
 PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 
 
-def as_choices(graph_def):
+def as_choices(graph_def: Any) -> Any:
     """Returns a GraphDef whose stitches of partitions of a range are choices; the given one where it has none.
 
     Args:

@@ -6,7 +6,10 @@
 Counters may fall as well, be compared the other way round, and have any dtype of numbers.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -19,7 +22,7 @@ EXCHANGED = {"Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", 
 GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
 
 
-def at_most(graph_def):
+def at_most(graph_def: Any) -> dict[str, int]:
     """Returns frame name -> most iterations of the loop, for the loops whose conditions tell.
 
     Args:
@@ -54,7 +57,7 @@ class _Test:
         self._limits = _alternatives(limit, nodes)
         self.texts = [self._start, self._step, *self._limits]
 
-    def count(self, values):
+    def count(self, values: Mapping[str, Any]) -> int | None:
         """The most iterations, or None where the values do not tell."""
         limits = [values[text] for text in self._limits if text in values]
         if self._start not in values or self._step not in values or not limits:

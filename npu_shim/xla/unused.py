@@ -6,7 +6,10 @@
 XLA would drop it as well, but TensorFlow makes tensors of the size of activations for it before: 14 GB for BERT-large.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -21,7 +24,7 @@ READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceG
                    "Variable", *random_ops.STATELESS])  # fmt: skip
 
 
-def leave_out(graph_def, keep):
+def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
     """Returns a GraphDef of what the nodes named by `keep` need, without what groups wait for in vain.
 
     The order in which a group has reads wait for writes stays. That of writes that wait for a read alone goes, and

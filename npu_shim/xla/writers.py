@@ -1,16 +1,20 @@
 """Which variables a step writes to."""
 
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
 # ops that take a handle and leave the variable as it is
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
-def variable_name(node):
+def variable_name(node: Any) -> str:
     """Returns the name of a variable by its node: what TensorFlow's checkpoints and shared resources know it by."""
-    return node.attr["shared_name"].s.decode() or node.name
+    return str(node.attr["shared_name"].s.decode() or node.name)
 
 
-def written_handles(graph_def):
+def written_handles(graph_def: Any) -> set[str]:
     """Returns the names of the VarHandleOps of a GraphDef whose variables are written.
 
     What cannot be told counts as written.
@@ -20,7 +24,7 @@ def written_handles(graph_def):
     return written_by(graph_def.node, handles, bodies)
 
 
-def written_by(nodes, origins, bodies):
+def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Mapping[str, Any]) -> set[str]:
     """Returns the handles that nodes write to.
 
     Args:
@@ -46,7 +50,9 @@ def written_by(nodes, origins, bodies):
     return written
 
 
-def _call_writes(node, inputs, origins, bodies):
+def _call_writes(
+    node: Any, inputs: Sequence[str], origins: Mapping[str, set[str]], bodies: Mapping[str, Any]
+) -> set[str]:
     functions = called(node, bodies)
     if not functions:
         return set().union(*(origins.get(name, ()) for name in inputs))
@@ -59,7 +65,7 @@ def _call_writes(node, inputs, origins, bodies):
     return written
 
 
-def called(node, bodies):
+def called(node: Any, bodies: Mapping[str, Any]) -> list[Any]:
     """Returns the FunctionDefs that a node calls, by its op or its attributes.
 
     Args:
@@ -71,5 +77,5 @@ def called(node, bodies):
     return [bodies[name] for name in names if name in bodies]
 
 
-def _source(text):
+def _source(text: str) -> str:
     return text.partition(":")[0]

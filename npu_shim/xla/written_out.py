@@ -1,9 +1,13 @@
 """Nodes in place of one node: what a function makes of its inputs, in the frame and branch that these are in."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
 import tensorflow.compat.v1 as tf
 
 
-def nodes(scope, taken, build, first):
+def nodes(scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any], first: str) -> list[Any]:
     """Returns the NodeDefs that `build` makes.
 
     Args:

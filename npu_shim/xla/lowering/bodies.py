@@ -3,14 +3,16 @@
 f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
 """
 
-from typing import Any, NamedTuple
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.session.clusters.pruning import source_of
-from npu_shim.xla.lowering.facts import UNIQUE_HERE
+from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 
 class Given(NamedTuple):
@@ -30,7 +32,7 @@ class Given(NamedTuple):
 UNKNOWN = Given(tf.TensorShape(None), False, None)
 
 
-def calls(nodes, library, facts):
+def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, list[Given]]]:
     """Yields (name of a function, list of Given) for each function that nodes call.
 
     Args:
@@ -68,7 +70,7 @@ def _passed_on(body):
     return found
 
 
-def merged(one, other):
+def merged(one: list[Given] | None, other: list[Given]) -> list[Given]:
     """What is known of the arguments at both of two calls; None stands for no call."""
     if one is None or len(one) != len(other):
         return other
@@ -81,7 +83,7 @@ def _of_both(one, other):
     return Given(shape, one.distinct and other.distinct, one.value if same else None)
 
 
-def as_graph(function, library_def, given):
+def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> Any:
     """Returns the GraphDef of a function's body, its arguments Placeholders.
 
     Args:
@@ -118,12 +120,12 @@ def _argument(argument, given):
     return node
 
 
-def keep(function):
+def keep(function: Any) -> list[str]:
     """Names of the nodes of a body that it gives or that must run."""
     return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
 
 
-def as_function(function, graph_def):
+def as_function(function: Any, graph_def: Any) -> Any:
     """Returns the FunctionDef with the nodes of a GraphDef that `as_graph` began."""
     library = {each.signature.name: each for each in graph_def.library.function}
     outputs, protos = functions.Outputs(library), {node.name: node for node in graph_def.node}

@@ -5,11 +5,14 @@ Source: TensorFlow 2.15.1, core/kernels/image/crop_and_resize_op.cc. A point of 
     value = (1 - u) ((1 - v) top_left + v top_right) + u ((1 - v) bottom_left + v bottom_right)
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.lowering import sums
+from npu_shim.xla.lowering.site import Site
 
 ROUNDINGS = 4 * 2.0**-23  # XLA multiplies with a reciprocal where the kernel divides: the last pixel stays inside
 
@@ -32,7 +35,7 @@ class _Axis(NamedTuple):
     by_second: Any
 
 
-def crop(site):
+def crop(site: Site) -> Any:
     """Crops [n, height, width, channels] of images, float32."""
     images, boxes, owners, _ = site.inputs
     y, x, inside = _axes(site, boxes, tf.shape(images), site.constant(3))
@@ -48,7 +51,7 @@ def crop(site):
     return tf.where_v2(inside[..., tf.newaxis], made, site.attr("extrapolation_value"))
 
 
-def image_gradient(site):
+def image_gradient(site: Site) -> Any:
     """Gradients of the images: what each pixel gave to points."""
     given, boxes, owners, _ = site.inputs
     size = [int(each) for each in site.constant(3)]
@@ -67,7 +70,7 @@ def image_gradient(site):
     return tf.cast(tf.reshape(summed, size), site.attr("T"))
 
 
-def box_gradient(site):
+def box_gradient(site: Site) -> Any:
     """Gradients of the boxes [n, 4]: how the image changes where the points are."""
     given, images, boxes, owners = site.inputs
     y, x, inside = _axes(site, boxes, tf.shape(images), given.shape[1:3])

@@ -11,12 +11,15 @@ Source: TensorFlow 2.15.1, core/util/ctc/ctc_loss_calculator.h. Where its kernel
 fewer steps than labels), the loss is infinite here.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla.lowering import lists
+from npu_shim.xla.lowering.site import Site
 
 NEVER = float("-inf")  # log of 0
 
@@ -39,7 +42,7 @@ class _States(NamedTuple):
     lengths: Any
 
 
-def loss(site):
+def loss(site: Site) -> Any:
     """Returns (loss [batch], gradient [time, batch, classes])."""
     inputs, indices, labels, steps = site.inputs
     if None in (*inputs.shape.as_list(), labels.shape[0]):

@@ -4,10 +4,14 @@ XLA's own Unique (TensorFlow 2.15.1) takes time quadratic in the number of value
 Nor does a running maximum here, which is the doubling of Hillis and Steele: XLA's cumulative ops are quadratic on CPUs.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def runs(values):
+def runs(values: Any) -> tuple[Any, Any, Any]:
     """Sorts values and finds runs of equal ones.
 
     Args:
@@ -23,7 +27,7 @@ def runs(values):
     return ordered, order, running_maximum(tf.where_v2(first, tf.range(count), 0))
 
 
-def running_maximum(values):
+def running_maximum(values: Any) -> Any:
     """Returns for each value of an int32 tensor [n], all above -1, the largest one up to it."""
     step, count = 1, values.shape[0]
     while step < count:
@@ -32,12 +36,12 @@ def running_maximum(values):
     return values
 
 
-def back(order, sorted_values):
+def back(order: Any, sorted_values: Any) -> Any:
     """Returns what belongs to sorted places at the places before: result[order[k]] = sorted_values[k]."""
     return tf.scatter_nd(order[:, tf.newaxis], sorted_values, tf.shape(sorted_values))
 
 
-def occurrence(values):
+def occurrence(values: Any) -> Any:
     """Returns for each of int values [n] how many equal ones stand in front of it, int32 [n]."""
     _, order, starts = runs(values)
     return back(order, tf.range(values.shape[0]) - starts)

@@ -1,5 +1,9 @@
 """What is known of a graph's tensors before it runs: dtypes, shapes, and which indices cannot come twice."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -26,11 +30,11 @@ class Facts:
         self._nodes = {node.name: node for node in graph_def.node}
         self._graph = static_shapes.loopless(_with_defaults(graph_def))
 
-    def tensor(self, text):
+    def tensor(self, text: str) -> Any:
         """Returns a tf.Tensor that is of the dtype and shape of a tensor of the graph, named as an input."""
         return self._graph.as_graph_element(text if ":" in text else text + ":0")
 
-    def value_of(self, node, number):
+    def value_of(self, node: Any, number: int) -> tuple[Any, Any]:
         """Returns (dtype, shape) of a node's input; of the variable where it is a handle."""
         given = self.tensor(node.input[number])
         if given.dtype != tf.resource:
@@ -38,7 +42,7 @@ class Facts:
         dtype = tf.as_dtype(node.attr["T" if "T" in node.attr else "dtype"].type)
         return dtype, self.shape(node.input[number])
 
-    def shape(self, text):
+    def shape(self, text: str) -> Any:
         """Returns a tensor's shape; of the variable where it is a handle."""
         given = self.tensor(text)
         if given.dtype != tf.resource:
@@ -46,17 +50,17 @@ class Facts:
         handle = self._origin(text)
         return tf.TensorShape(handle.attr["shape"].shape if "shape" in handle.attr else None)
 
-    def dtype(self, node, number):
+    def dtype(self, node: Any, number: int) -> Any:
         """Returns the dtype of a node's input."""
         return self.tensor(node.input[number]).dtype
 
-    def constant(self, text):
+    def constant(self, text: str) -> np.ndarray | None:
         """Returns the value of a tensor that constants and shapes tell, np.ndarray; None for other tensors."""
         while self._nodes[source_of(text)].op in ROUTES:
             text = self._nodes[source_of(text)].input[0]
         return None if self._is_looped(text) else tf.get_static_value(self.tensor(text))
 
-    def constants(self, node):
+    def constants(self, node: Any) -> dict[int, np.ndarray]:
         """Returns number -> value of a node's inputs that have a `constant`."""
         values = enumerate(self.constant(text) for text in node.input if text[0] != "^")
         return {number: value for number, value in values if value is not None}
@@ -73,12 +77,12 @@ class Facts:
                 pending += [each for each in node.input if each[0] != "^"]
         return False
 
-    def distinct(self, node):
+    def distinct(self, node: Any) -> frozenset[int]:
         """Returns the numbers of a node's integer inputs whose values are all different."""
         data = [text for text in node.input if text[0] != "^"]
         return frozenset(number for number, text in enumerate(data) if self.is_distinct(text))
 
-    def is_distinct(self, text):
+    def is_distinct(self, text: str) -> bool:
         """Returns whether the values of a tensor are all different."""
         source = self._origin(text)
         if source.op in UNIQUE or UNIQUE_HERE in source.attr:

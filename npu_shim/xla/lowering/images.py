@@ -1,12 +1,17 @@
 """Images: the gradient of resizing, pooling that tells places."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.lowering import sums
+from npu_shim.xla.lowering.site import Site
 
 
-def nearest_neighbor_gradient(site):
+def nearest_neighbor_gradient(site: Site) -> Any:
     """Each pixel of the small image takes the gradients of those that it gave its value to."""
     given, _ = site.inputs
     _, height, width, channels = given.shape.as_list()
@@ -33,7 +38,7 @@ def _nearest(site, small, large):
     return np.clip(at, 0, small - 1).astype(np.int32)
 
 
-def pool_with_places(site):
+def pool_with_places(site: Site) -> Any:
     """Largest values of windows, and where they were: the first of equal ones."""
     (image,) = site.inputs
     _, height, width, channels = image.shape.as_list()
@@ -64,7 +69,7 @@ def _padding(size, window, stride, count):
     return max((count - 1) * stride + window - size, 0) // 2
 
 
-def pool_gradient_at_places(site):
+def pool_gradient_at_places(site: Site) -> Any:
     """Each value goes back to the place that it was taken from."""
     image, given, places = site.inputs
     if not site.attr("include_batch_in_index"):

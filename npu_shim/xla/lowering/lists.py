@@ -1,20 +1,24 @@
 """Lists of tensors of one shape, which loops over time read and write."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def of(tensor):
+def of(tensor: Any) -> Any:
     """Returns the list of a tensor's rows."""
     return tf.raw_ops.TensorListFromTensor(tensor=tensor, element_shape=tensor.shape[1:].as_list())
 
 
-def empty(like):
+def empty(like: Any) -> Any:
     """Returns a list of as many elements, of the same shapes, as a tensor has rows."""
     shape, count = like.shape[1:].as_list(), like.shape[0]
     return tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=count, element_dtype=like.dtype)
 
 
-def get(handle, number, like):
+def get(handle: Any, number: Any, like: Any) -> Any:
     """Returns an element, of the shape and dtype of the tensor `like`."""
     shape = like.shape.as_list()
     got = tf.raw_ops.TensorListGetItem(
@@ -23,12 +27,12 @@ def get(handle, number, like):
     return tf.ensure_shape(got, shape)
 
 
-def put(handle, number, value):
+def put(handle: Any, number: Any, value: Any) -> Any:
     """Returns the list with another element."""
     return tf.raw_ops.TensorListSetItem(input_handle=handle, index=number, item=value)
 
 
-def stacked(handle, like):
+def stacked(handle: Any, like: Any) -> Any:
     """Returns the tensor of a list's elements, of the shape and dtype of the tensor `like`."""
     shape = like.shape.as_list()
     made = tf.raw_ops.TensorListStack(

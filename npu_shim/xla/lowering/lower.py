@@ -1,5 +1,9 @@
 """Replaces the nodes of a GraphDef that the table has, in its functions too."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Mapping
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graphdef import functions
@@ -8,7 +12,7 @@ from npu_shim.xla.lowering.facts import UNIQUE, UNIQUE_HERE, Facts
 from npu_shim.xla.lowering.table import TABLE
 
 
-def lower(graph_def, keep=(), table=None):
+def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
     """Returns a GraphDef without the ops of the table; the given one itself where it has none.
 
     Args:

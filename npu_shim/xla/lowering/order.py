@@ -5,7 +5,10 @@ order. What stands for it reads first and writes later, and another write in bet
 one handle wait for each other, in an order that the graph allows.
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any, Container
 
 import tensorflow.compat.v1 as tf
 
@@ -13,7 +16,7 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import writers
 
 
-def in_turn(graph_def, lowered):
+def in_turn(graph_def: Any, lowered: Container[str]) -> Any:
     """Returns a GraphDef in which writes of one handle wait for each other where one of them is lowered.
 
     Args:
@@ -61,7 +64,7 @@ def _handles(graph_def):
     return found
 
 
-def topological(graph_def):
+def topological(graph_def: Any) -> list[Any]:
     """Returns the nodes of a GraphDef, each behind its inputs but for the way back of loops."""
     nodes = {node.name: node for node in graph_def.node}
     order, state = [], {}

@@ -11,13 +11,15 @@ that they fit. This walks the graph from a Unique. What depends on the size is o
 takes it must have a rule by which the rows that count stay what they are; else the Unique stays.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, Iterable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.clusters.pruning import source_of
-from npu_shim.xla.lowering.facts import UNIQUE
+from npu_shim.xla.lowering.facts import UNIQUE, Facts
 from npu_shim.xla.lowering.order import topological
 
 HOLE = -1
@@ -42,7 +44,7 @@ class Kind(NamedTuple):
     unique: str
 
 
-def with_holes(graph_def, keep, facts):
+def with_holes(graph_def: Any, keep: Iterable[str], facts: Facts) -> set[str]:
     """Returns the names of the Uniques that can have static sizes.
 
     Args:

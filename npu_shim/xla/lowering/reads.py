@@ -1,27 +1,33 @@
 """Ops that take a variable's handle and that XLA has only for values: read, compute, write."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
+from npu_shim.xla.lowering.site import Site
 
-def gather_nd(site):
+
+def gather_nd(site: Site) -> Any:
     """The elements or slices that indices [..., depth] name."""
     variable, indices = site.inputs
     return tf.raw_ops.GatherNd(params=variable.read(), indices=indices)
 
 
-def scatter_nd_max(site):
+def scatter_nd_max(site: Site) -> Any:
     """Larger values take their places."""
     variable, indices, updates = site.inputs
     return [variable.write(tf.raw_ops.TensorScatterMax(tensor=variable.read(), indices=indices, updates=updates))]
 
 
-def scatter_nd_min(site):
+def scatter_nd_min(site: Site) -> Any:
     """Smaller values take their places."""
     variable, indices, updates = site.inputs
     return [variable.write(tf.raw_ops.TensorScatterMin(tensor=variable.read(), indices=indices, updates=updates))]
 
 
-def count_up_to(site):
+def count_up_to(site: Site) -> Any:
     """The count before; it stays at the limit, where TensorFlow ends the step with OutOfRange."""
     (variable,) = site.inputs
     before = variable.read()

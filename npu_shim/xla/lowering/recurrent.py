@@ -7,15 +7,20 @@ With peepholes i and f see cs[t-1], o sees cs[t]. Source: TensorFlow 2.15.1, cor
 takes no notice of the clipping either. Steps from seq_len_max on give zeros.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla.lowering import lists
+from npu_shim.xla.lowering.site import Site
 
 FIRST, SECOND = (0, 1, 2, 3), (0, 2, 1, 3)  # places of i, ci, f and o among the gates, of BlockLSTM and BlockLSTMV2
 
 
-def forward(places):
+def forward(places: Sequence[int]) -> Callable[[Site], Any]:
     """Makes the row of BlockLSTM; `places` as FIRST."""
 
     def lowered(site):
@@ -53,7 +58,7 @@ def _cell(site, gates, before, peepholes):
     return [i, cs, f, o, ci, co, co * o]
 
 
-def gradient(places):
+def gradient(places: Sequence[int]) -> Callable[[Site], Any]:
     """Makes the row of BlockLSTMGrad; `places` as FIRST."""
 
     def lowered(site):

@@ -1,16 +1,21 @@
 """Ops that XLA has under another name, perhaps with an attribute as an input."""
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.xla.lowering.site import Site
 
 
-def as_op(name):
+def as_op(name: str) -> Callable[[Site], Any]:
     """Makes the row of an op that takes the inputs of another, in their order, and its attributes."""
     return lambda site: _call(site, name, site.inputs)
 
 
-def with_attr(name, attr):
+def with_attr(name: str, attr: str) -> Callable[[Site], Any]:
     """Makes the row of an op whose attribute is the last input of another."""
     return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
 

@@ -3,14 +3,19 @@
 XLA must know how many segments there are. Ops that do not say it have as many as their last segment id tells.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.lowering import sums
+from npu_shim.xla.lowering.site import Site
 
 SUM, MEAN, SQRT_N = (lambda n: None), (lambda n: 1 / n), tf.rsqrt  # what a sum of n rows is multiplied with
 
 
-def sparse(scale):
+def sparse(scale: Any) -> Callable[[Site], Any]:
     """Makes the row of an op on rows data[indices[k]] of the segments segment_ids[k]."""
 
     def lowered(site):
@@ -21,7 +26,7 @@ def sparse(scale):
     return lowered
 
 
-def dense(scale):
+def dense(scale: Any) -> Callable[[Site], Any]:
     """Makes the row of an op on rows data[k] of the segments segment_ids[k]."""
 
     def lowered(site):
@@ -31,7 +36,7 @@ def dense(scale):
     return lowered
 
 
-def gradient(scale):
+def gradient(scale: Any) -> Callable[[Site], Any]:
     """Makes the row of a gradient: each row that was summed takes its segment's."""
 
     def lowered(site):

@@ -1,8 +1,11 @@
 """What a row of the table is given: a node's inputs, attributes and variables, in the graph that it writes to."""
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Tuple
+from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -17,7 +20,7 @@ class NotConstant(PlanError):
         number: of its input.
     """
 
-    def __init__(self, text, node, number):
+    def __init__(self, text: str, node: str, number: int) -> None:
         super().__init__(text)
         self.node, self.number = node, number
 
@@ -36,21 +39,21 @@ class Variable:
     dtype: Any
     shape: Any
 
-    def read(self):
+    def read(self) -> Any:
         """Returns its value."""
         value = tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
         value.set_shape(self.shape)
         return value
 
-    def rows(self, indices):
+    def rows(self, indices: Any) -> Any:
         """Returns the rows of these indices [n]; XLA takes the nearest row for one that is out of range."""
         return tf.raw_ops.ResourceGather(resource=self.handle, indices=indices, dtype=self.dtype)
 
-    def write(self, value):
+    def write(self, value: Any) -> Any:
         """Returns the operation that gives it a new value."""
         return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
 
-    def write_rows(self, indices, rows):
+    def write_rows(self, indices: Any, rows: Any) -> Any:
         """Returns the operation that writes rows [n, ...]; XLA leaves out those whose index is out of range."""
         return tf.raw_ops.ResourceScatterUpdate(resource=self.handle, indices=indices, updates=rows)
 
@@ -67,24 +70,24 @@ class Site:
     """
 
     proto: Any
-    inputs: Tuple[Any, ...]
+    inputs: tuple[Any, ...]
     distinct: frozenset
     constants: Mapping[int, Any]
 
-    def attr(self, name):
+    def attr(self, name: str) -> Any:
         """Returns the value of an attribute: bool, int, float, or tf.DType."""
         value = self.proto.attr[name] if name in self.proto.attr else tf_internals.default_attr(self.proto.op, name)
         kind = value.WhichOneof("value")
         return tf.as_dtype(value.type) if kind == "type" else getattr(value, kind)
 
-    def refused(self, reason):
+    def refused(self, reason: str) -> PlanError:
         """Returns the PlanError that this node cannot be lowered, and why."""
         return PlanError(self._sentence(reason))
 
     def _sentence(self, reason):
         return "node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason)
 
-    def constant(self, number):
+    def constant(self, number: int) -> np.ndarray:
         """Returns the value of an input.
 
         Raises:

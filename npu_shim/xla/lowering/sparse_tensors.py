@@ -1,12 +1,17 @@
 """Sparse tensors: indices [n, rank], values [n] and a shape, which XLA must know when it compiles."""
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.lowering import duplicates, sums
+from npu_shim.xla.lowering.site import Site
 
 
-def dense_product(site):
+def dense_product(site: Site) -> Any:
     """Sums the rows of the dense matrix, times a value each, by rows of the sparse one."""
     indices, values, _, dense = site.inputs
     row, column = (1, 0) if site.attr("adjoint_a") else (0, 1)
@@ -20,13 +25,13 @@ def dense_product(site):
     return tf.cast(sums.by_segment(rows, places[row], int(site.constant(2)[row])), dtype)
 
 
-def dense_sum(site):
+def dense_sum(site: Site) -> Any:
     """The dense tensor with the values added at their places."""
     indices, values, _, dense = site.inputs
     return tf.tensor_scatter_nd_add(dense, indices, values)
 
 
-def elementwise(function):
+def elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Site], Any]:
     """Makes the row of an op on the values and on what a dense tensor, broadcast to the shape, has at their places."""
 
     def lowered(site):
@@ -36,7 +41,7 @@ def elementwise(function):
     return lowered
 
 
-def reduced_sum(site):
+def reduced_sum(site: Site) -> Any:
     """The sum over axes, by way of the dense tensor."""
     indices, values, _, _ = site.inputs
     axes = [int(axis) for axis in np.atleast_1d(site.constant(3))]
@@ -44,7 +49,7 @@ def reduced_sum(site):
     return tf.reduce_sum(dense, axes or None, keepdims=site.attr("keep_dims"))
 
 
-def softmax(site):
+def softmax(site: Site) -> Any:
     """Softmax of the values in each row of the last dimension."""
     indices, values, _ = site.inputs
     shape = site.constant(2)
@@ -54,7 +59,7 @@ def softmax(site):
     return powers / tf.gather(sums.by_segment(powers, rows, count), rows)
 
 
-def reordered(site):
+def reordered(site: Site) -> Any:
     """Indices and values in the order of the indices."""
     indices, values, _ = site.inputs
     if indices.shape[0] is None:
@@ -63,7 +68,7 @@ def reordered(site):
     return [tf.gather(indices, order), tf.gather(values, order)]
 
 
-def reshaped(site):
+def reshaped(site: Site) -> Any:
     """Indices of the same elements in another shape."""
     indices, _, _ = site.inputs
     before, after = site.constant(1), np.array(site.constant(2))
@@ -74,7 +79,7 @@ def reshaped(site):
     return [tf.stack(parts, 1), tf.constant(after, tf.int64)]
 
 
-def linear(indices, shape):
+def linear(indices: Any, shape: Any) -> Any:
     """Returns the places [n] of indices [n, rank] in a dense tensor of that shape, its elements in one row."""
     steps = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return tf.reduce_sum(indices * tf.constant(steps, indices.dtype, [len(shape)]), 1)

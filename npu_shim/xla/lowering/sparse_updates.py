@@ -6,13 +6,18 @@ Where nothing tells, a loop takes the first row of every index, then the second,
 the kernel's.
 """
 
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla.lowering import duplicates
+from npu_shim.xla.lowering.site import Site
 
 
-def update(count, names, formula):
+def update(count: int, names: Sequence[str], formula: Callable[..., list[Any]]) -> Callable[[Site], Any]:
     """Makes the row of an op that takes variables, then scalars, a gradient [n, ...] and indices [n].
 
     Args:
@@ -50,7 +55,7 @@ def _in_turns(site, variables, indices, formula):
     return [variable.write(table) for variable, table in zip(variables, tables)]
 
 
-def adagrad(site, rows, g, s):
+def adagrad(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Adagrad: a += g^2, v -= lr g / sqrt(a); in AdagradV2 lr g / (sqrt(a) + epsilon)."""
     v, a = rows
     changed = a + g * g if site.attr("update_slots") else a
@@ -59,21 +64,21 @@ def adagrad(site, rows, g, s):
     return [v - s["lr"] * g * tf.rsqrt(changed), changed]
 
 
-def momentum(site, rows, g, s):
+def momentum(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Momentum: a = m a + g, v -= lr a; with Nesterov lr (g + m a)."""
     v, a = rows
     a = a * s["momentum"] + g
     return [v - (g * s["lr"] + a * s["momentum"] * s["lr"] if site.attr("use_nesterov") else a * s["lr"]), a]
 
 
-def keras_momentum(site, rows, g, s):
+def keras_momentum(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Keras' momentum: a = m a - lr g, v += a; with Nesterov m a - lr g."""
     v, a = rows
     a = a * s["momentum"] - g * s["lr"]
     return [v + (a * s["momentum"] - g * s["lr"] if site.attr("use_nesterov") else a), a]
 
 
-def adadelta(site, rows, g, s):
+def adadelta(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Adadelta: a = rho a + (1 - rho) g^2, d = g sqrt((u + e) / (a + e)), u = rho u + (1 - rho) d^2, v -= lr d."""
     v, a, u = rows
     a = a * s["rho"] + g * g * (1 - s["rho"])
@@ -81,7 +86,7 @@ def adadelta(site, rows, g, s):
     return [v - d * s["lr"], a, u * s["rho"] + d * d * (1 - s["rho"])]
 
 
-def rms_prop(site, rows, g, s):
+def rms_prop(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """RMSProp: ms = rho ms + (1 - rho) g^2, mom = m mom + lr g / sqrt(ms + epsilon), v -= mom."""
     v, ms, mom = rows
     ms = ms * s["rho"] + g * g * (1 - s["rho"])
@@ -89,7 +94,7 @@ def rms_prop(site, rows, g, s):
     return [v - mom, ms, mom]
 
 
-def centered_rms_prop(site, rows, g, s):
+def centered_rms_prop(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """RMSProp of ms - mg^2, where mg = rho mg + (1 - rho) g."""
     v, mg, ms, mom = rows
     ms = ms * s["rho"] + g * g * (1 - s["rho"])
@@ -98,7 +103,7 @@ def centered_rms_prop(site, rows, g, s):
     return [v - mom, mg, ms, mom]
 
 
-def ftrl(site, rows, g, s):
+def ftrl(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """FTRL: n = a + g^2, l += g' - (n^-p - a^-p) / lr v, v = (l1 sign(l) - l) / (n^-p / lr + 2 l2) or 0 for |l| <= l1.
 
     g' = g + 2 l2_shrinkage v; where the op multiplies l by lr, then l1 and l2 too.
@@ -122,12 +127,12 @@ def _power(x, lr_power):
     return tf.where_v2(tf.equal(lr_power, half), tf.sqrt(x), tf.pow(x, -lr_power))
 
 
-def proximal_gradient_descent(site, rows, g, s):
+def proximal_gradient_descent(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Gradient descent, shrunk: v = shrink(v - lr g)."""
     return [_shrink(rows[0] - g * s["lr"], s["lr"], s)]
 
 
-def proximal_adagrad(site, rows, g, s):
+def proximal_adagrad(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Adagrad, shrunk: a += g^2, v = shrink(v - lr g / sqrt(a)) with lr / sqrt(a) as its rate."""
     v, a = rows
     a = a + g * g
@@ -141,7 +146,7 @@ def _shrink(v, rate, s):
     return tf.where_v2(s["l1"] > 0, small, v) / (1 + rate * s["l2"])
 
 
-def adagrad_da(site, rows, g, s):
+def adagrad_da(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """Dual averaging: a += g, q += g^2, v = -shrunk(a / t) / (l2 + sqrt(q) / (lr t)), at step t, shrunk by l1."""
     _, a, q = rows
     steps = tf.cast(s["global_step"], g.dtype)

@@ -7,18 +7,22 @@ What takes the variable waits for all that the op waited for: the op read and wr
 input, so that they are in its loop and branch.
 """
 
+from __future__ import annotations
+
 import hashlib
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import function_names
+from npu_shim.xla.lowering.facts import Facts
 from npu_shim.xla.lowering.site import Site, Variable
 
 SCOPE = "/lowered/"
 
 
-def in_place_of(node, build, facts):
+def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[list[Any], list[Any]]:
     """Returns (nodes, functions) that stand for a node.
 
     Args:

@@ -1,15 +1,20 @@
 """Unique: by a sort, with holes in its result where that is allowed; else what XLA's own can do, and no more."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.session.clusters import traps
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla.lowering import duplicates, padding
-from npu_shim.xla.lowering.facts import UNIQUE
+from npu_shim.xla.lowering.facts import UNIQUE, Facts
+from npu_shim.xla.lowering.site import Site
 
 
-def rows(graph_def, keep, facts):
+def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callable[[Site], Any]]:
     """Returns name -> row of the table for the Uniques of a GraphDef that are not left to XLA.
 
     Args:
@@ -27,7 +32,7 @@ def rows(graph_def, keep, facts):
     return chosen
 
 
-def with_holes(site):
+def with_holes(site: Site) -> Any:
     """Each value at the first place of its run among the sorted ones, `padding.HOLE` at the others."""
     if 0 in site.distinct:
         return of_different(site)
@@ -38,13 +43,13 @@ def with_holes(site):
     return _outputs(site, found, duplicates.back(order, starts))
 
 
-def of_different(site):
+def of_different(site: Site) -> Any:
     """What Unique gives of values that are all different: the values, and their own places."""
     values = site.inputs[0]
     return _outputs(site, values, tf.range(tf.size(values)))
 
 
-def with_counts(site):
+def with_counts(site: Site) -> Any:
     """Unique, and the sizes of its groups."""
     found, places = tf.raw_ops.Unique(x=site.inputs[0])
     return _outputs(site, found, places)
@@ -57,7 +62,7 @@ def _outputs(site, found, places):
     return made
 
 
-def refuse(graph_def):
+def refuse(graph_def: Any) -> None:
     """Raises PlanError for a Unique of values whose number is data: XLA's takes what is behind them for values.
 
     Source: TensorFlow 2.15.1, tf.unique(tf.unique([3, 1, 3])[0]) gave [3, 1, 3].
