@@ -1,12 +1,12 @@
-"""Takes reads of variables out of the branches of tf.cond: they are read where the branch begins, once.
+"""Hoists reads of variables out of the branches of tf.cond, so each is read once, before the branch begins.
 
-What a branch computes is computed again for its gradient, whose tf.cond is an If of its own. A read among it would see
-what was written between the two:
+The gradient of a tf.cond is an If of its own, which recomputes values of the forward branch. A read recomputed there
+would see what was written between the two:
 
     r:ReadVariableOp(Switch(v, p):1)     becomes     r/before:ReadVariableOp(v, ^p)   r:Identity(Switch(r/before, p):1)
 
-A read that waits for an effect in its branch stays there. So do reads of reference variables: their memory is seen as
-it is when its consumer runs, see late_reads.py.
+A read that must follow a side effect in its branch stays there. So does a read of a reference variable: its consumer
+sees the memory as it is when the consumer runs, see late_reads.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GATHER = "ResourceGather"
 
 
 def before_branches(graph_def: Any) -> Any:
-    """Returns a GraphDef whose branches are given what they read of variables; the given one where all are.
+    """Returns a GraphDef with its reads of variables hoisted out of branches; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
     """
-    while True:  # once for each tf.cond that a read is in
+    while True:  # a read leaves one tf.cond in each pass
         movable = _movable(graph_def)
         if not movable:
             return graph_def
@@ -41,7 +41,7 @@ def before_branches(graph_def: Any) -> Any:
 
 
 def _movable(graph_def):
-    """Name of each read that can leave its branch -> what it waits for outside."""
+    """Maps each read that can be hoisted to its control inputs outside the branch."""
     nodes, ops = {node.name: node for node in graph_def.node}, tf_internals.op_defs()
     reads = [node for node in graph_def.node if _switch(node, nodes)]
     if not reads:
@@ -52,7 +52,7 @@ def _movable(graph_def):
 
 
 def _switch(node, nodes):
-    """The Switch of a tf.cond that gives a read its handle; None for other nodes."""
+    """The tf.cond's Switch that passes a read its handle; None for other nodes."""
     if node.op not in ("ReadVariableOp", GATHER):
         return None
     source = nodes[source_of(node.input[0])]
@@ -62,7 +62,7 @@ def _switch(node, nodes):
 
 
 def _waits(node, switch, view, ops):
-    """What a read waits for outside of its branch: control inputs; None where something in the branch has effects."""
+    """A read's control inputs once hoisted; None if it must follow a side effect in its branch."""
     branch = view.predicate(switch), int(node.input[0].partition(":")[2] or 0)
     pending, seen, found = [source_of(text) for text in node.input if text[0] == "^"], set(), {}
     while pending:
@@ -74,7 +74,7 @@ def _waits(node, switch, view, ops):
         if inside is None:
             return None
         if inside.op in SWITCHES and branch not in view.of[name]:
-            pending.extend(map(source_of, inside.input))  # where the branch begins
+            pending.extend(map(source_of, inside.input))  # the branch begins here
         elif branch not in view.of[name]:
             found["^" + name] = None
         elif _has_effects(inside, ops):
@@ -92,7 +92,7 @@ def _has_effects(node, ops):
 
 
 def _moved(node, switch, waits):
-    """The nodes in place of a read."""
+    """The nodes that replace a read."""
     scope, dtype = node.name + "/before", node.attr["dtype"].type
     read = tf.NodeDef(name=scope, op="ReadVariableOp", input=[switch.input[0], *dict.fromkeys(waits)])
     read.attr["dtype"].type = dtype

@@ -1,7 +1,7 @@
-"""Stacks that one side of a tf.cond pushes to, as the gradient of a tf.cond in a loop does: pushed to by both sides.
+"""Makes both sides of a tf.cond push to a Stack that only one side pushes to, as a tf.cond's gradient in a loop needs.
 
-XLA's conversion cannot keep a push whose side does not run. Zeros take the place of the value then, and as all pops
-come once for each push, they are taken off again where nobody reads them:
+TensorFlow's conversion for XLA cannot convert a push that may not run. The other side now pushes zeros. Each push has
+one pop, so the zeros are popped where nothing reads them:
 
     push(Switch(s, p):1, x)                        push(s, Merge(Switch(zeros, p):0, x))
     y = pop(Switch(s, q):1)            becomes     y = Switch(pop(s), q):1
@@ -20,13 +20,13 @@ from npu_shim.xla import static_shapes
 
 
 def on_both_sides(graph_def: Any) -> Any:
-    """Returns a GraphDef whose Stacks are pushed to and popped from outside of tf.cond; the given one where they are.
+    """Returns a GraphDef whose pushes and pops are outside of tf.cond; the same object if they already are.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
 
     Raises:
-        PlanError: the shape of what is pushed is not known.
+        PlanError: the shape of a pushed value is unknown.
     """
     view = Branches(graph_def)
     pushes = [node for node in graph_def.node if node.op == "StackPushV2" and view.of[node.name]]
@@ -48,7 +48,7 @@ def on_both_sides(graph_def: Any) -> Any:
 
 
 def _handle(node, view):
-    """(Stack's node, tensor of its handle outside of tf.cond, [(predicate, side)] of the Switches, the outer first)."""
+    """(Stack's node, its handle outside of tf.cond, [(predicate, side)] of the Switches, outermost first)."""
     text, sides = node.input[0], []
     while view.nodes[source_of(text)].op in ("Switch", "Identity"):
         source = view.nodes[source_of(text)]
@@ -62,7 +62,7 @@ def _handle(node, view):
 
 
 def _push(made, push, view, shape):
-    """Gives a push, which stays under its name, a value on either side of each tf.cond that it is in."""
+    """Moves a push out of each tf.cond around it; it keeps its name and pushes a value for either side."""
     if not shape.is_fully_defined():
         raise PlanError(
             "node '%s' (StackPushV2) keeps a value of one side of a tf.cond for its gradient, and XLA must know its "
@@ -73,7 +73,7 @@ def _push(made, push, view, shape):
     inner_first = sorted(view.of[push.name], key=lambda branch: (-len(view.along(branch[0])), branch))
     for number, (predicate, side) in enumerate(inner_first):
         scope = "%s/side%d/" % (push.name, number)
-        # the zeros of an inner tf.cond come into the outer one's branch as its predicate does
+        # the zeros of an inner tf.cond enter the outer branch as the inner predicate does
         data = _into(made, scope + "zeros", zeros, inner_first[number + 1 :], dtype)
         _node(made, scope + "switch", "Switch", [data, predicate], dtype)
         _node(made, scope + "merge", "Merge", ["%sswitch:%d" % (scope, 1 - side), value], dtype)
@@ -85,7 +85,7 @@ def _push(made, push, view, shape):
 
 
 def _pop(made, pop, view):
-    """Makes a pop outside of tf.cond, whose name is returned; the one there was hands its value on."""
+    """Adds a pop outside of tf.cond and returns its name; the old pop forwards its value."""
     _, handle, sides = _handle(pop, view)
     dtype, controls = pop.attr["elem_type"].type, [text for text in pop.input[1:] if not view.along(text)]
     outside = made.node.add(name=pop.name + "/both", op="StackPopV2", input=[handle, *controls])
@@ -101,7 +101,7 @@ def _pop(made, pop, view):
 
 
 def _into(made, name, text, inner_first, dtype):
-    """The tensor as it is in branches, the inner ones first."""
+    """Passes a tensor into nested branches, listed innermost first; returns its name there."""
     for number, (predicate, side) in enumerate(reversed(inner_first)):
         _node(made, "%s%d" % (name, number), "Switch", [text, predicate], dtype)
         text = "%s%d:%d" % (name, number, side)
@@ -109,7 +109,7 @@ def _into(made, name, text, inner_first, dtype):
 
 
 def _zeros(made, name, shape, dtype, frame):
-    """The name of a Fill; `frame` is a control input that puts it into a loop."""
+    """Adds a Fill of zeros and returns its name; the control input `frame` places it in a loop."""
     dims = tf.make_tensor_proto(shape.as_list(), tf.int32)
     zero = tf.make_tensor_proto(tf.as_dtype(dtype).as_numpy_dtype(0), dtype)
     for part, value in (("dims", dims), ("zero", zero)):

@@ -1,11 +1,11 @@
-"""What XLA must know when it compiles: which nodes it would take constants from.
+"""Finds the nodes whose values XLA must know at compile time.
 
-XLA searches backwards from the inputs that say sizes, axes and places, through whatever computes them:
+XLA searches backwards from inputs that are sizes, axes and positions, through everything that computes them:
 
-    v -> ReadVariableOp -> FloorMod -> Fill(dims)            all of them are asked for, v too
+    v -> ReadVariableOp -> FloorMod -> Fill(dims)            all of them are required, v too
 
-TensorFlow does not tell which inputs these are. They are integers by the op's definition, so all such are taken, but
-for those that XLA is known to take as data.
+TensorFlow does not expose which inputs these are. Their type in the op's definition is an integer, so every such input
+counts, except those that XLA is known to accept as data.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ INTEGERS = frozenset(
 DATA = frozenset([
     "indices", "segment_ids", "labels", "targets", "partitions", "seed", "key", "counter", "alg", "shift",
 ])  # fmt: skip
-STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # their indices are no data
+STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # unlike other indices, theirs must be constant
 NUMBERS = ("Range", "LinSpace")  # sizes, though they may be floats
-SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # need no values: the search ends there
-PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA takes as data as well
+SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # use shapes, not values: the search ends here
+PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA also accepts as data
 
 
 def asked(nodes: Iterable[Any], library: Mapping[str, Any], places: bool = True) -> dict[str, str]:
-    """Finds the nodes whose values XLA must know when it compiles.
+    """Finds the nodes whose values XLA must know at compile time.
 
     Args:
         nodes: NodeDefs of a graph or of a function's body; functional control flow.
         library: function name -> FunctionDef.
-        places: whether what says where a row is taken from counts, which XLA would rather know but need not.
+        places: whether to include positions of slices, which XLA prefers to know but does not need.
 
     Returns:
-        Dict of the name of each such node (or argument) to the name of the node that asks first.
+        Dict from the name of each such node (or argument) to the first node found that requires it.
     """
     return _Search(library, places).asked(nodes)
 
@@ -50,7 +50,7 @@ def asked(nodes: Iterable[Any], library: Mapping[str, Any], places: bool = True)
 class _Search:
     def __init__(self, library, places):
         self._library, self._places, self._ops = library, places, tf_internals.op_defs()
-        self._arguments = {}  # function -> numbers of the arguments that its body asks for
+        self._arguments = {}  # function -> numbers of the arguments that its body requires
 
     def asked(self, nodes: Iterable[Any]) -> dict[str, str]:
         nodes = {node.name: node for node in nodes}
@@ -70,7 +70,7 @@ class _Search:
         return found
 
     def _inputs(self, node):
-        """The inputs of a node that it must know."""
+        """The inputs of a node that must be compile-time constants."""
         data, called = arguments.data(node), functions.called(node, self._library)
         if called:
             first = 1 if functions.kind_of(node, self._library) == functions.BRANCH else 0
@@ -94,7 +94,7 @@ class _Search:
 
     def _of_function(self, name):
         if name not in self._arguments:
-            self._arguments[name] = ()  # of a function that calls itself
+            self._arguments[name] = ()  # stops the recursion of a function that calls itself
             body = self._library[name]
             found = self.asked(body.node_def)
             self._arguments[name] = [n for n, each in enumerate(body.signature.input_arg) if each.name in found]

@@ -17,7 +17,7 @@ from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
-MANY_SHAPES = 8  # programs of one step, one for each set of feed shapes, from which on a warning is due
+MANY_SHAPES = 8  # warn when a step has more programs than this, one for each set of feed shapes
 
 
 def compile_step(
@@ -34,22 +34,22 @@ def compile_step(
 
     Args:
         graph_or_session: tf.Session, whose variables' values the step starts from; or tf.Graph, or GraphDef.
-        fetches: what a step returns, as for sess.run: a tensor, an operation, their names, or a list or dict of them.
+        fetches: what a step returns, as in sess.run: a tensor, an operation, their names, or a list or dict of them.
             A variable's name gives its value after the step.
-        feeds: tensors, or their names, that every step is given; a list, or a dict to full shapes.
+        feeds: tensors, or their names, that every call feeds; a list, or a dict to full shapes.
         iterations_per_loop: steps in one call, a loop on the device. Each feed then has a leading dimension of this
             size, and the results are those of the last step, as in a session with iterations_per_loop.
-        initializer: operation, or its name, that gives variables their values where there is no session.
+        initializer: operation, or its name, that initializes the variables if there is no session.
         constants: dict of tensors or their names to values that become part of the program.
-        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
+        device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a session without NpuOptimizer and a call without options is not rewritten.
 
     Returns:
-        CompiledStep. It is compiled at its first call.
+        CompiledStep, compiled at its first call.
 
     Raises:
-        ConfigError: a fetch, feed, constant or option that cannot be taken.
+        ConfigError: a fetch, feed, constant or option is invalid.
         PlanError: the graph cannot be rewritten.
 
     Example:
@@ -69,7 +69,7 @@ def compile_step(
 class CompiledStep:
     """A training step with its state, compiled at its first call and again for feeds of other shapes.
 
-    Random ops draw by their seeds and the number of the step, see `random_ops`: the same state and feeds give the same
+    Random ops draw from their seeds and the step number, see `random_ops`: the same state and feeds give the same
     results, in single steps and in a loop.
 
     Args:
@@ -79,7 +79,7 @@ class CompiledStep:
         iterations_per_loop: steps in one call.
 
     Attributes:
-        plan: the precision Plan, None where nothing was asked for.
+        plan: the precision Plan, None if no precision option was given.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class CompiledStep:
             feeds: dict of every feed (tensor or name) to its value, array_like.
 
         Returns:
-            The fetches in the form in which they were given: np.ndarray for a tensor, None for an operation.
+            The fetches in the structure in which they were given: np.ndarray for a tensor, None for an operation.
 
         Raises:
-            ConfigError: a feed that is missing, unknown, or of another shape or dtype; variables without values.
-            PlanError: an op that XLA cannot compile, named with its node.
+            ConfigError: a feed is missing, unknown, or has the wrong shape or dtype; the variables have no values.
+            PlanError: XLA cannot compile an op; the error names its node.
         """
         self._require_values()
         arrays = self._arrays(feeds or {})
@@ -128,8 +128,8 @@ class CompiledStep:
     def save(self, prefix: str | os.PathLike) -> str:
         """Writes a TensorFlow checkpoint, which tf.train.Saver restores; returns its prefix.
 
-        It has the variables of the step, the other global variables of the graph as they were when the step was made,
-        and the state of random ops.
+        It contains the step's variables, the graph's other global variables as they were when the step was made, and
+        the state of random ops.
 
         Args:
             prefix: path of the checkpoint, str or os.PathLike.
@@ -142,13 +142,13 @@ class CompiledStep:
             return step_checkpoint.save(prefix, {**self._others, **self._kept}, self._keys)
 
     def load(self, prefix: str | os.PathLike) -> None:
-        """Takes the values of the step's variables from a TensorFlow checkpoint.
+        """Restores the step's variables from a TensorFlow checkpoint.
 
         Args:
-            prefix: path of the checkpoint, or of a folder whose latest is taken.
+            prefix: path of the checkpoint, or of a folder, whose latest checkpoint is loaded.
 
         Raises:
-            ConfigError: no checkpoint, or variables that it does not have in this shape and dtype.
+            ConfigError: there is no checkpoint, or it lacks a variable of this shape and dtype.
         """
         with tf_internals.eager_mode():
             for name, value in step_checkpoint.load(prefix, self._kept, self._keys).items():
@@ -161,7 +161,7 @@ class CompiledStep:
             raise ConfigError("the step's variables have no values: %s" % ways)
 
     def _arrays(self, feeds):
-        """The fed values in the order of the program's arguments, checked."""
+        """Checks the feeds and returns their values in the order of the program's arguments."""
         if not hasattr(feeds, "items"):
             raise ConfigError("feeds are %s, expected a dict of tensors or their names" % type(feeds).__name__)
         named = [(self._source.feed(each).name, value) for each, value in feeds.items()]
@@ -202,10 +202,10 @@ class CompiledStep:
 
 
 def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:
-    """Returns what runs a step's function `count` times, compiled: a loop on the device.
+    """Compiles a function that runs a step `count` times in a loop on the device.
 
-    A CPU takes convolutions one call after another instead: XLA has fast code for them outside of loops only, and what
-    it has inside is ten times slower and rounds differently (TensorFlow 2.15.1).
+    On a CPU, a step with convolutions is called `count` times instead: XLA has fast convolutions only outside of loops;
+    those inside are ten times slower and round differently (TensorFlow 2.15.1).
 
     Args:
         function: of a StepFunction.
@@ -221,7 +221,7 @@ def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:
 
 
 def has_convolutions(graph_def: Any) -> bool:
-    """Returns whether a GraphDef has convolutions, in its functions too."""
+    """Returns whether a GraphDef or one of its functions has convolutions."""
     bodies = [function.node_def for function in graph_def.library.function]
     return any("Conv" in node.op for nodes in [graph_def.node, *bodies] for node in nodes)
 
@@ -238,7 +238,7 @@ def repeated(function: Any, count: int) -> Callable[..., Any]:
     """
     results = function.outputs
     carried = all(result.shape.is_fully_defined() for result in results)
-    looped = count if carried else count - 1  # what cannot be carried comes from a last step behind the loop
+    looped = count if carried else count - 1  # others come from a last step after the loop
 
     def steps(*stacked):
         def step(number, *_):

@@ -1,8 +1,8 @@
-"""Loops and conditionals of TensorFlow 1 (Enter, Switch, Merge, ...) as functional While and If, which XLA compiles.
+"""Converts TensorFlow 1's loops and conditionals (Enter, Switch, Merge, ...) to While and If, which XLA compiles.
 
-The conversion itself is TensorFlow's own, FunctionalizeControlFlow. What it leaves to do: XLA gives a Stack, which
-keeps a loop's values for its gradient, a fixed size, and TensorFlow 1 leaves that open. The conditions of the loops
-that the Stack is brought into tell it (trip_counts.py):
+The conversion itself is TensorFlow's FunctionalizeControlFlow. It does not size the Stacks that keep a loop's values
+for its gradient: XLA needs a fixed size, and TensorFlow 1 leaves it open. The size follows from the conditions of the
+loops that push to the Stack (trip_counts.py):
 
     while i < 5:  while j < 3:  push(stack, x)      becomes: stack = StackV2(max_size=15)
 """
@@ -31,14 +31,14 @@ IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compile
 
 
 def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef without v1 control flow; the given one itself where it has none.
+    """Returns a GraphDef without v1 control flow; the same object if there is none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
         keep: names of the nodes that are fetched or run.
 
     Raises:
-        PlanError: a loop or conditional that TensorFlow cannot convert, or a Stack whose size nothing tells.
+        PlanError: TensorFlow cannot convert a loop or conditional, or the size of a Stack is unknown.
     """
     bodies = [function.node_def for function in graph_def.library.function]
     if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
@@ -53,10 +53,10 @@ def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
 
 
 def bound_stacks(graph_def: Any) -> Any:
-    """Returns a GraphDef in which every Stack without a size has that of its loops.
+    """Returns a GraphDef in which every Stack without a size is sized by its loops' trip counts.
 
     Raises:
-        PlanError: the condition of one of the Stack's loops does not tell, named with the Stack's node.
+        PlanError: a loop's condition does not bound its trip count; the error names the Stack's node.
     """
     nodes = {node.name: node for node in graph_def.node}
     open_ones = [node.name for node in graph_def.node if node.op == "StackV2" and _size(node, nodes) < 0]
@@ -83,10 +83,10 @@ def bound_stacks(graph_def: Any) -> Any:
 
 
 def _without_waits_for_itself(graph_def):
-    """Returns a GraphDef in which no loop starts with a constant that waits for the loop.
+    """Removes control inputs by which a loop's initial values wait for the loop itself.
 
-    Gradients made within tf.control_dependencies have such ones: they count the iterations of the loop before. As one
-    node, a While, the loop would wait for itself.
+    Gradients built under tf.control_dependencies have them, on the counter of the forward loop's iterations. Once the
+    loop is a single While node, it would wait for itself.
     """
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
@@ -94,7 +94,7 @@ def _without_waits_for_itself(graph_def):
     consumers, entries = collections.defaultdict(list), collections.defaultdict(list)
     for node in made.node:
         for source in map(source_of, node.input):
-            if nodes[source].op != "NextIteration":  # the next time round is no waiting
+            if nodes[source].op != "NextIteration":  # a back edge does not make the loop wait
                 consumers[source].append(node.name)
         if node.op == "Enter":
             entries[node.attr["frame_name"].s].append(node)
@@ -111,7 +111,7 @@ def _without_waits_for_itself(graph_def):
 
 
 def _behind(names, consumers):
-    """Names of the nodes that nodes lead to."""
+    """Names of all direct and indirect consumers of nodes."""
     pending, found = list(names), set()
     while pending:
         for consumer in consumers[pending.pop()]:
@@ -127,7 +127,7 @@ def _size(stack, nodes):
 
 
 def _frames_of_stacks(graph_def, nodes):
-    """Name of a Stack -> the frames that its handle enters to be pushed to, the inner ones first."""
+    """Maps each Stack to the frames its handle enters before the push, innermost first."""
     found = {}
     for node in graph_def.node:
         if node.op != "StackPushV2":

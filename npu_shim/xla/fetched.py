@@ -1,7 +1,7 @@
-"""What is fetched from a step, by names that live through the conversions, behind which some tensors are gone.
+"""Gives fetches names that survive the conversions, which remove some tensors.
 
-A loop's Exit and a tf.cond's Merge become results of a While or If: an Identity (or NoOp) behind them stays. An
-assignment's result, a reference, becomes none at all: its Identity becomes a read behind the write.
+A loop's Exit and a tf.cond's Merge become outputs of a While or If; an Identity (or NoOp) that consumes them stays. An
+assignment returns a reference, which the conversion removes; its Identity becomes a read after the write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENDS = ("Exit", "Merge", "RefExit", "RefMerge")
 
 
 def anchored(graph_def: Any, names: Iterable[str]) -> tuple[Any, dict[str, str]]:
-    """Returns (GraphDef, dict of a fetched name to the name that has its value, or runs it, in the GraphDef).
+    """Returns (GraphDef, dict from each fetched name to the tensor or operation that stands for it).
 
     Args:
         graph_def: tf.compat.v1.GraphDef, v1 control flow; it is not changed.
@@ -50,5 +50,5 @@ def _gives_reference(node, name):
 
 
 def _is_index(node, name):
-    """Whether it is the second result of a Merge: the number of the input that came."""
+    """Whether it is a Merge's second output, the index of the input that arrived."""
     return node.op.endswith("Merge") and name.endswith(":1")

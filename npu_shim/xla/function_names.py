@@ -1,4 +1,4 @@
-"""Names for function bodies that no other step of the process has: eager mode keeps one library for all of them."""
+"""Makes function names unique in the process, as eager mode keeps one function library for all steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Iterable, Sequence
 
 
 def unique(graph_def: Any) -> Any:
-    """Renames the functions of a GraphDef, which is changed, by what the graph is; returns it."""
+    """Appends a hash of the graph to its functions' names, in place; returns the GraphDef."""
     library = graph_def.library
     digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
     names = rename(library.function, graph_def.node, digest)
@@ -18,10 +18,10 @@ def unique(graph_def: Any) -> Any:
 
 
 def rename(functions: Sequence[Any], nodes: Iterable[Any], suffix: str) -> dict[str, str]:
-    """Puts "_suffix" behind the names of FunctionDefs, there and where nodes or functions call them, in place.
+    """Appends "_suffix" to the names of FunctionDefs and to all calls of them, in place.
 
     Returns:
-        Dict of old name to new.
+        Dict from old name to new.
     """
     names = {f.signature.name: "%s_%s" % (f.signature.name, suffix) for f in functions}
     for function in functions:

@@ -1,13 +1,13 @@
-"""Hides from XLA the values of variables that it would take for constants though the step writes them.
+"""Keeps XLA from treating variables as constants although the step writes them.
 
-What XLA must know when it compiles (compile_time.py) it takes from a variable as well: the variable becomes a constant
-of the program, which is compiled again for each new value. Reads behind a tf.cond or a loop that wrote it give that
-constant still, not what was written (TensorFlow 2.15.1):
+XLA takes compile-time values (compile_time.py) from variables too: the variable becomes a constant of the program,
+which is compiled again for each new value. A read after a tf.cond or loop that writes the variable still yields that
+constant, not the written value (TensorFlow 2.15.1):
 
-    c: If(p, v <- v + 1, ...)      r: ReadVariableOp(v, ^c)      x[r % 4]          r was what v had been before
+    c: If(p, v <- v + 1, ...)      r: ReadVariableOp(v, ^c)      x[r % 4]          r had the old value of v
 
-A Stack ends the search for constants, since what was pushed is no input of what is popped. XLA takes a row from a place
-that it does not know, and refuses a shape that it does not know:
+A Stack ends the search for constants, since a pushed value is not an input of the pop. XLA then slices at a position
+known only at run time, and refuses a shape that it does not know:
 
     r: ReadVariableOp(v)     becomes     r -> StackPushV2(s, r)     r/hidden: StackPopV2(s, ^push)
 """
@@ -27,11 +27,11 @@ from npu_shim.xla import compile_time, writers
 
 
 def hide(graph_def: Any) -> Any:
-    """Returns a GraphDef in which nothing that XLA must know comes from a variable that a branch or loop writes.
+    """Returns a GraphDef where no compile-time value comes from a variable that a branch or loop writes.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with functional control flow and resource variables; it is not changed. The
-            given one is returned where nothing is to be hidden.
+            same object is returned if there is nothing to hide.
     """
     hidden = _hidden(graph_def)
     if not hidden:
@@ -45,7 +45,7 @@ def hide(graph_def: Any) -> Any:
 
 
 def _hidden(graph_def):
-    """Names of the handles whose values are to be hidden; warns of those that stay constants of the program."""
+    """Names of the handles to hide; warns of those that stay constants of the program."""
     library = {function.signature.name: function for function in graph_def.library.function}
     taken = writers.written_handles(graph_def) & set(compile_time.asked(graph_def.node, library))
     if not taken:
@@ -73,14 +73,14 @@ class _Scope:
         nodes: NodeDefs.
         shapes: name of a hidden variable's handle in this scope -> its TensorShapeProto.
         library: function name -> FunctionDef; the bodies that take such a handle are changed.
-        is_body: whether tensors are named as in functions.
+        is_body: whether tensor names have the form used in functions.
     """
 
     def __init__(self, nodes, shapes, library, is_body):
         self._nodes, self._shapes, self._library, self._is_body = list(nodes), shapes, library, is_body
         self._outputs = functions.Outputs(library)
         self._asked = compile_time.asked(self._nodes, library)
-        self._replaced = {}  # tensor -> the one that stands in its place
+        self._replaced = {}  # tensor -> its replacement
 
     def result(self) -> list[Any]:
         """Returns the nodes of the scope."""
@@ -94,7 +94,7 @@ class _Scope:
         return [self._with_replaced(node) for node in self._nodes] + added
 
     def _hide_in_bodies(self, node, handles):
-        first = functions.kind_of(node, self._library) == functions.BRANCH  # takes the predicate before
+        first = functions.kind_of(node, self._library) == functions.BRANCH  # its first input is the predicate
         for name in functions.called(node, self._library):
             body = self._library[name]
             named = {body.signature.input_arg[n - first].name: self._shapes[handle] for n, handle in handles.items()}
@@ -116,7 +116,7 @@ class _Scope:
         return added
 
     def _through_stack(self, node, number, dtype, shape):
-        """The nodes that hide one output, which they replace; `shape` is that of the tensor where it is known."""
+        """The nodes that hide and replace one output; `shape` is its shape, None if unknown."""
         made = tf.GraphDef()
         scope = "%s/hidden_%d" % (node.name, number)
         size = made.node.add(name=scope + "/size", op="Const")

@@ -1,7 +1,7 @@
-"""Leaves out of a step what only speaks to the host: prints and assertions, with what makes their texts.
+"""Removes prints and assertions from a step, with the ops that compute their messages.
 
-XLA ignores assertions and has no strings. A control edge through such an op stays; the op itself becomes a NoOp, or
-(Print) an Identity, and what only it needed goes, in the graph and in the bodies of its functions.
+XLA ignores assertions and has no strings. The op becomes a NoOp, or (Print) an Identity, so control edges through it
+stay. Ops that only it needed are pruned, in the graph and in function bodies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORWARDING = ("Print",)
 
 
 def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef without prints and assertions; the given one itself where it has none.
+    """Returns a GraphDef without prints and assertions; the same object if there are none.
 
     Args:
         graph_def: tf.GraphDef; it is not changed.
@@ -46,7 +46,7 @@ def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
 
 
 def silence(node: Any) -> bool:
-    """Makes a NodeDef that speaks say nothing, in place; returns whether it was one."""
+    """Replaces a print or assertion by a NoOp or Identity, in place; returns whether it was one."""
     if node.op not in SILENT + FORWARDING:
         return False
     controls = [text for text in node.input if text[0] == "^"]
@@ -62,7 +62,7 @@ def silence(node: Any) -> bool:
 
 
 def _prune_body(function):
-    """Removes from a FunctionDef what neither its results nor an op with effects need."""
+    """Prunes nodes of a FunctionDef that neither its results nor its stateful ops need."""
     ops = tf_internals.op_defs()
     nodes = {node.name: node for node in function.node_def}
     pending = [source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]]

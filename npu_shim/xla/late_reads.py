@@ -1,7 +1,7 @@
-"""Which nodes see a reference variable's memory after a write: what a session does with aliases, told from the graph.
+"""Finds the nodes that see a reference variable's memory after a write, as they do in a session.
 
-Identity gives a reference variable's own memory, not a copy, and so do Switch, Enter, Reshape and their like. Who takes
-it sees what is in there when it runs:
+Identity forwards a reference variable's own memory, not a copy, and so do Switch, Enter, Reshape and similar ops. A
+consumer sees what the memory holds when the consumer runs:
 
     r:Identity(v)   u:AssignAdd(v, d)   y:Mul(r, 2, ^u)        y has the new value, whenever r ran
 """
@@ -15,13 +15,13 @@ from npu_shim.session.clusters.pruning import source_of
 
 VARIABLES = ("VariableV2", "Variable")
 PASSES_ON = ("RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration")
-ROUTES = ("Switch", "Enter")  # bring memory into a branch or a loop
-VIEWS = frozenset([  # their result is always their first input's memory, seen otherwise
+ROUTES = ("Switch", "Enter")  # pass memory into a branch or a loop
+VIEWS = frozenset([  # their output always aliases their first input
     "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "Snapshot", "CheckNumerics", "EnsureShape",
     "PlaceholderWithDefault", "Bitcast",
 ])  # fmt: skip
 MEMORY = VIEWS | {"Identity", *ROUTES}
-ASKS = ("IsVariableInitialized",)  # take a reference and leave the variable as it is
+ASKS = ("IsVariableInitialized",)  # take a reference and write nothing
 
 
 class Writes:
@@ -29,12 +29,12 @@ class Writes:
 
     Args:
         nodes: name -> NodeDef, v1 control flow.
-        references: function of a node to the numbers of its inputs that are taken as references.
+        references: function from a node to the numbers of its reference inputs.
     """
 
     def __init__(self, nodes: Mapping[str, Any], references: Callable[[Any], Iterable[int]]) -> None:
         self._nodes = nodes
-        self._writers: dict[str, int] = collections.defaultdict(int)  # variable -> bits of the nodes that write to it
+        self._writers: dict[str, int] = collections.defaultdict(int)  # variable -> bits of its writers
         own: dict[str, int] = {}
         for name, node in nodes.items():
             if node.op in PASSES_ON or node.op in ASKS:
@@ -60,16 +60,16 @@ class Writes:
             elif node.op == "RefMerge":
                 pending += [source_of(each) for each in node.input if each[0] != "^"]
             elif node.input and node.input[0][0] != "^":
-                pending.append(source_of(node.input[0]))  # writers pass their first input on as well
+                pending.append(source_of(node.input[0]))  # writers also forward their first input
         return found
 
     def is_late(self, inputs: Iterable[str], text: str, taken: str) -> bool:
-        """Whether a node runs after a write that its memory's first reader does not run after, in this iteration.
+        """Whether a node follows a write that the first reader of its memory does not follow in this iteration.
 
         Args:
             inputs: of the node.
-            text: tensor of memory that it takes.
-            taken: tensor of the same memory that was taken from the reference.
+            text: input tensor that aliases a variable's memory.
+            taken: the first tensor that read this memory from the reference.
         """
         bits = 0
         for variable in self.variables(text):
@@ -80,14 +80,14 @@ class Writes:
         return bool(bits & before & ~self._this_time.get(source_of(taken), 0))
 
     def _spread(self, own: dict[str, int], stops: Callable[[Any], bool]) -> dict[str, int]:
-        """Name -> bits of the writers that a node runs after, itself included; nothing passes where `stops`."""
+        """Maps each node to the bits of the writers it follows, itself included; `stops` nodes do not propagate."""
         consumers = collections.defaultdict(list)
         for name, node in self._nodes.items():
             for source in set(map(source_of, node.input)):
                 consumers[source].append(name)
         found = dict(own)
         wave = set(own)
-        while wave:  # in waves, so that what waits for many writers is passed on once
+        while wave:  # in waves, so that a node that follows many writers propagates once
             reached = set()
             for name in wave:
                 for consumer in () if stops(self._nodes[name]) else consumers[name]:

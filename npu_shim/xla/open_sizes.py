@@ -1,9 +1,9 @@
-"""Tensors whose size XLA learns only when the step runs: what it computes wrongly of them is refused.
+"""Refuses ops that XLA computes wrongly on tensors whose size is known only at run time.
 
-tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique give as many rows as the data say. XLA gives such a tensor
-the most rows that it may have, and a count beside it. Many ops heed the count; others take rows that are not there
-(TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op
-takes such a tensor only if it was seen to compute it as a session does. tf.unique is made to:
+The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique depends on the data. XLA pads such a
+tensor to its largest size and keeps a count beside it. Many ops heed the count; others read padding rows (TensorFlow
+2.15.1: tf.cumsum, x[-1], pools, fused batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such
+a tensor only if it was tested to compute what a session computes. tf.unique is rewritten to ignore the padding:
 
     y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
 """
@@ -25,7 +25,7 @@ from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 UNIQUE = ("Unique", "UniqueV2")
-ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # gives those too that are not there
+ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
@@ -50,7 +50,7 @@ SOUND = frozenset([
     "ResourceGatherNd", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "Reverse", "ReverseV2",
     "ScatterNd", "Split", "SplitV", "Squeeze", "StridedSlice", "StridedSliceGrad", "Tile", "TopK", "TopKV2",
     "Transpose", "Unpack", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
-    # what asks for their shape alone
+    # ops that use only their shape
     "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
     "Where",
     ALL_ROWS, *V1_OPS,
@@ -58,7 +58,7 @@ SOUND = frozenset([
 
 
 def whole_uniques(graph_def: Any) -> Any:
-    """Returns a GraphDef whose tf.unique takes no rows that are not there; the given one where it has none of those.
+    """Returns a GraphDef whose tf.unique ignores padding rows; the same object if it has no tf.unique.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
@@ -74,10 +74,10 @@ def whole_uniques(graph_def: Any) -> Any:
 
 
 def require_sound(graph_def: Any) -> Any:
-    """Returns a GraphDef, as for `whole_uniques`, as it is.
+    """Returns the GraphDef (as for `whole_uniques`) unchanged.
 
     Raises:
-        PlanError: an op takes a tensor of open size and is not known to compute it rightly, named with its node.
+        PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
     if any(node.op in SOURCES for node in graph_def.node):
         view = _View(graph_def)
@@ -103,7 +103,7 @@ class _View:
         return [text for text in arguments.data(node) if self._is_open(text)]
 
     def require_sound(self, node: Any, taken: Sequence[str]) -> None:
-        """Raises PlanError where a node is not known to compute those inputs as a session does."""
+        """Raises PlanError if a node is not known to compute what a session does from those inputs."""
         problem = None
         if not self._is_sound(node):
             problem = "may take rows that are not there"
@@ -124,7 +124,7 @@ class _View:
         return not tensors[int(number or 0)].shape.is_fully_defined()
 
     def _reached(self):
-        """Name of each node that depends on an open size -> the node that the size comes from."""
+        """Maps each node that depends on an open size to the node that the size comes from."""
         consumers = collections.defaultdict(list)
         for node in self._nodes.values():
             for text in arguments.data(node):
@@ -134,7 +134,7 @@ class _View:
         while pending:
             name = pending.pop()
             if not self._goes_on(name):
-                continue  # what has a known size is a value like any other
+                continue  # a tensor of known size is like any other
             for consumer in consumers[name]:
                 if consumer not in origins:
                     origins[consumer] = origins[name]
@@ -142,7 +142,7 @@ class _View:
         return origins
 
     def _goes_on(self, name):
-        """Whether sizes of what follows a node may be open for its sake: its own are, or its values may be sizes."""
+        """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""
         return any(
             not tensor.shape.is_fully_defined() or tensor.dtype in (tf.int32, tf.int64)
             for tensor in self._tensors.get(name, ())
@@ -153,7 +153,7 @@ class _View:
             return True
         called = functions.called(node, self._library)
         if not called:
-            return node.op in tf_internals.op_defs() and node.op not in self._kernels  # which XLA refuses
+            return node.op in tf_internals.op_defs() and node.op not in self._kernels  # XLA refuses those itself
         bodies = [each for name in called for each in self._library[name].node_def]
         plain = [each for each in bodies if each.op not in ("Const", "ReadVariableOp")]
         return all(each.op not in UNIQUE and self._is_sound(each) for each in plain)
@@ -174,7 +174,7 @@ class _View:
 
 
 def _unique(node):
-    """The nodes in place of a tf.unique: what it takes for rows is its first one where there are none."""
+    """The nodes that replace a tf.unique: padding rows become copies of the first row."""
     dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
 
     def build(values):

@@ -1,6 +1,6 @@
-"""Orders what a graph leaves open: a variable's readers come before its writers, unless the graph says otherwise.
+"""Orders a variable's readers before its writers where the graph leaves their order open.
 
-A session runs `learning_rate(global_step)` and `global_step.assign_add(1)` in any order when nothing orders them. Here
+A session runs `learning_rate(global_step)` and `global_step.assign_add(1)` in either order if no edge orders them. Here
 a read that waits for no write sees the value from before the step.
 """
 
@@ -32,7 +32,7 @@ def reads_first(graph_def: Any) -> Any:
 
 
 def _users(graph_def):
-    """Variable's handle -> {node that takes it: whether it writes to it}."""
+    """Maps each variable's handle to {node that takes it: whether the node writes to it}."""
     bodies = {function.signature.name: function for function in graph_def.library.function}
     handles = {node.name for node in graph_def.node if node.op == "VarHandleOp"}
     users = collections.defaultdict(dict)
@@ -46,7 +46,7 @@ def _users(graph_def):
 
 
 def _order(graph_def, late):
-    """Names of all nodes so that each stands behind its inputs, those of `late` as far back as that allows."""
+    """Topological order of all nodes, with those of `late` as late as possible."""
     waits_for = {node.name: {source_of(text) for text in node.input} for node in graph_def.node}
     consumers = collections.defaultdict(list)
     for name in sorted(waits_for):

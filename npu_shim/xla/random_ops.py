@@ -1,17 +1,16 @@
-"""Random ops of a step as functions of (their seed, the number of the step), so that a compiled step repeats itself.
+"""Makes a step's random ops functions of their seed and the step number, so that a compiled step is reproducible.
 
-XLA ignores the seeds of TensorFlow's stateful random ops. Each becomes its stateless form, whose numbers depend on a
-key and a counter:
+XLA ignores the seeds of TensorFlow's stateful random ops. Each becomes its stateless form, which draws from a key
+and a counter:
 
     u:RandomUniform(shape) seed=3 seed2=7     becomes  StatelessRandomUniformV2(shape, key of (3, 7), [0, step])
     u:RandomUniform(shape) without seeds      becomes  StatelessRandomUniformV2(shape, base + key of "u", [0, step])
 
 `base` and `step` are the two numbers of a state variable, STATE; base is drawn when the state is made. So, as in
-TensorFlow, what has seeds draws the same numbers in every run and what has none does not. The numbers are those of
-XLA's Philox, not those that a session draws. A shuffle takes its rows in the order of such numbers; a
-multinomial takes the largest of logits with Gumbel noise. Ops inside of loops
-and functions stay as they are: XLA's own generator serves them, and nothing is promised of their numbers. Those that
-have a seed all the same are named in the log.
+TensorFlow, a seeded op draws the same numbers in every run and an unseeded op does not. The numbers are those of XLA's
+Philox, not those that a session draws. A shuffle sorts its rows by such numbers; a multinomial takes the argmax of
+logits plus Gumbel noise. Ops in loops and functions are not converted: XLA's own generator draws for them, and their
+numbers are not reproducible. A warning names those that have a seed.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ def initial_state() -> np.ndarray:
 
 
 def to_stateless(graph_def: Any) -> Any:
-    """Returns a GraphDef whose random ops outside of loops are stateless; the given one itself where it has none.
+    """Returns a GraphDef whose random ops outside of loops are stateless; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef without reference variables, with v1 loops; it is not changed.
 
     Returns:
-        GraphDef. It has a variable STATE (int64 [2]) and an op of the name ADVANCE that adds 1 to the step.
+        GraphDef. It has a variable STATE (int64 [2]) and an op named ADVANCE that adds 1 to the step.
     """
     looped = _in_loops(graph_def)
-    _tell_of_seeds(graph_def, looped)
+    _warn_of_seeds(graph_def, looped)
     chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
     if not chosen:
         return graph_def
@@ -71,12 +70,12 @@ def to_stateless(graph_def: Any) -> Any:
 
 
 def advances(graph_def: Any) -> list[str]:
-    """Returns the names of the ops that end a step's drawing: [ADVANCE], or nothing where nothing is drawn."""
+    """Returns the names of the ops that advance the step number: [ADVANCE], or [] if nothing is drawn."""
     return [node.name for node in graph_def.node if node.name == ADVANCE]
 
 
 def _state_nodes():
-    """The state, its value at the start of the step, and what moves it."""
+    """The state, its value at the start of the step, and the op that advances it."""
     with tf.Graph().as_default() as graph:
         handle = tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[2], shared_name=STATE, name=STATE)
         now = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64, name=STATE + "/now")
@@ -118,10 +117,10 @@ def _rows(value, draw):
 
 
 def _classes(logits, draw):
-    """Scores [batch, draws, classes] of logits [batch, classes], whose largest is what is drawn."""
+    """Scores [batch, draws, classes] of logits [batch, classes]; each draw is the class of the largest."""
     count = tf.placeholder(tf.int32, [], "count")
     noise = draw(tf.concat([tf.shape(logits)[:1], [count], tf.shape(logits)[1:2]], 0))
-    noise = -tf.log(-tf.log(tf.maximum(noise, np.finfo(np.float32).tiny)))  # Gumbel's, of numbers in [0, 1)
+    noise = -tf.log(-tf.log(tf.maximum(noise, np.finfo(np.float32).tiny)))  # Gumbel noise
     tf.add(tf.cast(logits, tf.float32)[:, None], noise, name="scores")
     tf.constant(2, name="axis")
 
@@ -157,8 +156,8 @@ def _take_stateless_form(node):
     del node.attr["seed"], node.attr["seed2"]
 
 
-def _tell_of_seeds(graph_def, looped):
-    """Logs the ops that stay as they are although they have seeds."""
+def _warn_of_seeds(graph_def, looped):
+    """Warns of seeded ops that are not converted."""
     nodes = [node for node in graph_def.node if node.name in looped or node.op not in STATELESS]
     nodes += [node for function in graph_def.library.function for node in function.node_def]
     seeded = [n.name for n in nodes if "seed2" in n.attr and (n.attr["seed"].i, n.attr["seed2"].i) != (0, 0)]
