@@ -4,12 +4,12 @@
     v:VarHandleOp  r:ReadVariableOp(v)  u:AssignAddVariableOp(v, d)  u/value:ReadVariableOp(v, ^u)  z:Mul(u/value, y)
 
 Nodes keep their names. A reference is read when its consumer runs, and so is a variable's memory behind an Identity
-(late_reads.py): a consumer that runs after a write gets a read of its own, which waits for what the consumer waits for;
-the others share one. What a tf.cond gives of its branches' references is their values:
+(late_reads.py): a consumer that runs after a write gets its own read, with the consumer's control inputs; the others
+share one read. A tf.cond that returns its branches' references returns their values instead:
 
     m:RefMerge(Assign(Switch(v):1), AssignAdd(Switch(v):0))     becomes     Merge(read after the one, after the other)
 
-and who writes to it writes to v, once it is done.
+and a later write to the tf.cond's result writes to v, after the tf.cond.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from npu_shim.session.clusters import arguments
 from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
 
-# reference op -> resource op, where the name is not just "Resource" in front
+# reference op -> resource op, unless that is "Resource" and the same name
 RENAMED = {
     "Assign": "AssignVariableOp",
     "AssignAdd": "AssignAddVariableOp",
@@ -41,14 +41,14 @@ TYPE = "T"  # what reference ops call the attribute that resource ops call dtype
 
 
 def to_resources(graph_def: Any) -> Any:
-    """Returns a GraphDef without reference variables; the given one itself where it has none.
+    """Returns a GraphDef without reference variables; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
 
     Raises:
-        PlanError: an op writes to a reference variable and has no form for resources, or to what may be one of two
-            variables, named with its node.
+        PlanError: an op writes to a reference variable and has no resource form, or its variable may be one of several;
+            the error names its node.
     """
     if not any(node.op in VARIABLES for node in graph_def.node):
         return graph_def
@@ -56,7 +56,7 @@ def to_resources(graph_def: Any) -> Any:
 
 
 class _Conversion:
-    """One graph's conversion: where references come from, and the nodes that were added."""
+    """The conversion of one graph."""
 
     def __init__(self, graph_def):
         self._source = graph_def
@@ -67,7 +67,7 @@ class _Conversion:
         self._added = {}  # name of an added node -> the node
         self._shared = {}  # tensor -> name of the read that its early consumers share
         self._routes = {}  # name of a Switch or Enter of memory -> name of the added one, of the handle
-        self._writes = Writes(self._nodes, self._wanted_handles)
+        self._writes = Writes(self._nodes, self._reference_inputs)
 
     def result(self) -> Any:
         made = tf.GraphDef(versions=self._source.versions, library=self._source.library)
@@ -86,7 +86,7 @@ class _Conversion:
             return self._read(node.name, node.input[0], node.input[1:])
         made = tf.NodeDef()
         made.CopyFrom(node)
-        wanted = self._wanted_handles(node)
+        wanted = self._reference_inputs(node)
         if wanted:
             self._take_resource_form(made, node)
         for number, text in enumerate(node.input):
@@ -97,8 +97,8 @@ class _Conversion:
                 made.input[number] = self._value_for(node, number, text)
         return made
 
-    def _wanted_handles(self, node):
-        """Numbers of the inputs that a node takes as references."""
+    def _reference_inputs(self, node):
+        """Numbers of a node's reference inputs."""
         if node.op in self._library or node.op not in self._ops:
             return ()
         taken = arguments.of_each(self._ops[node.op].input_arg, node)
@@ -129,7 +129,7 @@ class _Conversion:
         return self._joins(self._nodes[source_of(text)])
 
     def _join(self, node):
-        """The Merge of the values at the ends of a tf.cond's branches."""
+        """The Merge of the values that a tf.cond's branches end with."""
         made = tf.NodeDef()
         made.CopyFrom(node)
         made.op = "Merge"
@@ -139,10 +139,10 @@ class _Conversion:
         return made
 
     def _value_for(self, node, number, text):
-        """The tensor that stands for memory where a node takes its value."""
-        inputs = [text] if node.op == "Merge" else node.input  # the others of a Merge may be dead
+        """The value that replaces an input that is a variable's memory."""
+        inputs = [text] if node.op == "Merge" else node.input  # its other inputs may be dead
         if node.op not in ROUTES and self._writes.is_late(inputs, text, self._taken(text)):
-            # what comes through Switch or Enter is there when the branch or loop begins
+            # a value that comes through Switch or Enter is read before the branch or loop begins
             waits = [each for each in inputs if each[0] == "^"]
             sources = [source_of(each) for each in inputs if each[0] != "^"]
             waits += ["^" + each for each in sources if self._waits_for(each)]
@@ -162,7 +162,7 @@ class _Conversion:
         return self._shared[text]
 
     def _fresh(self, text, waits, name):
-        """A tensor's value as it is after `waits`, by a node of that name; the tensor itself where it is no memory."""
+        """Reads a tensor's memory after `waits`, by a node of that name; other tensors give their shared value."""
         place = self._place(text)
         if place is not None:
             return self._add(self._read(name, text, waits, place))
@@ -176,7 +176,7 @@ class _Conversion:
         return self._add(made)
 
     def _place(self, text):
-        """(tensor of the handle, control inputs) of the variable whose memory a tensor is; None where there is none."""
+        """(handle, control inputs) of the variable whose memory a tensor aliases; None if there is no such variable."""
         node = self._nodes[source_of(text)]
         if self._is_reference(text):
             return None if self._is_join(text) and self._origin(node) is None else self._handle(text)
@@ -205,10 +205,10 @@ class _Conversion:
         return read
 
     def _handle(self, text):
-        """(tensor of the handle, control inputs on the writers that lie between): what a reference stands for.
+        """Resolves a reference to (handle, control inputs on the writers that it passes through).
 
         Raises:
-            PlanError: a tf.cond gives one of two variables.
+            PlanError: a tf.cond returns one of several variables.
         """
         waits = []
         while True:
@@ -225,10 +225,10 @@ class _Conversion:
                 return _without_port(text), waits
             else:
                 waits.append("^" + node.name)
-                text = node.input[0]  # every op that writes and passes a reference on takes it as its first input
+                text = node.input[0]  # every writer that forwards a reference takes it as its first input
 
     def _origin(self, join):
-        """The handle in front of a tf.cond whose branches all give its variable; None where they give several."""
+        """The handle that enters a tf.cond if all branches return its variable; None if they return several."""
         found = set()
         for text in join.input:
             if text[0] == "^":
@@ -240,11 +240,11 @@ class _Conversion:
         return found.pop() if len(found) == 1 else None
 
     def _is_memory(self, text):
-        """Whether a tensor is a reference or a reference variable's memory."""
+        """Whether a tensor is a reference or aliases a reference variable's memory."""
         return self._taken(text) is not None
 
     def _taken(self, text):
-        """The reference that memory comes from, or the first op that has it as a value; None for other tensors."""
+        """The first tensor that reads the memory from its reference, or the reference; None for other tensors."""
         taken = text
         while not self._is_reference(text):
             node = self._nodes[source_of(text)]
@@ -275,7 +275,7 @@ class _Conversion:
 
 
 def _entered_once(graph_def):
-    """Returns the GraphDef, changed: a handle enters a loop once, since XLA takes two for two variables."""
+    """Makes each handle enter a loop once, in place, since XLA treats two entries as two variables."""
     kept, replaced = {}, {}
     for node in graph_def.node:
         if node.op == "Enter" and node.attr[TYPE].type == tf.resource.as_datatype_enum:

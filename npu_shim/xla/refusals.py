@@ -1,4 +1,4 @@
-"""What XLA says when it cannot compile a step, in one sentence that names node and op."""
+"""Turns XLA's compile errors into one sentence that names the node and its op."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ REASONS = (  # pattern of TensorFlow's text -> what it means
 
 
 def refusal(text: str, graph_def: Any = None) -> PlanError:
-    """Returns what XLA said (the text of an error) as a PlanError; a NotConstant where it tells which input is open.
+    """Returns an XLA error as a PlanError; as a NotConstant if it names the input that is not constant.
 
     Args:
-        text: of TensorFlow's error.
-        graph_def: as for `xla_errors`; None where its first line says enough.
+        text: the text of TensorFlow's error.
+        graph_def: as for `xla_errors`; None to quote only the text's first line.
     """
     sentence = _sentence(text, graph_def) if graph_def is not None else (
         "the step cannot be compiled by XLA: %s" % text.splitlines()[0]
@@ -47,10 +47,10 @@ def refusal(text: str, graph_def: Any = None) -> PlanError:
 
 @contextlib.contextmanager
 def xla_errors(graph_def: Any) -> Iterator[None]:
-    """Scope in which XLA's refusal to compile a step becomes a PlanError.
+    """Context in which XLA's compile errors become PlanErrors.
 
     Args:
-        graph_def: tf.GraphDef that knows the op of a node's name.
+        graph_def: the step's tf.GraphDef, which maps nodes to ops.
     """
     try:
         yield
@@ -69,7 +69,7 @@ def _sentence(text, graph_def):
 
 
 def _node(text, graph_def):
-    """(name, op) of the first node of the graph that a text names, or what it was lowered to; None, None without."""
+    """(name, op) of the first node of the graph, lowered or not, that a text names; (None, None) if it names none."""
     bodies = [function.node_def for function in graph_def.library.function]
     ops = {node.name: node.op for nodes in [*bodies, graph_def.node] for node in nodes}
     names = (name.partition(SCOPE)[0] for name in NODE.findall(text))

@@ -1,9 +1,9 @@
-"""Assignments to a slice of a variable, as a choice between the new values and the old.
+"""Rewrites an assignment to a slice of a variable as a select between the new values and the old.
 
-XLA's CPU compiler (TensorFlow 2.15.1) writes a slice in place while it computes what is written, and reads there what
+XLA's CPU compiler (TensorFlow 2.15.1) writes a slice in place while it computes the new values, and reads back what
 it wrote:  v[1:3].assign(f(v)[:2])  gave f of the new v[1] in v[2].
 
-    ResourceStridedSliceAssign(v, [1], [3], y)     becomes     v <- where(in the slice, y put at its place, v)
+    ResourceStridedSliceAssign(v, [1], [3], y)     becomes     v <- where(in the slice, y scattered to the slice, v)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 
 def as_choices(graph_def: Any) -> Any:
-    """Returns a GraphDef without ops that assign to slices; the given one itself where it has none.
+    """Returns a GraphDef without assignments to slices; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef without reference variables; it is not changed.
@@ -37,7 +37,7 @@ def as_choices(graph_def: Any) -> Any:
 
 
 def _choice(node):
-    """The nodes in place of an assignment to a slice."""
+    """The nodes that replace an assignment to a slice."""
     inputs, controls = arguments.data(node), [text for text in node.input if text[0] == "^"]
     dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["Index"].type)
     masks = {name: node.attr[name].i for name in MASKS}

@@ -1,4 +1,4 @@
-"""Where a step comes from: a Graph, a Session or a GraphDef, with its names, options and values."""
+"""The source of a step: a Graph, a Session or a GraphDef, with its names, options and values."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Source:
     Attributes:
         graph: tf.Graph; of a GraphDef its import.
         graph_def: tf.GraphDef.
-        options: values of a Session's NpuOptimizer entry, None where it has none; empty for a graph.
+        options: values of a Session's NpuOptimizer entry, None if it has none; empty for a graph.
         session: the tf.Session, or None.
     """
 
@@ -79,7 +79,7 @@ class Source:
         """Makes a Source of a tf.Graph, a Session (plain, interactive, monitored) or a GraphDef.
 
         Raises:
-            ConfigError: something else.
+            ConfigError: `given` is something else.
         """
         if isinstance(given, tf.GraphDef):
             graph = tf.Graph()
@@ -97,7 +97,7 @@ class Source:
         raise ConfigError("a step is taken from a tf.Graph, tf.Session or GraphDef, got %s" % type(given).__name__)
 
     def fetch(self, given: Any) -> Argument | str:
-        """Returns what is fetched: an Argument for a tensor or variable, the name (str) of an operation.
+        """Returns a fetch as an Argument for a tensor or variable, as the name (str) of an operation.
 
         Raises:
             ConfigError: it is not in the graph.
@@ -108,10 +108,10 @@ class Source:
         return element.name if isinstance(element, tf.Operation) else _argument(element)
 
     def feed(self, given: Any, shape: Any = None) -> Argument:
-        """Returns what is fed as an Argument; `shape`, where it is given, must fit the graph's and be full.
+        """Returns a feed as an Argument; `shape`, if given, must be full and fit the graph's.
 
         Raises:
-            ConfigError: it is not a tensor of the graph, or the shape is not taken.
+            ConfigError: it is not a tensor of the graph, or the shape is invalid.
         """
         element = self._element(given, "feed")
         if isinstance(element, tf.Operation):
@@ -121,7 +121,7 @@ class Source:
         return _argument(element) if shape is None else _argument(element).with_shape(shape)
 
     def initialized(self, initializer: Any) -> Source:
-        """Returns a Source with a session of its own, in which an operation (or its name) has run.
+        """Returns a Source with its own session, after running an operation (or its name) in it.
 
         Raises:
             ConfigError: the operation is not in the graph.
@@ -132,13 +132,13 @@ class Source:
         return replace(self, session=session)
 
     def values_of(self, handles: Mapping[str, str]) -> dict[str, np.ndarray]:
-        """Returns variable name -> np.ndarray, read from the session; nothing where there is none.
+        """Returns variable name -> np.ndarray, read from the session; empty without a session.
 
         Args:
             handles: dict of a variable's name to the name of its node in the graph; other nodes are left out.
 
         Raises:
-            ConfigError: a variable that has no value yet, or that nothing in a finalized graph reads.
+            ConfigError: a variable has no value yet, or nothing in a finalized graph reads it.
         """
         if self.session is None:
             return {}
@@ -150,7 +150,7 @@ class Source:
             return self._initialized_values(reads, handles)
 
     def _initialized_values(self, reads, handles):
-        """The values one by one; only a variable whose readers ask whether it has a value may have none."""
+        """Reads the values one by one; only a variable whose readers check for a value may lack one."""
         values, missing = {}, []
         for name, tensor in reads.items():
             try:
@@ -163,15 +163,15 @@ class Source:
         return values
 
     def is_local(self, name: str) -> bool:
-        """Whether a variable is one of a run, which may have no value yet and is in no checkpoint.
+        """Whether a variable is local: it may have no value yet and is in no checkpoint.
 
-        Where the graph has collections they tell, else whether its readers go on only if it has a value.
+        The graph's collections decide if it has any; else a variable is local if its readers check for a value.
         """
         if self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
             return name in {each.op.name for each in self.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}
         try:
             readers = self.graph.get_operation_by_name(name).outputs[0].consumers()
-        except KeyError:  # of our own making
+        except KeyError:  # a variable that npu-shim added
             return False
         asks = [reader for reader in readers if reader.type in ("VarIsInitializedOp", "IsVariableInitialized")]
         return any(reader.outputs[0].consumers() for reader in asks)
@@ -192,10 +192,10 @@ class Source:
         return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]
 
     def read_of(self, name: str) -> Any:
-        """Returns the tensor that reads a variable (the name of its node), added to the graph where it has none.
+        """Returns a tensor that reads a variable, given its node's name; adds the read if the graph has none.
 
         Raises:
-            ConfigError: it has none, and the graph is finalized.
+            ConfigError: there is no read, and the graph is finalized.
         """
         op = self.graph.get_operation_by_name(name)
         if op.type != "VarHandleOp":
@@ -211,7 +211,7 @@ class Source:
     def _element(self, given, role):
         if not isinstance(given, str):
             if hasattr(given, "_as_graph_element") and given.op.type not in VARIABLE_OPS:
-                given = given._as_graph_element()  # what assign() of a resource variable gives
+                given = given._as_graph_element()  # the result of a resource variable's assign()
             given = getattr(given, "name", given)
         if not isinstance(given, str):
             raise ConfigError("%s %r is no tensor, operation or name" % (role, given))

@@ -1,12 +1,12 @@
-"""Shapes inside of v1 loops as constants, since XLA wants them when it compiles.
+"""Folds shapes inside of v1 loops to constants, since XLA needs them at compile time.
 
 The gradient of a loop takes the shapes of the forward loop's tensors from Stacks:
 
     forward:  push(stack, Shape(x))        backward:  BroadcastGradientArgs(pop(stack), ...)
     becomes:  Const                                   BroadcastGradientArgs(Const, ...)
 
-Shapes are inferred by TensorFlow on a copy of the graph without back edges: a loop variable keeps the shape with which
-it enters, which is what XLA demands of it; a Stack gives what was pushed; a TensorArray's elements are alike.
+TensorFlow infers the shapes on a copy of the graph without back edges: a loop variable keeps its initial shape, as XLA
+requires; a pop has the shape of the push; all elements of a TensorArray have one shape.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from npu_shim.session.clusters import pruning
 from npu_shim.session.clusters.pruning import source_of
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
-FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # hand their first input on, or what is like it
+FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
 ZERO = "npu_shim/zero"
 
 
 def fold(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef in which shapes that are known are constants, also behind Stacks.
+    """Returns a GraphDef whose known shapes are constants, also those that pass through Stacks.
 
     Args:
         graph_def: tf.GraphDef with Placeholders of full shapes; it is not changed.
@@ -41,24 +41,24 @@ def fold(graph_def: Any, keep: Iterable[str]) -> Any:
 
 
 def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
-    """Returns tensor -> tf.TensorShape for tensors of a GraphDef, in loops too."""
+    """Returns tensor -> tf.TensorShape for tensors of a GraphDef, inside of loops too."""
     graph = loopless(graph_def)
     return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
 
 
 def loopless(graph_def: Any) -> Any:
-    """Returns a tf.Graph with the tensors of a GraphDef, of their dtypes and shapes; its loops do not go back."""
+    """Returns a tf.Graph with a GraphDef's tensors, dtypes and shapes, without back edges of loops."""
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(_without_back_edges(graph_def, {node.name: node for node in graph_def.node}), name="")
     return graph
 
 
 def _folded(node, nodes, known, constant_stacks):
-    """The nodes that stand for one node."""
+    """The nodes that replace one node."""
     if node.op in SHAPE_OPS and (node.name, 0) in known:
         return _constants(node, [known[node.name, port] for port in range(len(_data(node)))])
     if node.op == "StackV2" and node.name in constant_stacks:
-        return [_constant(node.name, np.int32(0))]  # what is left of it tells its readers when they run
+        return [_constant(node.name, np.int32(0))]  # its former consumers still use it as a control input
     if node.op == "Enter" and _origin(node.name, nodes)[0] in constant_stacks:
         entering = tf.NodeDef()
         entering.CopyFrom(node)
@@ -73,7 +73,7 @@ def _folded(node, nodes, known, constant_stacks):
 
 
 def _constants(node, values):
-    """Constants for a shape op, which wait for a reader of the op's first input: dead when that is dead."""
+    """Constants for a shape op; they wait for its first input, so they are dead when that is dead."""
     data = _data(node)
     anchor = _identity(node.name + "/anchor", data[0], node.attr["T"].type, _controls(node))
     waits = ["^" + anchor.name]
@@ -86,7 +86,7 @@ def _constants(node, values):
 
 
 def _known_values(graph_def):
-    """(node, port) -> np.ndarray for the shape ops whose inputs have full shapes."""
+    """Maps (node, port) to np.ndarray for the shape ops whose inputs have full shapes."""
     graph = loopless(graph_def)
     known = {}
     for node in graph_def.node:
@@ -105,7 +105,7 @@ def _value(op, shape, dtype):
 
 
 def _constant_stacks(graph_def, nodes, known):
-    """Stack -> the value that every push puts onto it, where that is a known shape."""
+    """Maps each Stack with one push, of a known value, to that value."""
     values = {}
     for node in graph_def.node:
         if node.op == "StackPushV2":
@@ -114,7 +114,7 @@ def _constant_stacks(graph_def, nodes, known):
 
 
 def _known_origin(text, nodes, known):
-    """The known value of a tensor, also behind Identity and Enter; None where there is none."""
+    """The known value of a tensor, through Identity and Enter; None if it is unknown."""
     while True:
         name, _, port = text.partition(":")
         node = nodes[name]
@@ -129,7 +129,7 @@ def _known_origin(text, nodes, known):
 
 
 def _without_back_edges(graph_def, nodes):
-    """A GraphDef of the same names without loops, for shapes only; Stacks and TensorArrays give what was put in."""
+    """A GraphDef of the same names without loops, for shapes only; pops and reads forward what was written."""
     pushed = {_stack(n, nodes): n.input[1] for n in graph_def.node if n.op == "StackPushV2"}
     elements = _elements(graph_def, nodes)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
@@ -164,7 +164,7 @@ def _loopless(node, nodes, pushed, elements):
 
 
 def _elements(graph_def, nodes):
-    """TensorArray -> {"scatter": tensor of stacked elements, "write": tensor of one}, of what goes in going forward."""
+    """Maps each TensorArray to what the forward pass writes, {"scatter": stacked elements, "write": one element}."""
     found = {}
     for node in graph_def.node:
         if node.op in ("TensorArrayScatterV3", "TensorArrayWriteV3"):
@@ -195,7 +195,7 @@ def _gather(name, values, indices, dtype):
 
 
 def _origin(text, nodes):
-    """(name of the node that makes a handle, whether it is the handle of gradients)."""
+    """(name of the node that creates a handle, whether it is a gradient's handle)."""
     is_gradient = False
     node = nodes[source_of(text)]
     while node.op in FORWARDS or node.op == "Merge":

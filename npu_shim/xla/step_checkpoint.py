@@ -1,4 +1,4 @@
-"""The state of a compiled step in TensorFlow's checkpoints, under the names that tf.train.Saver gives."""
+"""Saves and restores a compiled step's state in TensorFlow checkpoints, under tf.train.Saver's names."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.xla import random_ops
 from npu_shim.xla.sources import VARIABLE_OPS
 
-PART = re.compile(r"/part_\d+(?=/|$)")  # what TensorFlow adds to the name of a part, in front of a slot's
+PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name
 
 
 def keys_of(graph: Any, names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Returns variable name -> (key, slice) in a checkpoint; a part of a partitioned variable is a slice of the whole.
 
     Args:
-        graph: tf.Graph, whose collections or whose Saver's nodes know which variables are parts.
-        names: of variables.
+        graph: tf.Graph, whose collections or Saver nodes say which variables are parts.
+        names: names of variables.
     """
     keys = {name: (name, "") for name in names}
     keys.update((name, place) for name, place in _saved_parts(graph) if name in keys)
@@ -34,7 +34,7 @@ def keys_of(graph: Any, names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def _saved_parts(graph):
-    """Yields (variable's name, (key, slice)) for the parts that a graph's Savers write under their own names."""
+    """Yields (variable's name, (key, slice)) for the parts that a graph's Savers write as slices."""
     for op in graph.get_operations():
         if op.type != "SaveV2":
             continue
@@ -48,14 +48,14 @@ def _saved_parts(graph):
 
 
 def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
-    """Returns variable name -> np.ndarray of what a checkpoint has for the variables of a graph.
+    """Returns variable name -> np.ndarray for a graph's variables that are in a checkpoint.
 
     Args:
-        prefix: of the checkpoint.
+        prefix: path of the checkpoint.
         graph: tf.Graph.
 
     Raises:
-        ConfigError: the checkpoint cannot be read, or has a variable in another shape or dtype; all are named.
+        ConfigError: the checkpoint cannot be read, or variables differ in shape or dtype; all are named.
     """
     wanted = {op.name: op for op in graph.get_operations() if op.type in VARIABLE_OPS}
     keys = keys_of(graph, wanted)
@@ -63,7 +63,7 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
         known = [name for name in wanted if keys[name][0] in shapes]
-        problems = [_problem(_Wanted.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
+        problems = [_problem(_Declared.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
         problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
         if problems:
             raise ConfigError(*problems)
@@ -75,20 +75,20 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
     return found
 
 
-class _Wanted(NamedTuple):
-    """What a graph says of a variable."""
+class _Declared(NamedTuple):
+    """A variable's dtype and shape in the graph."""
 
     dtype: Any
     shape: Any
 
     @classmethod
     def of(cls, op):
-        """That of a variable's operation."""
+        """Reads them from a variable's operation."""
         return cls(op.get_attr("dtype"), tf.TensorShape(op.get_attr("shape")))
 
 
 def _part(whole, spec):
-    """The part of an array that a slice names, "5 2 3,2:0,2" or "5 2 3,2:-"."""
+    """The part of an array that a slice specifies, "5 2 3,2:0,2" or "5 2 3,2:-"."""
     if not spec:
         return whole
     extents = [extent.split(",") for extent in spec.split()[-1].split(":")]

@@ -1,13 +1,13 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
-    Graph, Session or GraphDef -> cut out (pruning.py, unused.py) -> rewritten (rewriting.py) -> reads before branches
-    (branch_reads.py) -> reference variables to resources (references.py) -> slices written and rows stitched as choices
-    (slice_writes.py, stitches.py) -> random ops stateless (random_ops.py) -> ops that XLA lacks lowered (lowering)
-    -> open sizes sound (open_sizes.py) -> loops functional (control_flow.py) -> what is written is no constant
-    (hidden_reads.py) -> StepFunction
+    Graph, Session or GraphDef -> prune (pruning.py, unused.py) -> rewrite (rewriting.py) -> hoist reads out of branches
+    (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
+    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> lower ops that XLA lacks
+    (lowering) -> check open sizes (open_sizes.py) -> make loops functional (control_flow.py) -> keep written variables
+    from becoming constants (hidden_reads.py) -> StepFunction
 
-`compiled_step` runs it; export asks it for HLO. The step has the graph's own control edges and no automatic ones, but
-for one rule: a read that waits for no write comes before the writes (ordering.py).
+`compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
+one exception: a read that waits for no write runs before the writes (ordering.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from npu_shim.xla.lowering import lower
 from npu_shim.xla.sources import Argument, Source
 
 OLDEST = 2, 15
-SCOPE = "step"  # of the graph's nodes in the function, so that their names cannot meet those that tf.function makes
+SCOPE = "step"  # keeps the graph's node names apart from those that tf.function adds
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class StepFunction:
 
     Attributes:
         feeds: the arguments (`sources.Argument`), in the order in which `function` takes them.
-        fetches: one for each thing that was fetched: an Argument, or the name of an operation, which has no value.
+        fetches: one for each fetch: an Argument, or the name of an operation, which has no value.
         state: every variable that the step reads or writes, in the order of the HLO's parameters.
         function: takes one tensor for each feed and returns the list of the fetched tensors, operations left out. It
             runs op by op and updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the
             compiled form.
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
-        plan: the precision Plan, None where nothing was asked for.
+        plan: the precision Plan, None if no precision option was given.
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -120,16 +120,17 @@ def build(
         source: tf.Graph, tf.Session, or tf.GraphDef.
         fetches: list of tensors, operations or their names, as for sess.run; a variable's name gives its value after
             the step.
-        feeds: dict of tensors or their names to their shapes; or a list of them where the graph has their full shapes.
-        constants: dict of tensors or their names to values that become part of the program; for what XLA must know when
-            it compiles, as the lengths of a tf.sequence_mask without maxlen.
-        values: variable name -> np.ndarray, initial values; None takes a Session's own. What has none is zero.
-        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
+        feeds: dict of tensors or their names to their shapes; or a list of them if the graph has their full shapes.
+        constants: dict of tensors or their names to values that become part of the program; for what XLA must know at
+            compile time, such as the lengths of a tf.sequence_mask without maxlen.
+        values: variable name -> np.ndarray, initial values; None takes those of a Session. A variable without a
+            value is zero.
+        device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a Session without NpuOptimizer and a call without options is not rewritten.
 
     Raises:
-        ConfigError: a fetch, feed or option that cannot be taken.
+        ConfigError: a fetch, feed or option is invalid.
         PlanError: the graph cannot be rewritten, or one of its loops cannot be compiled.
     """
     return prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
@@ -142,7 +143,7 @@ class Prepared:
     Attributes:
         graph_def: rewritten, with resource variables and v1 control flow.
         fetches: as in StepFunction.
-        places: fetched name -> the name that has its value, or runs it, in graph_def.
+        places: fetched name -> the tensor or operation that stands for it in graph_def.
         feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
         state: as in StepFunction.
         plan: as in StepFunction.
@@ -156,11 +157,11 @@ class Prepared:
     plan: Plan | None
 
     def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
-        """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; none for those of the graph).
+        """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; empty for the graph's own).
 
         Raises:
-            ConfigError: a shape that does not fit the graph's, or stays open.
-            PlanError: a loop that cannot be compiled.
+            ConfigError: a shape does not fit the graph's, or is not full.
+            PlanError: a loop cannot be compiled.
         """
         shapes = shapes or [None] * len(self.feeds)
         feeds = {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
@@ -181,7 +182,7 @@ class Prepared:
 
 @contextlib.contextmanager
 def _shapes_that_fit(feeds):
-    """Scope in which TensorFlow's complaint about shapes names the feeds that have them."""
+    """Context in which TensorFlow's errors about shapes name the feeds and their shapes."""
     try:
         yield
     except (ConfigError, PlanError):
@@ -200,7 +201,7 @@ def prepare(
     device: str | None = None,
     **options: Any,
 ) -> Prepared:
-    """Makes a Prepared of a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
+    """Makes a Prepared from a `Source`; arguments and errors as for `build`, but feeds may have open shapes."""
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
         raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
@@ -221,11 +222,11 @@ def lowered(
     source: Source,
     values: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Makes a Prepared of what was cut out and rewritten.
+    """Makes a Prepared from a pruned and rewritten GraphDef.
 
     Args:
         graph_def: GraphDef of the step alone.
-        wanted: what is fetched, Arguments and names of operations.
+        wanted: the fetches, Arguments and names of operations.
         feeds: name of a Placeholder in graph_def -> Argument.
         plan: the precision Plan, or None.
         source: the `Source`, which knows the values of variables.
@@ -243,15 +244,15 @@ def lowered(
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str]) -> Any:
-    """Returns what a step needs of a GraphDef, without what has no effect; logs what XLA does not check.
+    """Prunes a GraphDef to what the step needs, and logs what XLA does not check.
 
     Args:
-        graph_def: tf.GraphDef, cut out; it is not changed.
+        graph_def: tf.GraphDef of the step alone; it is not changed.
         keep: names of the nodes that are fetched or run.
         placeholders: names of the nodes that are fed.
 
     Raises:
-        ConfigError: a placeholder that nothing gives a value.
+        ConfigError: a placeholder is neither fed nor a constant.
     """
     graph_def = unused.leave_out(graph_def, [*keep, *placeholders])
     _require_fed(graph_def, placeholders)
@@ -272,7 +273,7 @@ def _given(source, feeds, constants):
 
 
 def _require_fed(graph_def, feeds):
-    """Raises ConfigError for the placeholders of a step that nothing gives a value."""
+    """Raises ConfigError for placeholders that are neither fed nor constants."""
     open_ones = [n.name for n in graph_def.node if n.op in ("Placeholder", "PlaceholderV2") and n.name not in feeds]
     if open_ones:
         raise ConfigError(*("placeholder '%s' is needed, and is no feed and no constant" % name for name in open_ones))
@@ -283,7 +284,7 @@ def _name(fetched):
 
 
 def _options(source, given):
-    """Option values of a session with those of the call over them; None where a session has none, nor the call."""
+    """A session's option values, overridden by those of the call; None if neither has any."""
     if source.options is None and not given:
         return None
     values = {**(source.options or {}), **option_table.of_keywords(given)}
@@ -378,7 +379,7 @@ def _element(graph, name):
 
 
 def _without_waits_for(graph_def, names):
-    """Removes control inputs from nodes that are arguments of the function: they are there when it begins."""
+    """Removes control inputs on the function's arguments, which are available when it begins."""
     for node in graph_def.node:
         kept = [text for text in node.input if text[0] != "^" or text[1:] not in names]
         if len(kept) < len(node.input):

@@ -1,8 +1,8 @@
-"""What tf.dynamic_partition took apart, put together again without knowing where each row came from.
+"""Rewrites a DynamicStitch that undoes a tf.dynamic_partition as selects, which need no constant indices.
 
-XLA must know the indices of a DynamicStitch when it compiles: it compiled the step anew for all that they depend on,
-fed ids above all, or refused. Where the indices are the partitions of a range, the idiom of TensorFlow's documentation
-and of tf.nn.embedding_lookup, the partitions tell which rows are whose:
+XLA must know the indices of a DynamicStitch at compile time: it would compile the step again for each new value that
+they depend on, such as fed ids, or refuse. If the indices are the partitions of a range, the idiom of TensorFlow's
+documentation and of tf.nn.embedding_lookup, the partition numbers tell where each row comes from:
 
     i0, i1 = DynamicPartition(Range(0, n, 1), p)    s = DynamicStitch([i0, i1], [d0, d1])
 
@@ -24,7 +24,7 @@ PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 
 
 def as_choices(graph_def: Any) -> Any:
-    """Returns a GraphDef whose stitches of partitions of a range are choices; the given one where it has none.
+    """Returns a GraphDef whose stitches of a partitioned range are selects; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
@@ -40,7 +40,7 @@ def as_choices(graph_def: Any) -> Any:
 
 
 def _partitions(node, nodes):
-    """(tensor of the partitions, number of each index input among them); None where the indices are something else."""
+    """(tensor of the partitions, number of each index input among them); None if the indices are something else."""
     found = [_source(text, nodes) for text in node.input[: node.attr["N"].i]]
     makers = {name for name, _ in found}
     maker = nodes[makers.pop()]
@@ -52,7 +52,7 @@ def _partitions(node, nodes):
 
 
 def _source(text, nodes):
-    """(name of the node, number of the output) that a tensor comes from, through what leaves it as it is."""
+    """(node name, output number) that a tensor comes from, through Identity."""
     name, _, number = text.partition(":")
     while nodes[name].op == "Identity":
         name, _, number = nodes[name].input[0].partition(":")
@@ -60,7 +60,7 @@ def _source(text, nodes):
 
 
 def _is_range(text, nodes):
-    """Whether a tensor counts from 0 in ones."""
+    """Whether a tensor is a range from 0 in steps of 1."""
     node = nodes[source_of(text)]
     while node.op in PASSES_ON:
         node = nodes[source_of(node.input[0])]
@@ -75,7 +75,7 @@ def _constant(text, nodes):
 
 
 def _choice(node, partitions, numbers):
-    """The nodes in place of a stitch."""
+    """The nodes that replace a stitch."""
     dtype = tf.as_dtype(node.attr["T"].type)
 
     def build(partitions, *parts):
@@ -83,7 +83,7 @@ def _choice(node, partitions, numbers):
         rows = None
         for number, part in zip(numbers, parts):
             mine = tf.equal(flat, number)
-            one = tf.zeros(tf.concat([[1], tf.shape(part)[1:]], 0), dtype)  # XLA gathers from no empty tensor
+            one = tf.zeros(tf.concat([[1], tf.shape(part)[1:]], 0), dtype)  # XLA cannot gather from an empty tensor
             own = tf.gather(tf.concat([part, one], 0), tf.cumsum(tf.cast(mine, tf.int32), exclusive=True))
             rows = own if rows is None else tf.raw_ops.Select(condition=mine, x=own, y=rows)
         tf.identity(rows, "rows")

@@ -1,9 +1,9 @@
-"""How often the loops of TensorFlow 1 run at most: what their conditions tell when a step is compiled.
+"""Bounds the trip counts of TensorFlow 1's loops by their conditions, at compile time.
 
-    while i < n and ...:    i starts at a, grows by b, n is a constant, comes from shapes, or is Minimum(.., such a one)
+    while i < n and ...:    i starts at a, grows by b, n is a constant, comes from shapes, or is Minimum(.., n)
     at most ceil((n - a) / b) iterations
 
-Counters may fall as well, be compared the other way round, and have any dtype of numbers.
+A counter may also count down, stand on either side of the comparison, and have any numeric dtype.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.session.clusters.pruning import source_of
 
 PASSES_ON = ("Identity", "Enter", "Switch")
-# comparison -> the one that holds with its inputs exchanged
+# comparison -> the equivalent one with its inputs exchanged
 EXCHANGED = {"Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual"}
 GROWS = {"Add": 1, "AddV2": 1, "Sub": -1}
 
 
 def at_most(graph_def: Any) -> dict[str, int]:
-    """Returns frame name -> most iterations of the loop, for the loops whose conditions tell.
+    """Returns frame name -> largest trip count, for the loops whose conditions bound it.
 
     Args:
-        graph_def: tf.GraphDef with v1 loops; shapes that are known are constants (static_shapes.py).
+        graph_def: tf.GraphDef with v1 loops; known shapes are constants (static_shapes.py).
     """
     nodes = {node.name: node for node in graph_def.node}
     tests = [test for node in graph_def.node if node.op == "LoopCond" for test in _tests(node.input[0], nodes)]
@@ -43,8 +43,8 @@ class _Test:
     """One comparison of a counter in a loop's condition.
 
     Attributes:
-        frame: of the loop.
-        texts: tensors whose values it takes to know the number of iterations.
+        frame: name of the loop's frame.
+        texts: tensors whose values determine the trip count.
     """
 
     def __init__(self, op, counter, limit, nodes):
@@ -58,7 +58,7 @@ class _Test:
         self.texts = [self._start, self._step, *self._limits]
 
     def count(self, values: Mapping[str, Any]) -> int | None:
-        """The most iterations, or None where the values do not tell."""
+        """Returns the largest trip count, or None if the values do not bound it."""
         limits = [values[text] for text in self._limits if text in values]
         if self._start not in values or self._step not in values or not limits:
             return None
@@ -85,7 +85,7 @@ def _tests(text, nodes):
 
 
 def _counts(merge, nodes):
-    """Whether a node is a loop variable to which the same is added in every iteration."""
+    """Whether a node is a loop variable that is incremented in every iteration."""
     if merge.op != "Merge" or nodes[source_of(merge.input[1])].op != "NextIteration":
         return False
     add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
@@ -96,7 +96,7 @@ def _counts(merge, nodes):
 
 
 def _alternatives(text, nodes):
-    """Tensors none of which is below the limit `text`."""
+    """Tensors that are each an upper bound of the limit `text`."""
     node = _behind(text, nodes)
     if node.op != "Minimum":
         return [text]
@@ -104,7 +104,7 @@ def _alternatives(text, nodes):
 
 
 def _behind(text, nodes):
-    """The node behind Identity, Enter and Switch."""
+    """The node whose value a tensor has, through Identity, Enter and Switch."""
     node = nodes[source_of(text)]
     while node.op in PASSES_ON:
         node = nodes[source_of(node.input[0])]
@@ -112,11 +112,11 @@ def _behind(text, nodes):
 
 
 def _values(texts, nodes):
-    """Tensor -> its number, for those that are computed from constants alone."""
-    wanted = sorted(text for text in texts if _is_constant(text, nodes))
-    if not wanted:
+    """Maps each scalar tensor that depends only on constants to its value."""
+    constant = sorted(text for text in texts if _is_constant(text, nodes))
+    if not constant:
         return {}
-    made, pending, done = tf.GraphDef(), [source_of(text) for text in wanted], set()
+    made, pending, done = tf.GraphDef(), [source_of(text) for text in constant], set()
     while pending:
         name = pending.pop()
         if name in done:
@@ -135,14 +135,14 @@ def _values(texts, nodes):
         pending += map(source_of, data)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(made, name="")
-        named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in wanted}
+        named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in constant}
     with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         found = session.run(named)
     return {text: value.item() for text, value in found.items() if value.shape == ()}
 
 
 def _is_constant(text, nodes):
-    """Whether a tensor is computed from constants alone, by ops that always give the same."""
+    """Whether a tensor depends only on constants, through deterministic ops."""
     ops, pending, seen = tf_internals.op_defs(), [source_of(text)], set()
     while pending:
         node = nodes[pending.pop()]

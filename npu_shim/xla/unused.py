@@ -1,9 +1,9 @@
-"""Leaves out what a tf.group alone waits for, where it has no effect: its value goes nowhere.
+"""Prunes nodes without effects that only a tf.group waits for: nothing uses their values.
 
-    x ** 3 has a gradient for its exponent, which nobody takes, and the gradients of an op wait for each other:
+    x ** 3 has a gradient for its exponent, which nothing uses, but the gradients of an op wait for each other:
     gy:Mul(.., Log(x))   group:NoOp(^gx, ^gy)   gx/dep:Identity(gx, ^group)     becomes     group:NoOp()
 
-XLA would drop it as well, but TensorFlow makes tensors of the size of activations for it before: 14 GB for BERT-large.
+XLA would prune it too, but only after TensorFlow makes tensors as large as activations for it: 14 GB for BERT-large.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import random_ops
 from npu_shim.xla.control_flow import V1_OPS
 
-# they have a state and change none of the step's; what is drawn depends on the step's number alone
+# stateful ops that change none of the step's state; random ops depend only on the step number
 READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",
                    "Variable", *random_ops.STATELESS])  # fmt: skip
 
 
 def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef of what the nodes named by `keep` need, without what groups wait for in vain.
+    """Returns a GraphDef of what the nodes named by `keep` need, less groups' waits for nodes without effects.
 
-    The order in which a group has reads wait for writes stays. That of writes that wait for a read alone goes, and
-    `ordering` puts it back.
+    A read that waits for a write through a group still does. A write that waits only for a read no longer does, but
+    `ordering` restores that order.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
@@ -46,7 +46,7 @@ def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
 
 
 def _without_effect(graph_def):
-    """Names of the nodes outside of loops and branches that change nothing, nor does anything that they wait for."""
+    """Names of the nodes outside of loops and branches that have no effects, and whose inputs have none."""
     ops = tf_internals.op_defs()
     consumers, waiting = collections.defaultdict(list), {}
     for node in graph_def.node:
@@ -56,7 +56,7 @@ def _without_effect(graph_def):
             consumers[source].append(node)
     pending = [node for node in graph_def.node if not node.input]
     idle = set()
-    for node in pending:  # grows while it is read; what is in a cycle is never reached
+    for node in pending:  # grows while it is iterated; nodes in a cycle are never reached
         if not _changes_nothing(node, ops):
             continue
         idle.add(node.name)

@@ -1,24 +1,21 @@
-"""Which variables a step writes to."""
+"""Finds the variables that a step writes to."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-# ops that take a handle and leave the variable as it is
+# ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
 def variable_name(node: Any) -> str:
-    """Returns the name of a variable by its node: what TensorFlow's checkpoints and shared resources know it by."""
+    """Returns a variable's name in TensorFlow's checkpoints and shared resources, given its node."""
     return str(node.attr["shared_name"].s.decode() or node.name)
 
 
 def written_handles(graph_def: Any) -> set[str]:
-    """Returns the names of the VarHandleOps of a GraphDef whose variables are written.
-
-    What cannot be told counts as written.
-    """
+    """Returns the names of the VarHandleOps of a GraphDef whose variables may be written."""
     bodies = {function.signature.name: function for function in graph_def.library.function}
     handles = {node.name: {node.name} for node in graph_def.node if node.op == "VarHandleOp"}
     return written_by(graph_def.node, handles, bodies)
@@ -35,7 +32,7 @@ def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Ma
     origins = dict(origins)
     written = set()
     changed = True
-    while changed:  # nodes may stand in any order
+    while changed:  # to a fixed point, since nodes may be in any order
         changed = False
         for node in nodes:
             inputs = [_source(text) for text in node.input if text[0] != "^"]
@@ -57,7 +54,7 @@ def _call_writes(
     if not functions:
         return set().union(*(origins.get(name, ()) for name in inputs))
     if node.op in ("If", "StatelessIf", "Case"):
-        inputs = inputs[1:]  # the predicate is no argument of the branches
+        inputs = inputs[1:]  # the predicate is not an argument of the branches
     written = set()
     for body in functions:
         arguments = {arg.name: origins[name] for arg, name in zip(body.signature.input_arg, inputs) if name in origins}

@@ -1,4 +1,4 @@
-"""Nodes in place of one node: what a function makes of its inputs, in the frame and branch that these are in."""
+"""Builds the nodes that replace one node, in the loop and branch of its inputs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ def nodes(scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any
     """Returns the NodeDefs that `build` makes.
 
     Args:
-        scope: what their names begin with, "v/choice/".
-        taken: list of (tensor as inputs name it, its tf.DType), the arguments of `build`.
-        build: function of tensors that makes ops, in a graph of its own.
-        first: name in the scope of an op; what needs no input waits for it, to be in the same loop and branch.
+        scope: prefix of their names, such as "v/choice/".
+        taken: list of (tensor in input notation, its tf.DType), the arguments of `build`.
+        build: function of tensors that builds ops in a graph of its own.
+        first: name of an op in the scope; constants wait for it, so that they are in its loop and branch.
     """
     with tf.Graph().as_default() as graph:
         given = [tf.placeholder(dtype, name="%sin%d" % (scope, number)) for number, (_, dtype) in enumerate(taken)]
