@@ -83,10 +83,10 @@ def test_the_manifest_says_what_goes_in_and_out(session, tmp_path):
     assert roles["hidden/kernel/Momentum"] == ("float32", "optimizer")
     assert roles["global_step"] == ("int64", "other")
     assert [t.name for t in written.results if t.kind == "fetch"] == ["loss:0"]
-    assert written.donated == set(roles) - {"npu_shim/random_step"} or written.donated <= set(roles)
+    assert written.donated == {name for name in roles if name != "npu_shim/random_step"}
     assert written.options == MIX
     assert written.plan["lowered"] > 0
-    assert sum(written.plan["reasons"].values()) == written.plan["slots"] or written.plan["reasons"]
+    assert sum(written.plan["reasons"].values()) == written.plan["slots"]
     assert written.versions["tensorflow"] == tf.__version__
     assert manifest.read(str(tmp_path / "step")) == written
 
