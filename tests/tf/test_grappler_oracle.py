@@ -48,7 +48,7 @@ NO_GRADIENT = ("not supported", "is not compatible with")
 @pytest.fixture(autouse=True)
 def profile(monkeypatch):
     """The profile of this TensorFlow's pass, which knows the kernels of its own wheel only."""
-    monkeypatch.setattr(kernel_tables, "_of_devices", registry.registered_kernels)
+    monkeypatch.setattr(kernel_tables, "_shipped_gpu_or_own", registry.registered_kernels)
     kernel_tables.of.cache_clear()
     yield oracle.profile()
     kernel_tables.of.cache_clear()
