@@ -1,8 +1,8 @@
-"""Lowers ops that XLA has no kernel for to ordinary ones: `table.TABLE` has them, with the kernels they stand for.
+"""Lowers ops that XLA has no kernel for to ordinary ops; `table.TABLE` lists them, with the kernels they follow.
 
-    GraphDef with resource variables and v1 control flow -> lower -> the same, of ops that XLA compiles
+    GraphDef with resource variables and v1 control flow -> lower -> the same, with ops that XLA compiles
 
-A node keeps its name and its results; what it is made of is named below it, "<node>/lowered/...".
+A node keeps its name and its results; the ops that compute them are named below it, "<node>/lowered/...".
 """
 
 from npu_shim.xla.lowering.lower import lower

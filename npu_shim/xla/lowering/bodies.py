@@ -1,4 +1,4 @@
-"""Function bodies as graphs: what stands in tf.cond, tf.while_loop and tf.function is lowered like the rest.
+"""Converts function bodies to graphs and back, so that tf.cond, tf.while_loop and tf.function are lowered too.
 
 f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
 """
@@ -16,12 +16,12 @@ from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 
 class Given(NamedTuple):
-    """What is known of an argument at a call.
+    """Known facts about an argument of a call.
 
     Attributes:
         shape: tf.TensorShape; of a handle, that of its variable.
         distinct: whether its values are all different.
-        value: np.ndarray where it is a constant, else None.
+        value: np.ndarray if it is a constant, else None.
     """
 
     shape: Any
@@ -52,14 +52,14 @@ def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Ite
 
 
 def _of_loop(given, node, library):
-    """What is known of a loop's arguments in every iteration: of those that it changes only the shape."""
+    """Facts that hold in every iteration of a loop: of arguments that it changes, only the shape."""
     body = library.get(node.attr["body"].func.name)
     passed = set() if body is None else _passed_on(body)
     return [each if number in passed else Given(each.shape, False, None) for number, each in enumerate(given)]
 
 
 def _passed_on(body):
-    """Numbers of the arguments of a loop's body that it gives back as they are."""
+    """Numbers of the arguments that a loop's body returns unchanged."""
     nodes, found = {node.name: node for node in body.node_def}, set()
     for number, (argument, result) in enumerate(zip(body.signature.input_arg, body.signature.output_arg)):
         text = body.ret[result.name]
@@ -71,7 +71,7 @@ def _passed_on(body):
 
 
 def merged(one: list[Given] | None, other: list[Given]) -> list[Given]:
-    """What is known of the arguments at both of two calls; None stands for no call."""
+    """Facts that hold for the arguments of both calls; None stands for no call."""
     if one is None or len(one) != len(other):
         return other
     return [_of_both(*each) for each in zip(one, other)]
@@ -89,7 +89,7 @@ def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> 
     Args:
         function: FunctionDef.
         library_def: FunctionDefLibrary that it calls into.
-        given: list of Given, one for each argument; others tell nothing.
+        given: list of Given, one for each argument; None or a list of another length is ignored.
     """
     made = tf.GraphDef(library=library_def)
     taken = function.signature.input_arg
@@ -107,7 +107,7 @@ def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> 
 
 
 def _argument(argument, given):
-    """A Placeholder, or the constant that every call gives."""
+    """A Placeholder, or the constant that every call passes."""
     node = tf.NodeDef(name=argument.name, op="Placeholder")
     if given.value is not None:
         node.op = "Const"
@@ -121,12 +121,12 @@ def _argument(argument, given):
 
 
 def keep(function: Any) -> list[str]:
-    """Names of the nodes of a body that it gives or that must run."""
+    """Names of the nodes of a body that it returns or that must run."""
     return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
 
 
 def as_function(function: Any, graph_def: Any) -> Any:
-    """Returns the FunctionDef with the nodes of a GraphDef that `as_graph` began."""
+    """Converts a GraphDef from `as_graph`, perhaps changed, back to its FunctionDef."""
     library = {each.signature.name: each for each in graph_def.library.function}
     outputs, protos = functions.Outputs(library), {node.name: node for node in graph_def.node}
     before = {node.name: node for node in function.node_def}
@@ -147,7 +147,7 @@ def as_function(function: Any, graph_def: Any) -> Any:
 
 
 def _flat(text, protos, outputs):
-    """How a graph names what a body names `text`."""
+    """A graph's name for the tensor that a body names `text`."""
     name, _, port = text.partition(":")
     if text[0] == "^" or not port or name not in protos:
         return name if text[0] != "^" else text

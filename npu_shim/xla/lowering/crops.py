@@ -1,6 +1,6 @@
-"""CropAndResize and its gradients: boxes [n, 4] of images, (y1, x1, y2, x2) where 1 is the last pixel.
+"""CropAndResize and its gradients: boxes [n, 4] of images, (y1, x1, y2, x2), where 1 is the last pixel.
 
-Source: TensorFlow 2.15.1, core/kernels/image/crop_and_resize_op.cc. A point of a crop is between four pixels:
+Source: TensorFlow 2.15.1, core/kernels/image/crop_and_resize_op.cc. Points are interpolated between four pixels:
 
     value = (1 - u) ((1 - v) top_left + v top_right) + u ((1 - v) bottom_left + v bottom_right)
 """
@@ -14,17 +14,17 @@ import tensorflow.compat.v1 as tf
 from npu_shim.xla.lowering import sums
 from npu_shim.xla.lowering.site import Site
 
-ROUNDINGS = 4 * 2.0**-23  # XLA multiplies with a reciprocal where the kernel divides: the last pixel stays inside
+ROUNDINGS = 4 * 2.0**-23  # XLA multiplies by a reciprocal where the kernel divides: keep the last pixel inside
 
 
 class _Axis(NamedTuple):
-    """Where the points of crops are along one axis, [n, points] each.
+    """The sampling points of crops along one axis, [n, points] each.
 
     Attributes:
         low, high: the pixels on both sides, int32.
-        share: of the upper one.
+        share: weight of the upper pixel.
         inside: whether the point is in the image.
-        by_first, by_second: how the place of the point changes with the box's first side and second side.
+        by_first, by_second: derivatives of the point's position by the box's first and second side.
     """
 
     low: Any
@@ -52,7 +52,7 @@ def crop(site: Site) -> Any:
 
 
 def image_gradient(site: Site) -> Any:
-    """Gradients of the images: what each pixel gave to points."""
+    """Gradients of the images: each pixel sums those of the points it contributed to."""
     given, boxes, owners, _ = site.inputs
     size = [int(each) for each in site.constant(3)]
     y, x, inside = _axes(site, boxes, size, given.shape[1:3])
@@ -64,14 +64,14 @@ def image_gradient(site: Site) -> Any:
         corners = [(y.low, x.low, (1 - v) * top), (y.low, x.high, v * top),
                    (y.high, x.low, (1 - v) * bottom), (y.high, x.high, v * bottom)]  # fmt: skip
     places = [_places(owners, rows, columns, size) for rows, columns, _ in corners]
-    places = tf.stack([tf.where_v2(inside, each, -1) for each in places], 3)  # in the order of the kernel's sums
+    places = tf.stack([tf.where_v2(inside, each, -1) for each in places], 3)  # the kernel's order of summation
     rows = tf.reshape(tf.stack([each for _, _, each in corners], 3), [-1, size[3]])
     summed = sums.by_segment(rows, tf.reshape(places, [-1]), size[0] * size[1] * size[2])
     return tf.cast(tf.reshape(summed, size), site.attr("T"))
 
 
 def box_gradient(site: Site) -> Any:
-    """Gradients of the boxes [n, 4]: how the image changes where the points are."""
+    """Gradients of the boxes [n, 4], from the image's slope at the points."""
     given, images, boxes, owners = site.inputs
     y, x, inside = _axes(site, boxes, tf.shape(images), given.shape[1:3])
     pixels = tf.cast(images, tf.float32)
@@ -88,7 +88,7 @@ def box_gradient(site: Site) -> Any:
 
 
 def _axes(site, boxes, size, crop_size):
-    """The _Axis of y and of x, and whether points [n, height, width] are in the image."""
+    """The _Axis of y and of x, and whether each point [n, height, width] is in the image."""
     counts = [int(each) if each is not None else None for each in tuple(crop_size)]
     if None in counts:
         raise site.refused("the size of its crops must be known when XLA compiles, it is %s" % counts)
@@ -116,7 +116,7 @@ def _axis(first, second, size, count):
 
 
 def _rounded(axis):
-    """The nearest pixel, the upper one of two."""
+    """The nearest pixel, the upper one if two are equally near."""
     return tf.where_v2(axis.share < 0.5, axis.low, axis.high)
 
 
@@ -126,6 +126,6 @@ def _gathered(images, owners, rows, columns):
 
 
 def _places(owners, rows, columns, size):
-    """Places [n, height, width] of pixels among those of all images."""
+    """Flat indices [n, height, width] of pixels among those of all images."""
     lines = owners[:, tf.newaxis] * size[1] + rows
     return lines[:, :, tf.newaxis] * size[2] + columns[:, tf.newaxis]

@@ -1,8 +1,8 @@
 """CTC loss with its gradient, by the lattice of Graves et al. (2006), equations 5 to 16, in log space.
 
 A label sequence of n labels is a path of 2n + 1 states, blanks between labels. alpha[t, s] is the log probability of
-all ways to be in state s at time t, beta[t, s] of all ways on from there: both are loops over time, with all sequences
-of the batch at once, each with as many states as the longest may have.
+all paths to state s at time t, beta[t, s] of all paths on from there. Both are loops over time on the whole batch;
+every sequence is padded to the states of the longest.
 
     loss = -log p = -logsumexp over s of (alpha + beta)[0]
     gradient[t, c] = y[t, c] - sum over the states s of class c of exp(alpha + beta - log p)[t, s]
@@ -30,9 +30,9 @@ class _States(NamedTuple):
     Attributes:
         classes: the label or blank that a state emits.
         stays: whether a path may stay in it.
-        skips: whether a path may come from two states before.
+        skips: whether a path may skip the state before.
         ends: whether a path may end in it.
-        lengths: labels of each sequence, [batch].
+        lengths: number of labels of each sequence, [batch].
     """
 
     classes: Any
@@ -67,7 +67,7 @@ def loss(site: Site) -> Any:
 
 
 def _in_rows(indices, labels, batch, collapses):
-    """(row of each label, its number within the row, labels of each row); -1 for the row of one that is left out."""
+    """(row of each label, its number within the row, labels of each row); row -1 for a dropped label."""
     rows = tf.cast(indices[:, 0], tf.int32)
     kept = tf.ones_like(rows)
     if collapses:
@@ -80,7 +80,7 @@ def _in_rows(indices, labels, batch, collapses):
 
 
 def _states(rows, numbered, lengths, shape, blank, merges):
-    places = tf.stack([rows, numbered[:, 0]], 1)  # what is left out, or is behind the last, has no place
+    places = tf.stack([rows, numbered[:, 0]], 1)  # dropped labels, and those past the last state, go nowhere
     labels = tf.tensor_scatter_nd_update(tf.fill(shape, -1), places, numbered[:, 1])
     blanks = tf.fill(shape, blank)
     classes = tf.concat([tf.reshape(tf.stack([blanks, labels], 2), [shape[0], -1]), blanks[:, :1]], 1)
@@ -96,7 +96,7 @@ def _states(rows, numbered, lengths, shape, blank, merges):
 
 
 def _forward_and_backward(emitted, states, steps):
-    """Returns alpha + beta, [time, batch, states]; `emitted` are the log probabilities of what each state emits."""
+    """Returns alpha + beta, [time, batch, states]; `emitted` are the log probabilities of each state's emission."""
     times, batch, count = emitted.shape.as_list()
     never = tf.fill([batch, count], tf.constant(NEVER, emitted.dtype))
     first = tf.where_v2(tf.range(count) < 2, emitted[0], never)
@@ -133,7 +133,7 @@ def _by_class(shares, classes, count):
 
 
 def _log_sum(*values):
-    """The log of the sum of the exponentials of tensors, NEVER where all are."""
+    """log(sum(exp)) over tensors, elementwise; NEVER where all are NEVER."""
     largest = values[0]
     for value in values[1:]:
         largest = tf.maximum(largest, value)
@@ -146,7 +146,7 @@ def _if(chosen, value):
 
 
 def _moved(value, by, filled=NEVER):
-    """Values [batch, states] moved to states further on, or back."""
+    """Shifts values [batch, states] along the states, forward or back."""
     padding = tf.fill([value.shape[0], abs(by)], tf.cast(filled, value.dtype))
     parts = [padding, value[:, : value.shape[1] - by]] if by > 0 else [value[:, -by:], padding]
     return tf.concat(parts, 1)[:, : value.shape[1]]

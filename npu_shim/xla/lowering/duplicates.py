@@ -1,7 +1,8 @@
-"""Indices that come more than once, without shapes that depend on data.
+"""Finds repeated indices without shapes that depend on data.
 
 XLA's own Unique (TensorFlow 2.15.1) takes time quadratic in the number of values: 6 s for 65,536. A sort does not.
-Nor does a running maximum here, which is the doubling of Hillis and Steele: XLA's cumulative ops are quadratic on CPUs.
+XLA's cumulative ops are quadratic on CPUs too, so the running maximum doubles its span in each pass, after
+Hillis and Steele.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ def runs(values: Any) -> tuple[Any, Any, Any]:
         values: int tensor [n] with a static n.
 
     Returns:
-        (values in falling order, their places before, the first place of each one's run): [n] each, int32 places.
-        Within a run the places before rise.
+        (values in falling order, their original positions, the start of each one's run): [n] each, int32 positions.
+        Within a run the original positions rise.
     """
     count = values.shape[0]
-    ordered, order = tf.raw_ops.TopKV2(input=values, k=count)  # equal values in the order of their places
+    ordered, order = tf.raw_ops.TopKV2(input=values, k=count)  # stable: equal values keep their order
     first = tf.concat([tf.ones([min(count, 1)], tf.bool), tf.not_equal(ordered[1:], ordered[:-1])], 0)
     return ordered, order, running_maximum(tf.where_v2(first, tf.range(count), 0))
 
 
 def running_maximum(values: Any) -> Any:
-    """Returns for each value of an int32 tensor [n], all above -1, the largest one up to it."""
+    """Returns the running maximum of a nonnegative int32 tensor [n]."""
     step, count = 1, values.shape[0]
     while step < count:
         values = tf.maximum(values, tf.concat([tf.zeros([step], values.dtype), values[:-step]], 0))
@@ -37,11 +38,11 @@ def running_maximum(values: Any) -> Any:
 
 
 def back(order: Any, sorted_values: Any) -> Any:
-    """Returns what belongs to sorted places at the places before: result[order[k]] = sorted_values[k]."""
+    """Undoes a sort: result[order[k]] = sorted_values[k]."""
     return tf.scatter_nd(order[:, tf.newaxis], sorted_values, tf.shape(sorted_values))
 
 
 def occurrence(values: Any) -> Any:
-    """Returns for each of int values [n] how many equal ones stand in front of it, int32 [n]."""
+    """Returns how many equal values precede each of the int values [n], int32 [n]."""
     _, order, starts = runs(values)
     return back(order, tf.range(values.shape[0]) - starts)

@@ -1,4 +1,4 @@
-"""What is known of a graph's tensors before it runs: dtypes, shapes, and which indices cannot come twice."""
+"""Static facts about a graph's tensors: dtypes, shapes, constants, and which indices are distinct."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
-UNIQUE_HERE = "_npu_shim_unique"  # attribute of what stands for a Unique
-ROUTES = frozenset(["Identity", "Enter", "Switch"])  # of them, those that change nothing at all
+UNIQUE_HERE = "_npu_shim_unique"  # attribute of a node that replaces a Unique
+ROUTES = frozenset(["Identity", "Enter", "Switch"])  # of SAME_VALUES, those that also keep shape and dtype
 LOOPED = frozenset(["Merge", "Exit", "NextIteration"])
-SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank"])  # tell what is known of their input, whatever its values
-# give the values of their first input, in another place or form
+SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank"])  # depend on their input's shape only
+# keep the values of their first input, in another place or form
 SAME_VALUES = frozenset(["Identity", "Enter", "Switch", "StopGradient", "Reshape", "Squeeze", "ExpandDims", "Cast"])
 
 
 class Facts:
-    """Of one graph.
+    """The facts about one graph.
 
     Args:
         graph_def: tf.GraphDef with v1 control flow.
@@ -31,11 +31,11 @@ class Facts:
         self._graph = static_shapes.loopless(_with_defaults(graph_def))
 
     def tensor(self, text: str) -> Any:
-        """Returns a tf.Tensor that is of the dtype and shape of a tensor of the graph, named as an input."""
+        """Returns a tf.Tensor with the dtype and shape of a tensor of the graph, given in input notation."""
         return self._graph.as_graph_element(text if ":" in text else text + ":0")
 
     def value_of(self, node: Any, number: int) -> tuple[Any, Any]:
-        """Returns (dtype, shape) of a node's input; of the variable where it is a handle."""
+        """Returns (dtype, shape) of a node's input; for a handle, those of its variable."""
         given = self.tensor(node.input[number])
         if given.dtype != tf.resource:
             return given.dtype, given.shape
@@ -43,7 +43,7 @@ class Facts:
         return dtype, self.shape(node.input[number])
 
     def shape(self, text: str) -> Any:
-        """Returns a tensor's shape; of the variable where it is a handle."""
+        """Returns a tensor's shape; for a handle, that of its variable."""
         given = self.tensor(text)
         if given.dtype != tf.resource:
             return given.shape
@@ -55,18 +55,18 @@ class Facts:
         return self.tensor(node.input[number]).dtype
 
     def constant(self, text: str) -> np.ndarray | None:
-        """Returns the value of a tensor that constants and shapes tell, np.ndarray; None for other tensors."""
+        """Returns the value (np.ndarray) of a tensor that constants and shapes determine; None for others."""
         while self._nodes[source_of(text)].op in ROUTES:
             text = self._nodes[source_of(text)].input[0]
         return None if self._is_looped(text) else tf.get_static_value(self.tensor(text))
 
     def constants(self, node: Any) -> dict[int, np.ndarray]:
-        """Returns number -> value of a node's inputs that have a `constant`."""
+        """Returns input number -> value for a node's inputs with a known `constant`."""
         values = enumerate(self.constant(text) for text in node.input if text[0] != "^")
         return {number: value for number, value in values if value is not None}
 
     def _is_looped(self, text):
-        """Whether a tensor's value may come from a loop, whose values the loopless graph does not have."""
+        """Whether a tensor's value may come from a loop, whose values the loopless graph lacks."""
         pending, seen = [text], set()
         while pending:
             node = self._nodes[source_of(pending.pop())]
@@ -78,12 +78,12 @@ class Facts:
         return False
 
     def distinct(self, node: Any) -> frozenset[int]:
-        """Returns the numbers of a node's integer inputs whose values are all different."""
+        """Returns the numbers of a node's inputs whose values are distinct integers."""
         data = [text for text in node.input if text[0] != "^"]
         return frozenset(number for number, text in enumerate(data) if self.is_distinct(text))
 
     def is_distinct(self, text: str) -> bool:
-        """Returns whether the values of a tensor are all different."""
+        """Returns whether the values of a tensor are known to be distinct."""
         source = self._origin(text)
         if source.op in UNIQUE or UNIQUE_HERE in source.attr:
             return self._port(text) == 0
@@ -93,14 +93,14 @@ class Facts:
         return values.dtype.kind == "i" and values.size == np.unique(values).size
 
     def _origin(self, text):
-        """The node whose values a tensor has."""
+        """The node that computes a tensor's values."""
         node = self._nodes[source_of(text)]
         while node.op in SAME_VALUES:
             node = self._nodes[source_of(node.input[0])]
         return node
 
     def _port(self, text):
-        """The number of its origin's output."""
+        """The output number of that node."""
         node = self._nodes[source_of(text)]
         while node.op in SAME_VALUES:
             text = node.input[0]
@@ -109,7 +109,7 @@ class Facts:
 
 
 def _with_defaults(graph_def):
-    """The GraphDef with defaults in the place of what could have been fed and is not."""
+    """The GraphDef with its unfed PlaceholderWithDefaults replaced by their defaults."""
     if not any(node.op == "PlaceholderWithDefault" for node in graph_def.node):
         return graph_def
     made = tf.GraphDef()

@@ -1,4 +1,4 @@
-"""Images: the gradient of resizing, pooling that tells places."""
+"""Image ops: the gradient of resizing, and pooling with argmax."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_shim.xla.lowering.site import Site
 
 
 def nearest_neighbor_gradient(site: Site) -> Any:
-    """Each pixel of the small image takes the gradients of those that it gave its value to."""
+    """Each pixel of the small image sums the gradients of the pixels that copied it."""
     given, _ = site.inputs
     _, height, width, channels = given.shape.as_list()
     size = [int(each) for each in site.constant(1)]
@@ -29,7 +29,7 @@ def nearest_neighbor_gradient(site: Site) -> Any:
 
 
 def _nearest(site, small, large):
-    """The pixel of the small side that each of the large side is nearest to."""
+    """The small image's index that each index of the large image copies, along one side."""
     aligned = site.attr("align_corners") and large > 1
     scale = np.float32(small - 1) / np.float32(large - 1) if aligned else np.float32(small) / np.float32(large)
     at = np.arange(large, dtype=np.float32)
@@ -39,7 +39,7 @@ def _nearest(site, small, large):
 
 
 def pool_with_places(site: Site) -> Any:
-    """Largest values of windows, and where they were: the first of equal ones."""
+    """The maximum of each window and its index, the first one if several are equal."""
     (image,) = site.inputs
     _, height, width, channels = image.shape.as_list()
     if None in (height, width, channels):
@@ -70,7 +70,7 @@ def _padding(size, window, stride, count):
 
 
 def pool_gradient_at_places(site: Site) -> Any:
-    """Each value goes back to the place that it was taken from."""
+    """Each gradient goes back to the index of its maximum."""
     image, given, places = site.inputs
     if not site.attr("include_batch_in_index"):
         places += tf.cast(_batch(image) * tf.reduce_prod(tf.shape(image)[1:]), places.dtype)
@@ -80,5 +80,5 @@ def pool_gradient_at_places(site: Site) -> Any:
 
 
 def _batch(image):
-    """Numbers of the images, [batch, 1, 1, 1]."""
+    """Indices of the images in the batch, [batch, 1, 1, 1]."""
     return tf.reshape(tf.range(tf.shape(image)[0]), [-1, 1, 1, 1])

@@ -13,7 +13,7 @@ def of(tensor: Any) -> Any:
 
 
 def empty(like: Any) -> Any:
-    """Returns a list of as many elements, of the same shapes, as a tensor has rows."""
+    """Returns a list with one empty element for each row of a tensor, of that row's shape."""
     shape, count = like.shape[1:].as_list(), like.shape[0]
     return tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=count, element_dtype=like.dtype)
 
@@ -28,12 +28,12 @@ def get(handle: Any, number: Any, like: Any) -> Any:
 
 
 def put(handle: Any, number: Any, value: Any) -> Any:
-    """Returns the list with another element."""
+    """Returns the list with one element replaced."""
     return tf.raw_ops.TensorListSetItem(input_handle=handle, index=number, item=value)
 
 
 def stacked(handle: Any, like: Any) -> Any:
-    """Returns the tensor of a list's elements, of the shape and dtype of the tensor `like`."""
+    """Stacks a list's elements into one tensor, of the shape and dtype of the tensor `like`."""
     shape = like.shape.as_list()
     made = tf.raw_ops.TensorListStack(
         input_handle=handle, element_shape=shape[1:], element_dtype=like.dtype, num_elements=shape[0]

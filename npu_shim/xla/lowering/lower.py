@@ -1,4 +1,4 @@
-"""Replaces the nodes of a GraphDef that the table has, in its functions too."""
+"""Lowers the nodes of a GraphDef whose ops are in the table, in its functions too."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from npu_shim.xla.lowering.table import TABLE
 
 
 def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
-    """Returns a GraphDef without the ops of the table; the given one itself where it has none.
+    """Returns a GraphDef without the ops of the table; the same object if there are none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with resource variables and v1 control flow; it is not changed.
         keep: names of the nodes that are fetched or run.
-        table: op -> function of a `site.Site` that makes tensors, or a list of operations where the op gives nothing;
+        table: op -> function from a `site.Site` to tensors, or to a list of operations if the op has no outputs;
             None for `table.TABLE`.
 
     Raises:
-        PlanError: a node that cannot be lowered as it stands, named with what is missing.
+        PlanError: a node cannot be lowered; the error names it and what is missing.
     """
     table = TABLE if table is None else table
     nested = _callers_first(graph_def, table)
@@ -39,7 +39,7 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
 
 
 def _lowered(graph_def, keep, table, given, nested):
-    """One graph or body lowered; notes in `given` what it gives the functions that it calls, of those in `nested`."""
+    """Lowers one graph or body; merges into `given` the facts that its calls pass to functions in `nested`."""
     graph_def = _without_uniques(graph_def, keep)
     chosen = {node.name: table[node.op] for node in graph_def.node if node.op in table}
     if not chosen and not nested:
@@ -56,13 +56,13 @@ def _library(graph_def):
 
 
 def _callers_first(graph_def, table):
-    """Names of the functions that have an op of the table, or call one that has, each behind those that call it."""
+    """Names of the functions that contain an op of the table, directly or through calls, callers first."""
     library = _library(graph_def)
     behind, order_of = {}, []
 
     def visit(name):
         if name not in behind:
-            behind[name] = False  # a function that calls itself
+            behind[name] = False  # stops the recursion of a function that calls itself
             nodes = library[name].node_def
             inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
             behind[name] = any(inner) or any(node.op in table or node.op in UNIQUE for node in nodes)
@@ -77,7 +77,7 @@ def _callers_first(graph_def, table):
 
 
 def _without_uniques(graph_def, keep):
-    """The graph with its Uniques lowered that can be: some once the sizes of others are known."""
+    """Lowers the Uniques that can be lowered, again while that fixes the sizes of others."""
     while any(node.op in UNIQUE for node in graph_def.node):
         facts = Facts(graph_def)
         chosen = uniques.rows(graph_def, keep, facts)

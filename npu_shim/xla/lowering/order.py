@@ -1,8 +1,8 @@
 """Orders the writes of a variable where one of them is lowered.
 
-A kernel reads, computes and writes a variable in one go; several that nothing orders run one after another, in any
-order. What stands for it reads first and writes later, and another write in between would be lost. So the writes of
-one handle wait for each other, in an order that the graph allows.
+A kernel reads, computes and writes a variable in one step; unordered kernels run one after another, in any order.
+Lowered ops read first and write later, and another write in between would be lost. So the writes of one handle wait for
+each other, in an order that the graph allows.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from npu_shim.xla import writers
 
 
 def in_turn(graph_def: Any, lowered: Container[str]) -> Any:
-    """Returns a GraphDef in which writes of one handle wait for each other where one of them is lowered.
+    """Returns a GraphDef in which the writes of a handle wait for each other if one of them is lowered.
 
     Args:
-        graph_def: it is not changed.
+        graph_def: tf.GraphDef; it is not changed.
         lowered: names of the nodes that are lowered.
     """
     groups = _writes(graph_def)
@@ -40,7 +40,7 @@ def in_turn(graph_def: Any, lowered: Container[str]) -> Any:
 
 
 def _writes(graph_def):
-    """Tensor of a handle -> names of the nodes that write to its variable."""
+    """Maps each handle's tensor to the names of the nodes that write to its variable."""
     bodies = {function.signature.name: function for function in graph_def.library.function}
     handles = _handles(graph_def)
     found = collections.defaultdict(set)
@@ -54,7 +54,7 @@ def _writes(graph_def):
 
 
 def _handles(graph_def):
-    """Names of the nodes that give handles."""
+    """Names of the nodes that output handles."""
     resource, found = tf.resource.as_datatype_enum, set()
     for node in graph_def.node:
         passed_on = node.op in writers.PASSES_ON and node.attr["T"].type == resource
@@ -65,7 +65,7 @@ def _handles(graph_def):
 
 
 def topological(graph_def: Any) -> list[Any]:
-    """Returns the nodes of a GraphDef, each behind its inputs but for the way back of loops."""
+    """Returns the nodes of a GraphDef in topological order, ignoring back edges of loops."""
     nodes = {node.name: node for node in graph_def.node}
     order, state = [], {}
     for start in sorted(nodes):

@@ -1,14 +1,14 @@
-"""Unique with a static size, where what is behind it cannot tell.
+"""Finds the Uniques whose size can be static because their consumers cannot tell the difference.
 
-The result of Unique has as many values as are different. Where it only names rows, it can have as many as it was given,
-with HOLES that are the index of no row:
+The size of a Unique is the number of distinct values. If the values only index rows, it can have the size of its input,
+with HOLES, which index no row:
 
     i, p = Unique([7, 4, 7])     i = [7, 4], p = [0, 1, 0]     becomes     i = [7, -1, 4], p = [0, 2, 0]
     sums = UnsortedSegmentSum(g, p, Size(i))     ScatterSub(v, i, sums)     leaves out -1 and its sum
 
-XLA's own Unique takes quadratic time (see duplicates.py), and of two shapes that depend on data XLA often cannot prove
-that they fit. This walks the graph from a Unique. What depends on the size is of one of four kinds, and every op that
-takes it must have a rule by which the rows that count stay what they are; else the Unique stays.
+XLA's own Unique takes quadratic time (see duplicates.py), and XLA often cannot prove that two data-dependent shapes
+match. This walks the graph from a Unique. Each tensor that depends on its size is of one of four kinds, and every op
+that takes one must have a rule by which the valid rows keep their values; else the Unique stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from npu_shim.xla.lowering.facts import UNIQUE, Facts
 from npu_shim.xla.lowering.order import topological
 
 HOLE = -1
-IDS, ROWS, SIZE, PLACES = "ids", "rows", "size", "places"  # with holes; something at holes; shapes; of rows that count
+IDS, ROWS, SIZE, PLACES = "ids", "rows", "size", "places"  # have holes; arbitrary at holes; shapes; of valid rows
 WRITES = ("ResourceScatter", "ResourceSparseApply")
 SAME = frozenset(["Identity", "Enter", "Exit", "Switch", "StopGradient", "PreventGradient", "Snapshot"])
 SIZE_MATH = frozenset(["Identity", "ConcatV2", "ExpandDims", "Pack", "Reshape", "Slice", "Squeeze", "StridedSlice"])
@@ -63,14 +63,14 @@ def _is_static(node, facts):
 
 
 class _Walk:
-    """The kinds of what is behind one Unique."""
+    """Infers the kinds of the tensors that depend on one Unique."""
 
     def __init__(self, unique, facts, keep):
         self._unique, self._facts, self._keep = unique, facts, frozenset(keep)
         self._kinds = {}  # (node, port) -> Kind
 
     def passes(self, ordered):
-        """Whether every node behind the Unique has a rule; `ordered` are the graph's nodes, sources first."""
+        """Whether every dependent node has a rule; `ordered` are the graph's nodes in topological order."""
         if self._unique.name in self._keep:
             return False
         self._give(self._unique, [IDS, PLACES, ROWS], self._unique.name)
@@ -99,7 +99,7 @@ class _Walk:
         return True
 
     def _same(self, node, kinds):
-        """It comes out as it goes in, from both ends of a Switch."""
+        """Each output, both of a Switch, has the kind of the input."""
         return kinds[0] is not None and not any(kinds[1:]) and self._give(node, [kinds[0].what] * 2, kinds[0].unique)
 
     def _cast(self, node, kinds):
@@ -114,7 +114,7 @@ class _Walk:
         return all(kind.what == SIZE for kind in sizes) and self._give(node, [SIZE], sizes[0].unique)
 
     def _reshape(self, node, kinds):
-        """Rows stay rows where they have as many elements as before."""
+        """Rows stay rows if their number of elements stays the same."""
         if kinds[0] is None or kinds[0].what == SIZE:
             return self._reshaped_by_size(node, kinds)
         before, after = self._facts.tensor(node.input[0]).shape, self._facts.tensor(node.name).shape
@@ -125,7 +125,7 @@ class _Walk:
         return kinds[0] is not None and self._size_math(node, kinds)
 
     def _elementwise(self, node, kinds):
-        """Rows of one Unique with each other, or with what is the same for all rows."""
+        """Rows of one Unique combine with each other, or with values that are the same for all rows."""
         rows = [kind for kind in kinds if kind is not None]
         if any(kind != rows[0] or kind.what != ROWS for kind in rows):
             return False
@@ -142,7 +142,7 @@ class _Walk:
         return shape.rank is not None and (shape.rank < max(rank, 1) or (shape.rank == rank and shape[0] == 1))
 
     def _gather(self, node, kinds):
-        """Rows by indices with holes; or what the values are, by the places of rows that count."""
+        """Gathers rows by indices with holes; or gathers valid rows by their indices."""
         if node.op == "GatherV2" and not self._is_first_axis(node):
             return False
         params, indices = kinds[:2]
@@ -166,18 +166,18 @@ class _Walk:
         return known and indices == Kind(PLACES, size.unique) and self._give(node, [ROWS], size.unique)
 
     def _sum(self, node, kinds):
-        """Sums of rows that count, for the rows of a Unique."""
+        """Sums valid rows into the rows of a Unique."""
         data, places, size = kinds
         if size is None or size.what != SIZE or places is None:
             return False
         if data is None:
             fits = places == Kind(PLACES, size.unique)
-        else:  # rows of one Unique for those of a Unique of its indices
+        else:  # rows of one Unique, summed into those of a Unique of its indices
             fits = data.what == ROWS and data == places
         return fits and self._give(node, [ROWS], size.unique)
 
     def _update(self, node, kinds):
-        """Rows that are written, with their indices; holes are left out."""
+        """Writes rows at indices; holes are skipped."""
         names = [arg.name for arg in tf_internals.op_defs()[node.op].input_arg]
         given = dict(zip(names, kinds))
         indices, rows = given.pop("indices", None), given.pop("grad" if "grad" in given else "updates", None)

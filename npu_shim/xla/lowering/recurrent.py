@@ -1,10 +1,10 @@
-"""BlockLSTM, an LSTM over time as one op: what does not wait for the step before is one product for all steps.
+"""BlockLSTM, an LSTM over time as one op; the products of the inputs are computed for all steps at once.
 
-    gates[t] = x[t] w_x + b + h[t-1] w_h, of which  i, f, o = sigmoid, ci = tanh
+    gates[t] = x[t] w_x + b + h[t-1] w_h, where  i, f, o = sigmoid, ci = tanh
     cs[t] = ci i + cs[t-1] f, clipped     co = tanh(cs)     h[t] = co o
 
 With peepholes i and f see cs[t-1], o sees cs[t]. Source: TensorFlow 2.15.1, core/kernels/rnn/lstm_ops.h, whose gradient
-takes no notice of the clipping either. Steps from seq_len_max on give zeros.
+ignores the clipping too. Steps from seq_len_max on are zeros.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def gradient(places: Sequence[int]) -> Callable[[Site], Any]:
 
 
 def _cell_gradient(at, cs_grad, h_grad, peepholes):
-    """((i, ci, f, o) before their functions, cs of the step before): gradients of one step."""
+    """((i, ci, f, o) before activation, cs of the step before): gradients of one step."""
     i, _, f, o, ci, co, _, cs_given, h_given, before = at
     h_grad = h_grad + h_given
     o_grad = o * (1 - o) * h_grad * co

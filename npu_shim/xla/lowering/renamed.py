@@ -1,4 +1,4 @@
-"""Ops that XLA has under another name, perhaps with an attribute as an input."""
+"""Ops that XLA has under another name, some with an attribute as an input."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from npu_shim.xla.lowering.site import Site
 
 
 def as_op(name: str) -> Callable[[Site], Any]:
-    """Makes the row of an op that takes the inputs of another, in their order, and its attributes."""
+    """Makes the table row of an op with the inputs and attributes of op `name`."""
     return lambda site: _call(site, name, site.inputs)
 
 
 def with_attr(name: str, attr: str) -> Callable[[Site], Any]:
-    """Makes the row of an op whose attribute is the last input of another."""
+    """Makes the table row of an op whose attribute `attr` is the last input of op `name`."""
     return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
 
 

@@ -1,6 +1,6 @@
 """Sums of rows by segment, as embedding_lookup_sparse makes them, and their gradients.
 
-XLA must know how many segments there are. Ops that do not say it have as many as their last segment id tells.
+XLA must know the number of segments. If the op does not specify it, it is the last segment id plus 1.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import tensorflow.compat.v1 as tf
 from npu_shim.xla.lowering import sums
 from npu_shim.xla.lowering.site import Site
 
-SUM, MEAN, SQRT_N = (lambda n: None), (lambda n: 1 / n), tf.rsqrt  # what a sum of n rows is multiplied with
+SUM, MEAN, SQRT_N = (lambda n: None), (lambda n: 1 / n), tf.rsqrt  # factor for a sum of n rows
 
 
 def sparse(scale: Any) -> Callable[[Site], Any]:
-    """Makes the row of an op on rows data[indices[k]] of the segments segment_ids[k]."""
+    """Makes the table row of an op on rows data[indices[k]] of the segments segment_ids[k]."""
 
     def lowered(site):
         data, indices, segments = site.inputs[:3]
@@ -27,7 +27,7 @@ def sparse(scale: Any) -> Callable[[Site], Any]:
 
 
 def dense(scale: Any) -> Callable[[Site], Any]:
-    """Makes the row of an op on rows data[k] of the segments segment_ids[k]."""
+    """Makes the table row of an op on rows data[k] of the segments segment_ids[k]."""
 
     def lowered(site):
         data, segments = site.inputs
@@ -37,7 +37,7 @@ def dense(scale: Any) -> Callable[[Site], Any]:
 
 
 def gradient(scale: Any) -> Callable[[Site], Any]:
-    """Makes the row of a gradient: each row that was summed takes its segment's."""
+    """Makes the table row of a gradient: each summed row gets its segment's gradient."""
 
     def lowered(site):
         given, indices, segments, _ = site.inputs
@@ -56,7 +56,7 @@ def _scaled(scale, summed, segments, dtype):
 
 
 def _sizes(segments, count, dtype):
-    """How many rows each segment has, 1 for those that have none."""
+    """The number of rows of each segment, at least 1."""
     return tf.maximum(tf.math.unsorted_segment_sum(tf.ones_like(segments, dtype), segments, count), 1)
 
 

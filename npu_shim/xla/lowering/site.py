@@ -1,4 +1,4 @@
-"""What a row of the table is given: a node's inputs, attributes and variables, in the graph that it writes to."""
+"""The argument of a table row: a node's inputs, attributes and variables, in the graph that the row builds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from npu_shim.rewriter.errors import PlanError
 
 
 class NotConstant(PlanError):
-    """What XLA must know when it compiles, and does not.
+    """An input that XLA must know at compile time and does not.
 
     Attributes:
-        node: name of the node that asks.
+        node: name of the node that needs it.
         number: of its input.
     """
 
@@ -32,7 +32,7 @@ class Variable:
     Attributes:
         handle: its tensor.
         dtype: tf.DType of its value.
-        shape: tf.TensorShape of its value, unknown where the graph does not tell.
+        shape: tf.TensorShape of its value, unknown if the graph does not specify it.
     """
 
     handle: Any
@@ -46,15 +46,15 @@ class Variable:
         return value
 
     def rows(self, indices: Any) -> Any:
-        """Returns the rows of these indices [n]; XLA takes the nearest row for one that is out of range."""
+        """Returns the rows of these indices [n]; XLA clamps indices that are out of range."""
         return tf.raw_ops.ResourceGather(resource=self.handle, indices=indices, dtype=self.dtype)
 
     def write(self, value: Any) -> Any:
-        """Returns the operation that gives it a new value."""
+        """Returns the operation that assigns a new value."""
         return tf.raw_ops.AssignVariableOp(resource=self.handle, value=value)
 
     def write_rows(self, indices: Any, rows: Any) -> Any:
-        """Returns the operation that writes rows [n, ...]; XLA leaves out those whose index is out of range."""
+        """Returns the operation that writes rows [n, ...]; XLA skips indices that are out of range."""
         return tf.raw_ops.ResourceScatterUpdate(resource=self.handle, indices=indices, updates=rows)
 
 
@@ -65,8 +65,8 @@ class Site:
     Attributes:
         proto: its NodeDef.
         inputs: its inputs in order: tensors, a Variable for a handle.
-        distinct: numbers of the inputs whose values are all different, but for those that are no row of anything.
-        constants: number of an input -> its value (np.ndarray), where that is known.
+        distinct: numbers of the inputs whose values are distinct, except for holes, which index no row.
+        constants: number of an input -> its value (np.ndarray), for inputs whose value is known.
     """
 
     proto: Any
@@ -81,7 +81,7 @@ class Site:
         return tf.as_dtype(value.type) if kind == "type" else getattr(value, kind)
 
     def refused(self, reason: str) -> PlanError:
-        """Returns the PlanError that this node cannot be lowered, and why."""
+        """Returns a PlanError that says why this node cannot be lowered."""
         return PlanError(self._sentence(reason))
 
     def _sentence(self, reason):
@@ -91,7 +91,7 @@ class Site:
         """Returns the value of an input.
 
         Raises:
-            NotConstant: it is not known when XLA compiles.
+            NotConstant: it is not known at compile time.
         """
         if number not in self.constants:
             names = [arg.name for arg in tf_internals.op_defs()[self.proto.op].input_arg]

@@ -12,7 +12,7 @@ from npu_shim.xla.lowering.site import Site
 
 
 def dense_product(site: Site) -> Any:
-    """Sums the rows of the dense matrix, times a value each, by rows of the sparse one."""
+    """Multiplies a sparse by a dense matrix: sums rows of the dense one, each times a value, by sparse row."""
     indices, values, _, dense = site.inputs
     row, column = (1, 0) if site.attr("adjoint_a") else (0, 1)
     values = tf.math.conj(values) if site.attr("adjoint_a") else values
@@ -20,19 +20,19 @@ def dense_product(site: Site) -> Any:
     dtype = dense.dtype
     if dtype in sums.LOW:  # the kernel multiplies and sums in float32
         values, dense = tf.cast(values, tf.float32), tf.cast(dense, tf.float32)
-    places = tf.unstack(indices, 2, axis=1)  # XLA loses what slices of an open size have in common
+    places = tf.unstack(indices, 2, axis=1)  # XLA cannot tell that slices of an open size match
     rows = tf.gather(dense, places[column]) * tf.expand_dims(values, 1)
     return tf.cast(sums.by_segment(rows, places[row], int(site.constant(2)[row])), dtype)
 
 
 def dense_sum(site: Site) -> Any:
-    """The dense tensor with the values added at their places."""
+    """Adds the values to the dense tensor at their indices."""
     indices, values, _, dense = site.inputs
     return tf.tensor_scatter_nd_add(dense, indices, values)
 
 
 def elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Site], Any]:
-    """Makes the row of an op on the values and on what a dense tensor, broadcast to the shape, has at their places."""
+    """Makes the table row of an op on the values and the dense tensor's elements (broadcast) at their indices."""
 
     def lowered(site):
         indices, values, _, dense = site.inputs
@@ -42,7 +42,7 @@ def elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Site], Any]:
 
 
 def reduced_sum(site: Site) -> Any:
-    """The sum over axes, by way of the dense tensor."""
+    """Sums over axes, through the dense tensor."""
     indices, values, _, _ = site.inputs
     axes = [int(axis) for axis in np.atleast_1d(site.constant(3))]
     dense = tf.scatter_nd(indices, values, tf.constant(site.constant(2), indices.dtype))
@@ -60,7 +60,7 @@ def softmax(site: Site) -> Any:
 
 
 def reordered(site: Site) -> Any:
-    """Indices and values in the order of the indices."""
+    """Sorts indices and values by the indices."""
     indices, values, _ = site.inputs
     if indices.shape[0] is None:
         raise site.refused("the number of its values is not known when XLA compiles")
@@ -80,6 +80,6 @@ def reshaped(site: Site) -> Any:
 
 
 def linear(indices: Any, shape: Any) -> Any:
-    """Returns the places [n] of indices [n, rank] in a dense tensor of that shape, its elements in one row."""
+    """Returns the flat indices [n] of indices [n, rank] in a dense tensor of that shape."""
     steps = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     return tf.reduce_sum(indices * tf.constant(steps, indices.dtype, [len(shape)]), 1)

@@ -1,9 +1,9 @@
 """Sparse updates of TensorFlow 1's optimizers: rows are read, computed and written back.
 
-TensorFlow's kernels go through the gradient's rows one after another, so a row that comes twice is updated twice.
-Optimizers sum the rows of equal indices before (a Unique tells); then the rows are all different and one pass does.
-Where nothing tells, a loop takes the first row of every index, then the second, ...: the order that each index sees is
-the kernel's.
+TensorFlow's kernels go through the gradient's rows one after another, so a repeated index is updated repeatedly.
+Optimizers sum the rows of equal indices first, by a Unique; then the indices are distinct and one pass suffices. If
+they may repeat, a loop updates by the first row of every index, then by the second, ...: each index sees
+its rows in the kernel's order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from npu_shim.xla.lowering.site import Site
 
 
 def update(count: int, names: Sequence[str], formula: Callable[..., list[Any]]) -> Callable[[Site], Any]:
-    """Makes the row of an op that takes variables, then scalars, a gradient [n, ...] and indices [n].
+    """Makes the table row of an op on variables, then scalars, a gradient [n, ...] and indices [n].
 
     Args:
-        count: of the variables, the op's first inputs.
-        names: of the inputs behind them; "grad" and "indices" among them.
+        count: number of variables, the op's first inputs.
+        names: names of the inputs after them; "grad" and "indices" among them.
         formula: function of (site, list of rows [n, ...], gradient, dict of the scalars) to the list of new rows.
     """
 
@@ -38,7 +38,7 @@ def update(count: int, names: Sequence[str], formula: Callable[..., list[Any]]) 
 
 
 def _in_turns(site, variables, indices, formula):
-    """Writes the rows of indices that may be equal: every index once in a turn, until none is left."""
+    """Updates rows whose indices may repeat: each turn takes every index once, until none is left."""
     if indices.shape.num_elements() is None:
         raise site.refused("it updates rows that may be the same, and their number is not known when XLA compiles")
     turns = duplicates.occurrence(indices)
@@ -106,7 +106,7 @@ def centered_rms_prop(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, A
 def ftrl(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[Any]:
     """FTRL: n = a + g^2, l += g' - (n^-p - a^-p) / lr v, v = (l1 sign(l) - l) / (n^-p / lr + 2 l2) or 0 for |l| <= l1.
 
-    g' = g + 2 l2_shrinkage v; where the op multiplies l by lr, then l1 and l2 too.
+    g' = g + 2 l2_shrinkage v; if the op multiplies l by lr, it does so with l1 and l2 too.
     """
     v, a, l = rows  # noqa: E741
     shrunk = g + 2 * s["l2_shrinkage"] * v if "l2_shrinkage" in s else g
@@ -122,7 +122,7 @@ def ftrl(site: Site, rows: Sequence[Any], g: Any, s: Mapping[str, Any]) -> list[
 
 
 def _power(x, lr_power):
-    """x^-lr_power; TensorFlow's kernel takes the square root for -0.5, which is usual."""
+    """x^-lr_power; for the usual -0.5, TensorFlow's kernel takes the square root."""
     half = tf.cast(-0.5, lr_power.dtype)
     return tf.where_v2(tf.equal(lr_power, half), tf.sqrt(x), tf.pow(x, -lr_power))
 

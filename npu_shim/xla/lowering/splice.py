@@ -1,10 +1,10 @@
-"""Puts what a row of the table makes in the place of a node.
+"""Replaces a node by the ops that its table row builds.
 
     u:Op(v, x, ^c)    becomes   u/lowered/in1:Identity(x)   u/lowered/read:ReadVariableOp(v, ^u/lowered/in1, ^c)   ...
                                 u:NoOp(^the writes, ^c)   or   u:Identity(the result, ^c)
 
-What takes the variable waits for all that the op waited for: the op read and wrote when it ran. Constants wait for an
-input, so that they are in its loop and branch.
+Ops on the variable have all inputs of the op as control inputs, since the op read and wrote when it ran. Constants wait
+for an input, so that they are in its loop and branch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SCOPE = "/lowered/"
 
 
 def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[list[Any], list[Any]]:
-    """Returns (nodes, functions) that stand for a node.
+    """Returns (nodes, functions) that replace a node.
 
     Args:
         node: NodeDef.
-        build: of a row of the table.
+        build: the table row of the node's op.
         facts: `facts.Facts` of the graph.
     """
     data = [text for text in node.input if text[0] != "^"]
@@ -64,7 +64,7 @@ def _input(node, facts, scope, number):
 
 
 def _take_inputs(nodes, scope, data):
-    """Makes the placeholders of tensors Identities of the node's inputs; returns their names."""
+    """Turns the placeholders of tensors into Identities of the node's inputs; returns their names."""
     arrived = []
     for each in nodes:
         if each.op == "Placeholder":
@@ -77,7 +77,7 @@ def _take_inputs(nodes, scope, data):
 
 
 def _result(node, made, waits):
-    """The node of the old name: what it gave, or what it did."""
+    """The node of the old name, which returns the results or waits for the writes."""
     if isinstance(made, tf.Tensor):
         result = tf.NodeDef(name=node.name, op="Identity", input=[made.op.name + _port(made), *waits])
         result.attr["T"].type = made.dtype.as_datatype_enum

@@ -1,4 +1,4 @@
-"""Sums of rows, in the order of TensorFlow's CPU kernels: one row after another, low dtypes in float32."""
+"""Sums rows in the order of TensorFlow's CPU kernels: one row after another, low-precision dtypes in float32."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def by_segment(rows: Any, segments: Any, count: Any) -> Any:
 
 
 def times_rows(numbers: Any, rows: Any) -> Any:
-    """Returns rows [n, ...], each multiplied with one of numbers [n]."""
+    """Returns rows [n, ...], each multiplied by one of numbers [n]."""
     if rows.shape.rank is None:
         return tf.reshape(numbers, tf.concat([tf.shape(numbers), tf.ones([tf.rank(rows) - 1], tf.int32)], 0)) * rows
     for _ in range(rows.shape.rank - 1):

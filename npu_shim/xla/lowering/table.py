@@ -1,4 +1,4 @@
-"""Op -> what is written in its place. A row's source is the TensorFlow whose kernel it was tried against."""
+"""Maps each op to the function that lowers it. Comments name the TensorFlow kernels they were tested against."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Unique: by a sort, with holes in its result where that is allowed; else what XLA's own can do, and no more."""
+"""Lowers Unique to a sort, with holes in its result where allowed; else leaves it to XLA, or refuses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npu_shim.xla.lowering.site import Site
 
 
 def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callable[[Site], Any]]:
-    """Returns name -> row of the table for the Uniques of a GraphDef that are not left to XLA.
+    """Returns name -> table row for the Uniques of a GraphDef that are not left to XLA.
 
     Args:
         graph_def: tf.GraphDef with v1 control flow.
@@ -33,7 +33,7 @@ def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callabl
 
 
 def with_holes(site: Site) -> Any:
-    """Each value at the first place of its run among the sorted ones, `padding.HOLE` at the others."""
+    """Each value at the start of its run in sorted order, `padding.HOLE` elsewhere."""
     if 0 in site.distinct:
         return of_different(site)
     values = site.inputs[0]
@@ -44,13 +44,13 @@ def with_holes(site: Site) -> Any:
 
 
 def of_different(site: Site) -> Any:
-    """What Unique gives of values that are all different: the values, and their own places."""
+    """Unique of distinct values: the values and their own positions."""
     values = site.inputs[0]
     return _outputs(site, values, tf.range(tf.size(values)))
 
 
 def with_counts(site: Site) -> Any:
-    """Unique, and the sizes of its groups."""
+    """Unique with the count of each value."""
     found, places = tf.raw_ops.Unique(x=site.inputs[0])
     return _outputs(site, found, places)
 
@@ -63,7 +63,7 @@ def _outputs(site, found, places):
 
 
 def refuse(graph_def: Any) -> None:
-    """Raises PlanError for a Unique of values whose number is data: XLA's takes what is behind them for values.
+    """Raises PlanError for a Unique of a tensor of open size: XLA's Unique takes its padding for values.
 
     Source: TensorFlow 2.15.1, tf.unique(tf.unique([3, 1, 3])[0]) gave [3, 1, 3].
     """
