@@ -374,7 +374,7 @@ def _element(graph, name):
     try:
         return graph.as_graph_element("%s/%s" % (SCOPE, name))
     except KeyError:
-        expected = "expected what a loop or tf.cond gives, or what is outside of them"
+        expected = "expected the result of a loop or tf.cond, or a node outside of them"
         raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (name, expected)) from None
 
 

@@ -1,8 +1,8 @@
 """Ops that stay on the host, and why: XLA has no kernel for them, and ordinary ops do not express them."""
 
-GIVES_AS_MANY = "how much it gives depends on data"
+GIVES_AS_MANY = "the size of its result depends on data"
 LOOKS_UP = "it looks up a table on the host"
-BRINGS_DATA = "it brings in data from the host"
+BRINGS_DATA = "it loads data on the host"
 HAS_STRINGS = "it works on strings"
 DRAWS = "it draws until enough numbers differ, from a generator of its own"
 REJECTS = "it draws and rejects, from a generator of its own"

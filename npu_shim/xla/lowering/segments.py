@@ -72,7 +72,7 @@ def _last(site, number):
     segments = site.constants.get(number)
     if segments is None:
         raise site.refused(
-            "it has as many rows as its last segment id tells, which is data; take unsorted_segment_sum, or give "
-            "num_segments where the op takes it, feed its result, or run the step in the session"
+            "its number of rows follows from the last segment id, which is data; use unsorted_segment_sum, or give "
+            "num_segments if the op takes it, feed its result, or run the step in the session"
         )
     return int(segments[-1]) + 1 if segments.size else 0

@@ -72,6 +72,6 @@ def refuse(graph_def: Any) -> None:
     for node in left:
         if source_of(node.input[0]) in sized:
             raise PlanError(
-                "node '%s' (%s) takes values whose number depends on data, and XLA's kernel would count what is behind "
-                "them; feed the node's results, or run the step in the session" % (node.name, node.op)
+                "node '%s' (%s) takes a tensor whose size depends on data, and XLA's kernel would take its padding for "
+                "values; feed the node's results, or run the step in the session" % (node.name, node.op)
             )
