@@ -3,6 +3,6 @@
     sessions -> requests, facts -> cut -> step -> device
                 truth <-> values
 
-`sessions.attach` makes a session one whose training steps are programs of today's XLA; `cut` decides, without
-TensorFlow, what of a run that is; `device` is the narrow seam behind which programs run.
+`sessions.attach` makes a session run its training steps as programs of today's XLA. `cut`, which does not need
+TensorFlow, decides which nodes of a run the program takes. `device` is the narrow interface behind which programs run.
 """

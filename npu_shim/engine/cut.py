@@ -1,19 +1,18 @@
-"""Cuts a training step in three: what feeds the program, the program, and what reads its results. No TensorFlow.
+"""Cuts a training step in three: the feeding part, the program, and the reading part. No TensorFlow.
 
     IteratorGetNext  |  Cast -> MatMul -> .. -> ApplyAdam  |  ScalarSummary -> MergeSummary
          feed        |              program                |            read
 
-What the host must run stays in the session. Of a host op whose results the program needs, everything in front of it is
-run with it; what comes behind the program is run after it. A host op that needs the program and that the program needs
-is in the middle, and such a step is not cut.
+Host ops stay in the session. A host op whose results the program needs runs before it, with everything upstream. A host
+op downstream of the program runs after it. If a host op is both, the step is not cut.
 """
 
 import enum
 from collections import deque
-from dataclasses import dataclass
-from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-ENOUGH = 64  # floating-point ops without a product that are work enough for a program of their own
+ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 
 
 class Place(enum.Enum):
@@ -26,7 +25,7 @@ class Place(enum.Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """What the cut must know of a node.
+    """A node's properties that the cut depends on.
 
     Attributes:
         name, op: as in the GraphDef.
@@ -34,13 +33,13 @@ class Node:
         host: why the session must run it, None where the program can.
         writes: the variables that it writes to.
         variable: whether it is a variable or takes one.
-        learned: whether its result is of a variable's value.
+        learned: whether its result depends on a variable's value.
         product: whether it is a matrix product, a convolution or a recurrent network.
         computes: whether it computes in floating point.
         repeats: whether the same inputs give the same result, so that it may run in two places.
-        handle: whether it gives the handle of a resource that lives in the session.
-        report: whether it only speaks: a print or an assertion.
-        forwards: of a report, whether its first input is its result.
+        handle: whether it returns the handle of a resource that lives in the session.
+        report: whether it is a print or an assertion.
+        forwards: whether a report's result is its first input.
     """
 
     name: str
@@ -58,12 +57,12 @@ class Node:
     forwards: bool = False
 
     @property
-    def essential(self):
-        """Whether it belongs to the program whatever is around it."""
+    def essential(self) -> bool:
+        """Whether it always belongs to the program."""
         return self.product or bool(self.writes)
 
     @property
-    def shared(self):
+    def shared(self) -> bool:
         """Whether it may run in several places."""
         return self.repeats or self.handle
 
@@ -73,38 +72,38 @@ class Cut:
     """A step in three parts.
 
     Attributes:
-        refusal: why the step cannot be cut, None where it can; nothing else is told then.
-        places: name of a node -> Place, for what was decided about; constants and handles run wherever they are needed.
+        refusal: why the step cannot be cut, None if it can; the other fields are empty then.
+        places: name of a node -> Place, for each decided node; constants and handles run wherever they are needed.
         reasons: name of a host node -> why it is one.
         fed: tensors that the session gives to the program.
         shown: tensors of the program that the session reads.
         carried: tensors that the feeding part gives to the reading part.
         runs: Place -> names of the nodes that run there for their effect.
-        silent: names of the reports that nothing runs: in loops and conditionals, and assertions about the results.
+        silent: names of the reports that are not run: in loops and conditionals, and assertions about the results.
     """
 
     refusal: Optional[str] = None
-    places: Mapping[str, Place] = None
-    reasons: Mapping[str, str] = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     fed: Tuple[str, ...] = ()
     shown: Tuple[str, ...] = ()
     carried: Tuple[str, ...] = ()
-    runs: Mapping[Place, Tuple[str, ...]] = None
+    runs: Mapping[Place, Tuple[str, ...]] = field(default_factory=dict)
     silent: Tuple[str, ...] = ()
 
-    def place(self, tensor):
+    def place(self, tensor: str) -> Place:
         """Where a fetched tensor comes from."""
         return self.places.get(source_of(tensor), Place.PROGRAM)
 
 
-def why_no_step(nodes):
-    """Returns why a run is no training step, None where it is one.
+def why_no_step(nodes: Mapping[str, Node]) -> Optional[str]:
+    """Returns why a run is not a training step, None if it is one.
 
-    A training step writes to variables what depends on the value of a variable, by a product or with ENOUGH other
+    A training step writes to variables, and the written values depend on a variable through a product or ENOUGH other
     floating-point ops.
 
     Args:
-        nodes: name -> Node, all that the run needs.
+        nodes: name -> Node, for all nodes that the run needs.
     """
     writers = [node.name for node in nodes.values() if node.writes]
     if not writers:
@@ -119,11 +118,11 @@ def why_no_step(nodes):
     return None
 
 
-def plan(nodes, fetches, targets):
+def plan(nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> Cut:
     """Returns the Cut of a training step.
 
     Args:
-        nodes: name -> Node, all that the run needs.
+        nodes: name -> Node, for all nodes that the run needs.
         fetches: names of the fetched tensors that are not fed.
         targets: names of the operations that are run.
     """
@@ -131,9 +130,9 @@ def plan(nodes, fetches, targets):
 
 
 class _Cutting:
-    """One step's cut: who is before and behind the essential nodes, and what crosses."""
+    """One step's cut: the nodes upstream and downstream of the essential ones, and the tensors that cross."""
 
-    def __init__(self, nodes, fetches, targets):
+    def __init__(self, nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> None:
         self._nodes, self._fetches, self._targets = nodes, fetches, targets
         self._depth = depths(nodes)
         self._silent = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
@@ -144,7 +143,7 @@ class _Cutting:
         self._behind = _forward(self._subset(), essential, start=False)
         self._anywhere = self._never_behind(lambda n: n.essential or n.variable or not n.shared)
 
-    def result(self):
+    def result(self) -> Cut:
         hosts = [self._nodes[name] for name in sorted(self._needed) if self._is_decided(name)]
         refusal = next(filter(None, map(self._refusal, hosts)), None)
         if refusal:
@@ -162,23 +161,23 @@ class _Cutting:
         program, fed = self._program(places, shown, waits)
         places.update((name, Place.PROGRAM) for name in program)
         made = Cut(
-            None, places, {n.name: n.host for n in hosts}, tuple(sorted(fed)), tuple(sorted(shown)),
+            None, places, {n.name: n.host for n in hosts if n.host}, tuple(sorted(fed)), tuple(sorted(shown)),
             tuple(sorted(carried)), self._effects(places, waits), tuple(sorted(self._silent)),
         )  # fmt: skip
         wrong = self._crossing_in_control_flow(made) or self._program_run_twice(made)
         return Cut(wrong) if wrong else made
 
-    def _is_decided(self, name):
-        """Whether a host node has one place: it does not just stand for a constant or handle of other host nodes."""
+    def _is_decided(self, name: str) -> bool:
+        """Whether a host node has one place: it is not just a constant or handle that other host nodes use."""
         if not self._nodes[name].host or name in self._silent:
             return False
         consumers = self._consumers.get(name, ())
         return name not in self._anywhere or any(not self._nodes[consumer].host for consumer in consumers)
 
-    def _fetched_from_host(self):
+    def _fetched_from_host(self) -> List[str]:
         return [source_of(t) for t in self._fetches if self._nodes[source_of(t)].host]
 
-    def _refusal(self, node):
+    def _refusal(self, node: Node) -> Optional[str]:
         if node.report:
             return None
         what = "node '%s' (%s) must run in the session (%s)" % (node.name, node.op, node.host)
@@ -190,13 +189,14 @@ class _Cutting:
             return what + " in the middle of the step"
         return None
 
-    def _is_silenced(self, node):
-        """Whether nothing runs a report: it asserts what only the program knows, after the fact."""
+    def _is_silenced(self, node: Node) -> bool:
+        """Whether a report is not run: it asserts a result of the program, when the state is already updated."""
         return node.report and node.op == "Assert" and node.name in self._behind
 
-    def _without_silent(self):
-        """Names of the nodes that the step needs when its silent reports take nothing but what they hand on."""
-        found, pending = set(), [*map(source_of, self._fetches), *self._targets]
+    def _without_silent(self) -> Set[str]:
+        """Names of the nodes that the step needs if silent reports read only what they forward."""
+        found: Set[str] = set()
+        pending = [*map(source_of, self._fetches), *self._targets]
         while pending:
             name = pending.pop()
             if name not in found:
@@ -204,17 +204,17 @@ class _Cutting:
                 pending += [source_of(text) for text in self._inputs(name)]
         return found
 
-    def _inputs(self, name):
+    def _inputs(self, name: str) -> Sequence[str]:
         node = self._nodes[name]
         if name not in self._silent:
             return node.inputs
         data = [text for text in node.inputs if text[0] != "^"]
         return [*data[: node.forwards], *(text for text in node.inputs if text[0] == "^")]
 
-    def _subset(self):
+    def _subset(self) -> Dict[str, Node]:
         return {name: self._nodes[name] for name in self._needed}
 
-    def _backward(self, names):
+    def _backward(self, names: Iterable[str]) -> Set[str]:
         found, pending = set(), list(names)
         while pending:
             for text in self._inputs(pending.pop()):
@@ -223,12 +223,12 @@ class _Cutting:
                     pending.append(source_of(text))
         return found | set(names)
 
-    def _never_behind(self, wrong):
+    def _never_behind(self, wrong: Callable[[Node], bool]) -> Set[str]:
         subset = self._subset()
         return set(subset) - _forward(subset, [node.name for node in subset.values() if wrong(node)])
 
-    def _after(self, reading):
-        """The readers and what is computed of their results."""
+    def _after(self, reading: Collection[str]) -> Set[str]:
+        """The reading nodes and everything downstream of them."""
         found, pending = set(reading), deque(reading)
         while pending:
             for name in self._consumers.get(pending.popleft(), ()):
@@ -237,9 +237,11 @@ class _Cutting:
                     pending.append(name)
         return found
 
-    def _taken_by_readers(self):
-        """(tensors of the program, tensors of the feeding part, nodes of the program) that the readers wait for."""
-        shown, carried, waits = set(), set(), set()
+    def _taken_by_readers(self) -> Tuple[Set[str], Set[str], Set[str]]:
+        """(tensors of the program, tensors of the feeding part, nodes of the program) that the reading part needs."""
+        shown: Set[str] = set()
+        carried: Set[str] = set()
+        waits: Set[str] = set()
         self._printed = {n for n in self._needed if self._nodes[n].forwards} - self._silent - self._feed - self._read
         for name in [*self._read, *self._printed]:
             for text in self._nodes[name].inputs:
@@ -254,11 +256,14 @@ class _Cutting:
                     shown.add(tensor_of(text))
         return shown, carried, {name for name in waits if name not in self._feed}
 
-    def _program(self, places, shown, waits):
-        """(names of the program's nodes, tensors that it is fed)."""
+    def _program(
+        self, places: Mapping[str, Place], shown: Collection[str], waits: Collection[str]
+    ) -> Tuple[Set[str], Set[str]]:
+        """(names of the program's nodes, tensors that are fed to it)."""
         roots = [t for t in [*map(tensor_of, self._fetches), *shown] if source_of(t) not in places]
         pending = [*map(source_of, roots), *waits, *(name for name in self._targets if name not in places)]
-        found, fed = set(), set()
+        found: Set[str] = set()
+        fed: Set[str] = set()
         while pending:
             name = pending.pop()
             if name in found:
@@ -272,18 +277,18 @@ class _Cutting:
                     pending.append(source_of(text))
         return found, fed
 
-    def _stays(self, name):
-        """Whether a node that the program would only wait for stays in the session."""
-        return self._nodes[name].host and name not in self._silent
+    def _stays(self, name: str) -> bool:
+        """Whether a node stays in the session if the program only waits for it."""
+        return bool(self._nodes[name].host) and name not in self._silent
 
-    def _inputs_of_program(self, name):
-        """A print hands its first input on in the program; the session prints."""
+    def _inputs_of_program(self, name: str) -> Sequence[str]:
+        """Inputs of a node in the program, where a print only forwards its first input; the session prints."""
         if name in self._printed:
             data = [text for text in self._nodes[name].inputs if text[0] != "^"]
             return [data[0], *(text for text in self._nodes[name].inputs if text[0] == "^")]
         return self._inputs(name)
 
-    def _effects(self, places, waits):
+    def _effects(self, places: Mapping[str, Place], waits: Set[str]) -> Dict[Place, Tuple[str, ...]]:
         runs = {place: {n for n in self._targets if places.get(n) is place} for place in Place}
         runs[Place.PROGRAM] |= waits
         for name, place in places.items():
@@ -296,16 +301,17 @@ class _Cutting:
         runs[Place.FEED] |= {n for n in places if places[n] is Place.FEED and self._nodes[n].report}
         return {place: tuple(sorted(names)) for place, names in runs.items()}
 
-    def _crossing_in_control_flow(self, made):
+    def _crossing_in_control_flow(self, made: Cut) -> Optional[str]:
         for tensor in (*made.fed, *made.shown, *made.carried):
             if self._depth[source_of(tensor)]:
                 return "tensor '%s', which host and program share, is inside of a loop or tf.cond" % tensor
         return None
 
-    def _program_run_twice(self, made):
-        """Why the reading part, which the session runs from the graph as it is, would run the program again."""
+    def _program_run_twice(self, made: Cut) -> Optional[str]:
+        """Why the reading part, which the session runs from the unchanged graph, would run the program again."""
         known = {*made.shown, *made.carried}
-        pending, seen = [*made.runs[Place.READ]], set()
+        seen: Set[str] = set()
+        pending = [*made.runs[Place.READ]]
         pending += [source_of(t) for t in self._fetches if made.places.get(source_of(t)) is Place.READ]
         while pending:
             name = pending.pop()
@@ -320,8 +326,8 @@ class _Cutting:
         return None
 
 
-def depths(nodes):
-    """Returns name -> how many loops and conditionals of version 1 a node is inside of."""
+def depths(nodes: Mapping[str, Node]) -> Dict[str, int]:
+    """Returns name -> number of version 1 loops and conditionals around a node."""
     consumers = _consumers(nodes)
     depth = {name: 0 for name, node in nodes.items() if not node.inputs}
     pending = deque(depth)
@@ -336,8 +342,8 @@ def depths(nodes):
     return {name: depth.get(name, 0) for name in nodes}
 
 
-def _depth(nodes, name, known):
-    """Depth by the inputs that are known; a loop's Switch and Merge stand where its Enter stands."""
+def _depth(nodes: Mapping[str, Node], name: str, known: Mapping[str, int]) -> int:
+    """Depth by the inputs whose depth is known; a loop's Switch and Merge have the depth of its Enter."""
     op = nodes[name].op.replace("Ref", "")
     sources = [source_of(text) for text in nodes[name].inputs]
     around = max((known.get(source, 0) for source in sources), default=0)
@@ -352,8 +358,8 @@ def _depth(nodes, name, known):
     return around
 
 
-def _forward(nodes, names, start=True):
-    """Names of the nodes that nodes lead to; with them, or only as far as they lead to each other."""
+def _forward(nodes: Mapping[str, Node], names: Collection[str], start: bool = True) -> Set[str]:
+    """Names of all nodes downstream of `names`, with `names` themselves, or only those reached from another one."""
     consumers = _consumers(nodes)
     found, pending = set(names) if start else set(), deque(names)
     while pending:
@@ -364,7 +370,7 @@ def _forward(nodes, names, start=True):
     return found
 
 
-def _consumers(nodes, controls=True) -> Dict[str, List[str]]:
+def _consumers(nodes: Mapping[str, Node], controls: bool = True) -> Dict[str, List[str]]:
     found: Dict[str, List[str]] = {}
     for node in nodes.values():
         for source in {source_of(text) for text in node.inputs if controls or text[0] != "^"}:
@@ -372,11 +378,11 @@ def _consumers(nodes, controls=True) -> Dict[str, List[str]]:
     return found
 
 
-def source_of(text):
+def source_of(text: str) -> str:
     """Name of the node that an input names."""
     return text.lstrip("^").partition(":")[0]
 
 
-def tensor_of(text):
+def tensor_of(text: str) -> str:
     """A data input with its port."""
     return text if ":" in text else text + ":0"

@@ -1,23 +1,27 @@
-"""How programs run: the narrow seam between the engine, which knows sessions, and PJRT, which knows devices.
+"""Runs programs: the narrow interface between the engine, which knows sessions, and PJRT, which knows devices.
 
-A device holds programs and the values of variables by name. Whatever runs programs has these methods: `load`, `put`,
-`run`, `get`, `drop`. Nothing of TensorFlow crosses: bytes, manifests, numpy arrays and names.
+A device holds programs and the values of variables by name. Every device has the methods `load`, `put`, `run`, `get`
+and `drop`. They pass bytes, manifests, numpy arrays and names, and no objects of TensorFlow.
 """
+
+from __future__ import annotations
 
 import threading
 from signal import SIGINT, getsignal, signal
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 
 from npu_shim.pjrt import jax_door
+from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.program import Program
 
 
 class InProcess:
-    """A device of JAX's in this process.
+    """A JAX device in this process.
 
-    On accelerators a step gives its state's memory to the next one. On CPUs it does not: so a step that fails or is
-    interrupted leaves the state of the one before.
+    On accelerators a step donates its state's memory to the next one. On CPUs it does not, so a failed or interrupted
+    step leaves the previous state intact.
 
     Attributes:
         platform: "cpu", "gpu", ...
@@ -27,15 +31,17 @@ class InProcess:
         ConfigError: its release cannot be used.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._jax = jax_door.require()
         self._device = jax_door.device(self._jax)
-        self.platform = self._device.platform
-        self._values = {}
-        self._programs = []  # (compiled program, names of the state that a step replaces, names of what it keeps)
-        self._pending, self._before = None, {}  # what the last step computes, and what it replaced
+        self.platform: str = self._device.platform
+        self._values: dict[str, Any] = {}
+        # (compiled program, names of the state that a step replaces, names of the state that it keeps)
+        self._programs: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = []
+        self._pending: Any = None  # the state that the last step computes
+        self._before: dict[str, Any] = {}  # the state that it replaces
 
-    def load(self, manifest, hlo):
+    def load(self, manifest: Manifest, hlo: bytes) -> int:
         """Compiles a program.
 
         Args:
@@ -43,7 +49,7 @@ class InProcess:
             hlo: bytes of an HloModuleProto.
 
         Returns:
-            What `run` takes for it.
+            The number of the program, for `run`.
 
         Raises:
             ConfigError: StableHLO cannot express it.
@@ -57,8 +63,8 @@ class InProcess:
         self._programs.append((program.compile(), replaced, kept))
         return len(self._programs) - 1
 
-    def put(self, values):
-        """Takes values of variables: dict of name to array_like, which may be changed once this returns."""
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
         with self._jax.enable_x64(True):
             placed = {
                 name: self._jax.device_put(np.asarray(value), self._device, may_alias=False)
@@ -67,15 +73,15 @@ class InProcess:
             self._jax.block_until_ready(placed)
         self._values.update(placed)
 
-    def run(self, number, feeds):
-        """Runs a program on the variables, which have their new values then.
+    def run(self, number: int, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a program on the variables and updates them.
 
         Args:
             number: what `load` returned.
             feeds: dict of tensor name to np.ndarray of the program's dtype and shape; they are copied.
 
         Returns:
-            dict of fetch name to array, for `np.asarray`, which waits for it.
+            dict of fetch name to array; `np.asarray` waits for its value.
         """
         self.settle()
         compiled, *names = self._programs[number]
@@ -85,13 +91,14 @@ class InProcess:
             new, fetched = compiled(replaced, kept, given)
             self._pending, self._before = new, replaced
             self._values.update(new)
-        return fetched
+        results: dict[str, Any] = fetched
+        return results
 
-    def settle(self):
-        """Waits for the last step. Where it fails, and its state was not given away, the one before holds again.
+    def settle(self) -> None:
+        """Waits for the last step. If it fails and its state was not donated, the previous state is restored.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the step failed.
         """
         pending, before = self._pending, self._before
         self._pending, self._before = None, {}
@@ -101,34 +108,34 @@ class InProcess:
             self._values.update(before)
             raise
 
-    def get(self, names):
+    def get(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
         self.settle()
         return {name: np.array(self._values[name]) for name in names}
 
-    def drop(self, names=None):
-        """Forgets the values of variables, None for everything."""
+    def drop(self, names: Iterable[str] | None = None) -> None:
+        """Drops the values of variables, None for all."""
         for name in list(self._values) if names is None else names:
             self._values.pop(name, None)
 
 
 class _uninterrupted:
-    """Scope in which Ctrl-C waits: between a step and the moment when its state is kept, the state is nowhere."""
+    """Scope that defers Ctrl-C: until a step's new state is stored, an interrupt would lose the state."""
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._handler = getsignal(SIGINT)
-        self._noted = []
+        self._deferred: list[Any] = []
         self._defers = threading.current_thread() is threading.main_thread() and callable(self._handler)
         if self._defers:
-            signal(SIGINT, lambda *arguments: self._noted.append(arguments))
+            signal(SIGINT, lambda *arguments: self._deferred.append(arguments))
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         if self._defers:
             signal(SIGINT, self._handler)
-            if self._noted:
-                self._handler(*self._noted[-1])
+            if self._deferred and callable(self._handler):
+                self._handler(*self._deferred[-1])
 
 
-def as_result(value):
+def as_result(value: Any) -> Any:
     """Returns a fetched array as Session.run gives it: writable, a scalar for shape ()."""
     return np.array(value)[()]

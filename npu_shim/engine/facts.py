@@ -1,4 +1,4 @@
-"""What the cut must know of a graph's nodes: which the program can hold, which write variables, which compute."""
+"""Describes a graph's nodes for the cut: which the program can hold, which write variables, which compute."""
 
 import tensorflow.compat.v1 as tf
 
@@ -16,7 +16,7 @@ FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16,
 PRODUCTS = ("MatMul", "Conv2D", "Conv3D", "DepthwiseConv2d", "Einsum", "LSTM", "GRU", "RNN")  # parts of op types
 MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "Switch", "Merge", "Enter", "Exit",
                     "NextIteration", "Pack", "Unpack", "ConcatV2", "Transpose", "ExpandDims", "Squeeze"])  # fmt: skip
-# what becomes something that XLA compiles, or goes, before XLA sees it
+# ops that are converted or removed before XLA compiles the graph
 CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
                        "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
@@ -25,7 +25,7 @@ PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnt
 
 
 def nodes_of(graph_def, fetches, feeds=()):
-    """Returns name -> cut.Node for what a run needs of a graph.
+    """Returns name -> cut.Node for the nodes of a graph that a run needs.
 
     Args:
         graph_def: tf.compat.v1.GraphDef.
@@ -50,7 +50,7 @@ def of(needed, bodies, touched, feeds=()):
 
 
 def needed_by(node_of, fetches, feeds):
-    """Returns name -> NodeDef (or Node) of what a run needs.
+    """Returns name -> NodeDef (or Node) for the nodes that a run needs.
 
     Args:
         node_of: function of a node's name that returns its NodeDef or Node.
@@ -75,7 +75,7 @@ def unfed(inputs, feeds):
 def variables_touched(nodes, bodies):
     """Returns name of a node -> (variables that it takes, variables that it writes to).
 
-    A variable is named as by `writers.variable_name`. What cannot be told counts as written.
+    Variables are named as by `writers.variable_name`. A variable that may be written counts as written.
 
     Args:
         nodes: name -> NodeDef, all that a run needs.
@@ -109,7 +109,7 @@ class _Variables:
                     changed = True
 
     def _passed_on(self, node):
-        """The inputs whose variable a node's result is, or may be."""
+        """The inputs whose variable a node's result is or may be."""
         data = [text for text in node.input if text[0] != "^"]
         if node.op in PASSES_ON:
             return data
@@ -167,7 +167,7 @@ class _Facts:
 
     def _why_host(self, node):
         if node.op in host_reports.SILENT:
-            return "it speaks"
+            return "it prints or asserts"
         if node.op in CONVERTED:
             return "it holds strings" if self._has_strings(node) and node.op != "Print" else None
         if self._has_strings(node):
@@ -192,7 +192,7 @@ class _Facts:
         return self._body_reasons[name]
 
     def _serves_reports(self, node):
-        """Whether a node of a body makes text, which leaves with the prints that it is made for."""
+        """Whether a node of a body makes text for prints, which are removed together with it."""
         return self._has_strings(node) and not self._ops[node.op].is_stateful if node.op in self._ops else False
 
     def _why_no_kernel(self, node):

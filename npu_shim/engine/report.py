@@ -1,4 +1,8 @@
-"""What the engine would do with a run, as text: taken or not, what stays in the session, and why."""
+"""Reports what the engine would do with a run: whether it is taken, what stays in the session, and why."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npu_shim.engine import cut, facts
 from npu_shim.engine.cut import Place, source_of
@@ -7,10 +11,10 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 SHOWN = 12  # host ops in a list
 
 
-def of_graph(graph_def, fetches, feeds=()):
+def of_graph(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) -> str:
     """Returns what a session with engine "pjrt" would do with a run, as text of a few lines.
 
-    Whether XLA compiles what the cut makes a program is known when it is compiled, for the shapes that are fed then.
+    Whether XLA can compile the program is known only when it is compiled, for given shapes of the feeds.
 
     Args:
         graph_def: tf.compat.v1.GraphDef.
@@ -35,7 +39,7 @@ def of_graph(graph_def, fetches, feeds=()):
     return "\n".join(_lines(made, nodes)) + "\n"
 
 
-def _lines(made, nodes):
+def _lines(made: cut.Cut, nodes: Mapping[str, cut.Node]) -> Iterator[str]:
     count = sum(place is Place.PROGRAM for place in made.places.values())
     yield "engine: one program of %d ops" % count
     for place, words in ((Place.FEED, "before it"), (Place.READ, "after it")):

@@ -1,4 +1,4 @@
-"""What one Session.run asks for, by names."""
+"""The fetches and feeds of one Session.run, by name."""
 
 from dataclasses import dataclass
 from typing import Any, Dict, Tuple
@@ -14,7 +14,7 @@ class Request:
     """One run's fetches and feeds.
 
     Attributes:
-        handler: TensorFlow's own of the fetches, which puts the results into the caller's form.
+        handler: TensorFlow's own fetch handler, which arranges the results as the caller's fetches.
         tensors: names of the fetched tensors, in the handler's order.
         targets: names of the operations that are run.
         feeds: tensor name -> np.ndarray.
@@ -27,7 +27,7 @@ class Request:
 
     @property
     def key(self):
-        """What tells runs of other graphs apart: fetches, targets and what is fed."""
+        """Identifies a kind of run: its fetches, targets and the names of its feeds."""
         return self.tensors, self.targets, tuple(sorted(self.feeds))
 
     @property
@@ -37,7 +37,7 @@ class Request:
 
 
 def of(graph, fetches, feed_dict):
-    """Returns the Request of a run, or None for one that only TensorFlow can read, or will refuse."""
+    """Returns the Request of a run, or None for one that only TensorFlow can read or that it will reject."""
     try:
         handler = tf_internals.fetch_handler(graph, fetches)
         feeds = {}
@@ -50,7 +50,7 @@ def of(graph, fetches, feed_dict):
 
 
 def _array(tensor, value):
-    """A fed value as Session.run converts it; an error where it would refuse, or take it from elsewhere."""
+    """Converts a fed value as Session.run does; raises an error where Session.run would, and for tensor handles."""
     if isinstance(value, tf.Tensor) or type(value).__name__ == "TensorHandle":
         raise TypeError(tensor.name)
     array = np.asarray(value, dtype=tensor.dtype.as_numpy_dtype)

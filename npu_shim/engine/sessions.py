@@ -1,7 +1,7 @@
-"""A session whose training steps run on PJRT: every run comes by, and is a step, or one of the session's own.
+"""A session whose training steps run on PJRT: every run is intercepted, and is either a step or left to the session.
 
-What a run asks for (requests.py) tells whether it is known. A step is run in three parts (step.py, device.py); in front
-of a run of the session's own, the session is given the newest values of what it touches (truth.py).
+Runs are told apart by their fetches and feeds (requests.py). A step runs in three parts (step.py, device.py). Before
+any other run, the session receives the newest values of the variables that it touches (truth.py).
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from npu_shim.xla.refusals import NotConstant
 from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
-MANY_SHAPES = 16  # programs of one step, one for each set of feeds' shapes; what comes then runs in the session
-DATASET = "a dataset reads variable '%s'"  # why what writes it is not taken
+MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
+DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
 
 
@@ -33,8 +33,8 @@ def attach(session):
     """Makes a session run its training steps on PJRT.
 
     Args:
-        session: tf.Session; what is attached before stands closer to TensorFlow. One with a target, whose variables
-            other processes may write, stays as it is.
+        session: tf.Session; watchers attached earlier are closer to TensorFlow. A session with a target is left as it
+            is, since other processes may write its variables.
     """
     if tf.compat.as_str_any(session.sess_str):
         LOG.info("npu_shim: engine: a session with a target runs all of its steps itself")
@@ -53,7 +53,7 @@ class Known:
     Attributes:
         step: step.Step, None where the session runs it.
         reason: why it is not taken, "" where it is.
-        touched, written: names of the variables that the run takes and writes.
+        touched, written: names of the variables that the run reads or writes, and of those that it writes.
         programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
     """
 
@@ -65,12 +65,12 @@ class Known:
 
 
 class Engine:
-    """What watches one session. Its device is opened at the first training step.
+    """Watches one session. Its device is opened at the first training step.
 
     Attributes:
-        known: the runs that were seen, by what they ask for.
+        known: the runs seen so far, by `requests.Request.key`.
         truth: where the variables' newest values are, None before the first step.
-        device: what runs the programs, None before the first step.
+        device: the device that runs the programs, None before the first step.
     """
 
     def __init__(self, session):
@@ -79,7 +79,7 @@ class Engine:
         self._session, self._options = session, session_options.of_session(session)
         self.device = self._values = self._source = None
         self._read_elsewhere = set()  # names of the variables that datasets read, whenever they are asked for data
-        self._off = ""  # why nothing is taken any more
+        self._off = ""  # why no more runs are taken
         self._building = threading.RLock()
 
     def run(self, session, once, fetches, feed_dict, options, run_metadata):
@@ -94,12 +94,12 @@ class Engine:
         return self._in_session(known, once, fetches, feed_dict, options, run_metadata)
 
     def release(self):
-        """Gives the session all that the device has newer."""
+        """Copies all values that are newer on the device to the session."""
         if self.truth is not None:
             self.truth.release()
 
     def close(self):
-        """Forgets the device's values with the session's."""
+        """Drops the device's values when the session closes."""
         self._off = self._off or "the session is closed"
         if self.device is not None:
             self.device.drop()
@@ -118,26 +118,26 @@ class Engine:
         found = self.known.get(request.key)
         if found is None:
             with self._building:
-                found = self.known.get(request.key) or self._met(request)
+                found = self.known.get(request.key) or self._inspect(request)
                 self.known[request.key] = found
         return found
 
-    def _met(self, request):
-        """A run that is seen for the first time."""
+    def _inspect(self, request):
+        """Decides about a run that is seen for the first time."""
         graph = self._session.graph
         nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
         bodies = self._bodies(nodes)
         taken = facts.variables_touched(nodes, bodies)
         touched = frozenset().union(*(names for names, _ in taken.values()))
         written = frozenset().union(*(names for _, names in taken.values()))
-        self._leave_to_datasets(nodes, taken)
+        self._exclude_dataset_variables(nodes, taken)
         if not written:
             return Known(None, "it writes no variable", touched, written)
         described = facts.of(nodes, bodies, taken, request.feeds)
         reason = cut.why_no_step(described)
         made = None if reason else self._step(request, described, taken)
         if isinstance(made, str):
-            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), made)
+            LOG.info("npu_shim: engine: %s runs in the session: %s", _describe_run(request), made)
             made, reason = None, made
         return Known(made, reason or "", touched, written)
 
@@ -154,8 +154,8 @@ class Engine:
         except (PlanError, ConfigError, ImportError) as reason:
             return str(reason)
 
-    def _leave_to_datasets(self, nodes, taken):
-        """Takes note of variables that a dataset was given: it reads them when no run says so."""
+    def _exclude_dataset_variables(self, nodes, taken):
+        """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""
         found = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
         self._read_elsewhere.update(*found)
         for known in self.known.values() if found else ():
@@ -166,7 +166,7 @@ class Engine:
             self.release()
 
     def _bodies(self, nodes):
-        """The functions of the graph's library by name; none where no node calls any."""
+        """The functions of the graph's library by name; empty if no node calls one."""
         called = any(attr.HasField("func") or attr.list.func for node in nodes.values() for attr in node.attr.values())
         graph = self._session.graph
         if not called and not any(node.op in getattr(graph, "_functions", ()) for node in nodes.values()):
@@ -174,7 +174,7 @@ class Engine:
         return {function.signature.name: function for function in self._source_now().graph_def.library.function}
 
     def _source_now(self):
-        """The session's graph as it is now, written out once for each version."""
+        """The session's current graph, serialized once for each version."""
         version = self._session.graph.version
         if self._source is None or self._source[0] != version:
             self._source = version, Source.of(self._session)
@@ -187,20 +187,20 @@ class Engine:
             self.truth = Truth(self._values, self.device)
 
     def _run_step(self, known, request, once, arguments):
-        """Runs a step: what feeds it, the program, what reads its results."""
+        """Runs a step: its feeding part, the program, its reading part."""
         given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
         arrays = {name: given[name] for name in known.step.feeds}
         made = known.step
         number = self._loaded(known, request, given, arrays)
         fetched = None if number is None else self._on_device(made, number, arrays)
-        if fetched is None:  # what has fed it is not run again
+        if fetched is None:  # the feeding part is not run again
             return self._in_session(known, once, arguments[0], {**(arguments[1] or {}), **given}, *arguments[2:])
         values = {**given, **fetched}
         values.update(self._host_run(made.read, {**request.feeds, **_of(values, made.read.feeds)}))
         return request.handler.build_results(self._session, [values[name] for name in request.tensors])
 
     def _host_run(self, part, feeds):
-        """Runs a part of a step in the session; dict of tensor name to its value."""
+        """Runs a part of a step in the session; returns dict of tensor name to value."""
         if part.is_empty:
             return {}
         self.truth.before_session(part.touched, part.written)
@@ -211,7 +211,7 @@ class Engine:
             self.truth.after_session(part.written)
 
     def _loaded(self, known, request, given, arrays):
-        """The number of the program for these feeds; None where the session must run the step."""
+        """Returns the number of the program for these feeds; None if the session must run the step."""
         shapes = tuple(np.shape(array) for array in arrays.values())
         while known.step is not None:
             constants = self._constants(known.step, given)
@@ -222,39 +222,40 @@ class Engine:
                 try:
                     known.programs[key] = self._load(known, request, shapes, constants)
                 except (PlanError, ConfigError, RuntimeError) as reason:
-                    self._refused(known, request, reason)
+                    self._record_refusal(known, request, reason)
         return None
 
     def _constants(self, made, given):
-        """What XLA must know when it compiles: values of tensors, by name."""
+        """Computes the tensors that XLA must know when it compiles; dict of name to value."""
         if not made.constants:
             return {}
         values = doors.plain_run(self._session, list(made.constants), given)
         return {name: np.asarray(value) for name, value in zip(made.constants, values)}
 
-    def _refused(self, known, request, reason):
-        """Takes note that XLA does not compile a step, or must know more for it."""
+    def _record_refusal(self, known, request, reason):
+        """Records that XLA does not compile a step, or needs one more constant for it."""
         more = known.step.knowing(reason) if isinstance(reason, NotConstant) else None
         known.step = more
         if more is None:
             known.reason = str(reason).splitlines()[0]
-            LOG.info("npu_shim: engine: %s runs in the session: %s", _named(request), known.reason)
+            LOG.info("npu_shim: engine: %s runs in the session: %s", _describe_run(request), known.reason)
 
     def _load(self, known, request, shapes, constants):
         if len(known.programs) == MANY_SHAPES:
             LOG.warning(
                 "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
-                "fewer", _named(request), MANY_SHAPES,
+                "fewer", _describe_run(request), MANY_SHAPES,
             )  # fmt: skip
         if len(known.programs) >= MANY_SHAPES:
             return None
         start = time.perf_counter()
         number = self.device.load(*known.step.program(shapes, constants))
-        LOG.info("npu_shim: engine: %s", _taken(known.step, request, self.device, time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, seconds))
         return number
 
     def _on_device(self, made, number, arrays):
-        """Runs the program; dict of fetch to value, None where a variable has no value yet."""
+        """Runs the program; returns dict of fetch to value, None if a variable has no value yet."""
         with self.truth.lock:
             try:
                 self.truth.to_device(made.handles)
@@ -269,7 +270,7 @@ class Engine:
                 raise self._failed(error) from error
 
     def _failed(self, error):
-        """Gives the session the state of the last step that was completed; returns the error that says so."""
+        """Restores the state of the last completed step in the session; returns the error to raise."""
         self._off = "a step failed"
         try:
             with contextlib.suppress(RuntimeError):
@@ -277,7 +278,7 @@ class Engine:
             self.release()
             state = "the session has the state of the last completed step and runs on without the engine"
         except Exception as lost:
-            state = "the device gives its values back no more (%s): restore a checkpoint" % lost
+            state = "the values on the device are lost (%s): restore a checkpoint" % lost
         text = "npu_shim: engine: a step failed on %s: %s; %s" % (self.device.platform, error, state)
         return tf.errors.InternalError(None, None, text)
 
@@ -286,13 +287,13 @@ def _of(values, names):
     return {name: values[name] for name in names}
 
 
-def _named(request):
-    """A run in a few words."""
+def _describe_run(request):
+    """Describes a run in a few words."""
     names = ["'%s'" % name for name in (*request.targets, *request.tensors)]
     return "the run of %s%s" % (", ".join(names[:3]), ", ..." if len(names) > 3 else "")
 
 
-def _taken(made, request, on, seconds):
+def _describe_step(made, request, on, seconds):
     hosts = [sum(place is each for place in made.cut.places.values()) for each in (Place.FEED, Place.READ)]
     around = " (in the session: %d ops before it, %d after it)" % tuple(hosts) if any(hosts) else ""
-    return "%s is one program on %s%s; compiled in %.1f s" % (_named(request), on.platform, around, seconds)
+    return "%s is one program on %s%s; compiled in %.1f s" % (_describe_run(request), on.platform, around, seconds)

@@ -1,7 +1,7 @@
-"""A training step of a session as a program between two runs of the session: cut, rewritten, loaded.
+"""A session's training step as a program between two runs of the session: cut, rewritten, lowered.
 
-The run's graph is cut (cut.py), rewritten as the session would (rewriting.py), the program's part cut out of it and
-lowered (xla.step_function). For each set of shapes its HLO goes to the device.
+The run's graph is cut (cut.py) and rewritten as the session would rewrite it (rewriting.py). The program's part is
+extracted and lowered (xla.step_function). For each set of shapes its HLO goes to the device.
 """
 
 from dataclasses import dataclass, replace
@@ -19,19 +19,19 @@ from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
 
-KNOWN = "/known"  # behind the name of a feed whose value is part of the program
-PRODUCTS = "default"  # float32 products as the device's libraries take them, which is what sessions do
+KNOWN = "/known"  # suffix of a feed whose value is part of the program
+PRODUCTS = "default"  # float32 products at the default precision of the device's libraries, as in sessions
 
 
 @dataclass(frozen=True)
 class HostRun:
-    """What the session runs of a step, before or after the program.
+    """The part of a step that the session runs before or after the program.
 
     Attributes:
-        fetches: names of the tensors whose values are taken.
+        fetches: names of the tensors that are fetched.
         targets: names of the operations that are run for their effect.
-        feeds: names of the tensors that it is fed beside the user's feeds.
-        touched, written: names of the variables that it takes and writes.
+        feeds: names of the tensors that are fed in addition to the user's feeds.
+        touched, written: names of the variables that it reads or writes, and of those that it writes.
     """
 
     fetches: Tuple[str, ...]
@@ -52,13 +52,13 @@ class Step:
 
     Attributes:
         cut: the `cut.Cut`.
-        prepared: the program before it has shapes, a `step_function.Prepared`.
+        prepared: the program without shapes, a `step_function.Prepared`.
         feed, read: the session's parts.
         handles: name of a variable of the program -> name of its node in the session's graph.
-        own: name -> initial value of the program's variables that the session does not know.
-        program_fetches: names of the tensors that the program gives.
-        nodes: name -> cut.Node, all that the run needs.
-        constants: names of the tensors that XLA must know when it compiles, and the session computes before.
+        own: name -> initial value of the program's variables that the session does not have.
+        program_fetches: names of the tensors that the program returns.
+        nodes: name -> cut.Node, for all nodes that the run needs.
+        constants: names of the tensors that XLA must know when it compiles; the session computes them first.
     """
 
     cut: Any
@@ -89,7 +89,7 @@ class Step:
             constants: dict of the tensors' names of `constants` to their values.
 
         Raises:
-            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` where it must know a value.
+            PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` if it must know a value.
         """
         prepared = self.prepared
         if constants:
@@ -104,7 +104,7 @@ class Step:
         return described, export.without_sources(module)
 
     def knowing(self, missing):
-        """Returns the step with one constant more, None where the session cannot compute it from what feeds the step.
+        """Returns the step with one more constant, None if the session cannot compute that from the step's inputs.
 
         Args:
             missing: `refusals.NotConstant`.
@@ -126,7 +126,7 @@ class Step:
 
 
 def _with_known_feeds(graph_def, values):
-    """Returns a GraphDef, changed, where constants stand for feeds: name of a Placeholder -> its value."""
+    """Replaces feeds by constants in a GraphDef, in place, and returns it; values: name of a Placeholder -> value."""
     for node in graph_def.node:
         for number, text in enumerate(node.input):
             if source_of(text) in values and text[0] != "^":
@@ -144,7 +144,7 @@ def make(source, request, nodes, taken, options):
     Args:
         source: `xla.sources.Source` of the session, with its graph_def.
         request: `requests.Request`.
-        nodes: name -> cut.Node, all that the run needs.
+        nodes: name -> cut.Node, for all nodes that the run needs.
         taken: name of a node -> (variables that it takes, variables that it writes).
         options: the `session_options.SessionOptions` of the session.
 
@@ -157,12 +157,12 @@ def make(source, request, nodes, taken, options):
     if cut.refusal:
         raise PlanError(cut.refusal)
     _require_shared(source.graph, cut)
-    wanted = _wanted(source, request, cut, fetches)
+    wanted = _program_outputs(source, request, cut, fetches)
     prepared = _prepared(source, request, cut, user, wanted, options)
     handles = {writers.variable_name(n): n.name for n in prepared.graph_def.node if n.op == "VarHandleOp"}
     own = {each.name: random_ops.initial_state() for each in prepared.state if each.name == random_ops.STATE}
     return Step(
-        cut, prepared, _feeding(cut, fetches, taken, nodes), _reading(cut, fetches, taken, nodes),
+        cut, prepared, _feeding_run(cut, fetches, taken, nodes), _reading_run(cut, fetches, taken, nodes),
         {name: node for name, node in handles.items() if name not in own}, own,
         tuple(each.name for each in wanted if not isinstance(each, str)), nodes,
     )  # fmt: skip
@@ -173,14 +173,14 @@ def _require_shared(graph, cut):
     for name in (*cut.fed, *cut.shown, *cut.carried):
         tensor = graph.as_graph_element(name)
         if tensor.dtype in (tf.resource, tf.variant) or not graph.is_fetchable(tensor):
-            raise PlanError("tensor '%s' (%s) cannot go between session and program" % (name, tensor.dtype.name))
+            raise PlanError("tensor '%s' (%s) cannot pass between session and program" % (name, tensor.dtype.name))
     for name in cut.fed:
         if graph.as_graph_element(name).dtype.base_dtype == tf.string:
             raise PlanError("the program would be fed strings, '%s'" % name)
 
 
-def _wanted(source, request, cut, fetches):
-    """What the program is asked for: Arguments of tensors, then names of operations."""
+def _program_outputs(source, request, cut, fetches):
+    """What the program computes: Arguments of tensors, then names of operations."""
     tensors = [name for name in fetches if cut.place(name) is Place.PROGRAM]
     tensors = list(dict.fromkeys([*tensors, *cut.shown]))
     fetched = [source.fetch(name) for name in tensors]
@@ -196,16 +196,17 @@ def _prepared(source, request, cut, user, wanted, options):
     graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
     graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
     shared = [source.feed(name) for name in cut.fed]
-    graph_def, shared_placeholders = pruning.cut_out(_of_program(graph_def, cut), kept, shared)
+    graph_def, shared_placeholders = pruning.cut_out(_without_session_parts(graph_def, cut), kept, shared)
     left = {node.name for node in graph_def.node}
     feeds = dict(zip(shared_placeholders, shared))
     feeds.update((name, feed) for name, feed in zip(placeholders, user) if name in left)
     graph_def = step_function.checked(graph_def, kept, list(feeds))
-    return step_function.lowered(graph_def, wanted, feeds, plan, source, _open_values(graph_def, source))
+    values = _values_for_unknown_shapes(graph_def, source)
+    return step_function.lowered(graph_def, wanted, feeds, plan, source, values)
 
 
 def _rewritten(source, graph_def, preserved, placeholders, options):
-    """The whole run's graph rewritten as the session would: before it is cut, so that the same slots are lowered."""
+    """Rewrites the whole run's graph as the session would, before it is cut, so that the same slots are lowered."""
     if options.values.get("use_off_line") is False:
         return graph_def, None
     elsewhere = {node.name for node in source.graph_def.node}
@@ -216,8 +217,8 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     return done.graph_def, done.plan
 
 
-def _of_program(graph_def, cut):
-    """Returns a copy of the run's GraphDef in which nothing waits for the session's parts, and prints hand on only."""
+def _without_session_parts(graph_def, cut):
+    """Returns a copy of the run's GraphDef: nothing waits for the session's parts, and prints only forward."""
     elsewhere = {name for name, place in cut.places.items() if place is not Place.PROGRAM}
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
@@ -231,8 +232,8 @@ def _of_program(graph_def, cut):
     return made
 
 
-def _open_values(graph_def, source):
-    """Values of the variables whose shape the graph does not tell; zeros stand for the others, which need no memory."""
+def _values_for_unknown_shapes(graph_def, source):
+    """Values of the variables whose static shape is unknown; for the others, zeros that need no memory suffice."""
     open_ones = {}
     for node in graph_def.node:
         if node.op in facts.HANDLES and not tf.TensorShape(node.attr["shape"].shape).is_fully_defined():
@@ -240,13 +241,13 @@ def _open_values(graph_def, source):
     return source.values_of(open_ones) if open_ones else {}
 
 
-def _feeding(cut, fetches, taken, nodes):
+def _feeding_run(cut, fetches, taken, nodes):
     fetched = [name for name in fetches if cut.place(name) is Place.FEED]
     names = tuple(dict.fromkeys([*fetched, *cut.fed, *cut.carried]))
     return _host_run(names, cut.runs[Place.FEED], (), taken, nodes)
 
 
-def _reading(cut, fetches, taken, nodes):
+def _reading_run(cut, fetches, taken, nodes):
     fetched = tuple(name for name in fetches if cut.place(name) is Place.READ)
     return _host_run(fetched, cut.runs[Place.READ], (*cut.shown, *cut.carried), taken, nodes)
 

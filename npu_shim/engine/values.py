@@ -1,4 +1,4 @@
-"""The values of a session's variables, read and written without adding to its graph where that can be."""
+"""Reads and writes a session's variables, without adding to its graph where possible."""
 
 import tensorflow.compat.v1 as tf
 
@@ -22,7 +22,7 @@ class SessionValues:
         self._reads, self._writes = {}, {}  # variable's name -> tensor; -> (operation, tensor that is fed)
 
     def know(self, handles):
-        """Learns how to read and write variables; dict of a variable's name to its node's.
+        """Finds how to read and write variables; dict of a variable's name to its node's.
 
         Raises:
             PlanError or ConfigError: nothing in a finalized graph reads a variable, or assigns to it.
@@ -34,21 +34,21 @@ class SessionValues:
                 self._reads[name] = read
 
     def read(self, names):
-        """Returns the values that variables have in the session: dict of name to np.ndarray.
+        """Returns the values of variables in the session: dict of name to np.ndarray.
 
         Raises:
-            tf.errors.FailedPreconditionError: one has none.
+            tf.errors.FailedPreconditionError: a variable is not initialized.
         """
         return doors.plain_run(self._session, {name: self._reads[name] for name in names})
 
     def write(self, values):
-        """Gives variables of the session values; dict of name to array."""
+        """Assigns values to variables of the session; dict of name to array."""
         pairs = {name: self._writes[name] for name in values}
         fed = {pairs[name][1]: value for name, value in values.items()}
         doors.plain_run(self._session, [operation for operation, _ in pairs.values()], fed)
 
     def _assignment(self, node):
-        """An assignment to a variable that waits for nothing, and what is fed to it."""
+        """An assignment to a variable without control inputs, and the tensor to feed."""
         variable = self._session.graph.get_operation_by_name(node).outputs[0]
         for operation in variable.consumers():
             assigns = operation.type in ASSIGNS and operation.inputs[0] is variable and not operation.control_inputs
