@@ -14,20 +14,20 @@ from npu_shim.checkpoint import selection
 from npu_shim.checkpoint.plan import PROFILES, Options, Overflow
 from npu_shim.rewriter.errors import ConfigError
 
-USAGE = """Writes a checkpoint again in another floating-point dtype.
+USAGE = """Converts a checkpoint to another floating-point dtype.
 
     npu-shim migrate-checkpoint SRC DST --to float16 [flags]
     npu-shim migrate-checkpoint SRC --to float16 --dry_run
     npu-shim migrate-checkpoint --diff A B
 
 Model tensors are cast; optimizer slots, beta powers, moving averages, batch-norm statistics, loss-scale state and the
-global step keep their dtypes. A slot is told by its variable; what could be a slot or the model's is kept and named.
+global step keep their dtypes. A slot is recognized by its variable; an ambiguous tensor keeps its dtype and is listed.
 Exit codes: 0 done, 1 values beyond the new dtype or differences, 2 wrong arguments,
 3 files that cannot be read or written.
 """
 
 
-def define():
+def define() -> flags.FlagValues:
     """Returns the command's flags, apart from the process's own."""
     own = flags.FlagValues()
     text, yes, many = flags.DEFINE_string, flags.DEFINE_bool, flags.DEFINE_multi_string
@@ -171,7 +171,7 @@ def _write_json(path, migration):
 
 
 def _check_writable(path):
-    """Raises OSError where a file cannot be written, before anything else is."""
+    """Raises OSError if a file cannot be written, before anything else is written."""
     existed = os.path.exists(path)
     with open(path, "a"):
         pass
@@ -188,7 +188,7 @@ def _options(own):
         except ValueError as error:
             raise ConfigError("names: '%s' is no JSON: %s" % (own.names, error)) from error
         if not isinstance(names, dict):
-            raise ConfigError("names: '%s' is no object of old to new names" % own.names)
+            raise ConfigError("names: '%s' is not an object of old to new names" % own.names)
     wrong = [rule for rule in own.rename if "=>" not in rule]
     if wrong:
         raise ConfigError(*("rename: '%s' has no '=>'" % rule for rule in wrong))

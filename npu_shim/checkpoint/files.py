@@ -1,4 +1,4 @@
-"""Checkpoint files: reading one tensor at a time, and writing so that a prefix is complete or absent.
+"""Checkpoint files: reads one tensor at a time, and writes so that a prefix is complete or absent.
 
 Sources: TensorFlow 1.15.5 and 2.15.1 (SaveV2, MergeV2Checkpoints; a prefix exists when its `.index` does).
 """
@@ -21,16 +21,16 @@ from npu_shim.checkpoint import index
 from npu_shim.checkpoint.plan import TensorInfo
 from npu_shim.rewriter.errors import ConfigError
 
-OLD = "old"  # the folder, in a working folder, of what the new files take the place of
+OLD = "old"  # the folder, in a working folder, of the files that are replaced
 _in_use = set()  # this process's own working folders
-GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, larger ones have one of their own
+GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, each larger one has its own
 
 
 def find(path: str) -> str:
-    """Returns the prefix of the checkpoint that `path` names: a prefix, or a folder whose latest one is taken.
+    """Returns the prefix of the checkpoint that `path` names: a prefix, or a folder, of which the latest is used.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no checkpoint.
     """
     path = str(path)
     if os.path.isdir(path):
@@ -77,13 +77,13 @@ class Reader:
             if dtype == "float16" and name in self.slices:
                 return self._joined(name)
             value = self._reader.get_tensor(name)
-        # A scalar string arrives as bytes, of which a numpy array of bytes would lose trailing zeros.
+        # A scalar string arrives as bytes; a numpy array of bytes would lose its trailing zeros.
         value = np.asarray(value, object if isinstance(value, bytes) else None)
         self._since_release += value.nbytes
         return value.view(np.uint16) if dtype == "bfloat16" else value
 
     def _joined(self, name):
-        """Joins the parts of a float16 tensor, which TensorFlow cannot: it reads each only as it is stored."""
+        """Joins the parts of a float16 tensor; TensorFlow can only read each part as it is stored."""
         whole = np.empty(self._reader.get_variable_to_shape_map()[name], np.float16)
         with tf.Graph().as_default(), _session() as session:
             for bounds in self.slices[name]:
@@ -96,12 +96,12 @@ class Reader:
 
 @contextlib.contextmanager
 def _damage_as_os_error(prefix):
-    """Scope in which whatever a damaged file makes of its reader is an OSError that names the checkpoint."""
+    """Scope in which any error of a reader on a damaged file becomes an OSError that names the checkpoint."""
     try:
         yield
     except (OSError, tf.errors.OpError):
         raise
-    except Exception as error:  # anything: of a file's bytes, TensorFlow and protobuf check some
+    except Exception as error:  # any type: TensorFlow and protobuf do not check all bytes of a file
         text = str(error).split("\n")[0]
         raise OSError("npu_shim: '%s' is damaged: %s: %s" % (prefix, type(error).__name__, text)) from error
 
@@ -168,7 +168,7 @@ class Writer:
         with open(written, "w") as file:
             file.write(manifest)
         sync(written)
-        # from here to the end an overwritten target is absent, never mixed; the old index is the first to go
+        # from here to the end an overwritten target is absent, never mixed; the old index is moved first
         old = [*reversed(_files(self.target)), *glob.glob(glob.escape(self.target) + ".manifest.json")]
         moves = [(path, os.path.join(self.folder, OLD, os.path.basename(path))) for path in old]
         data = sorted(glob.glob(glob.escape(self.prefix) + ".data-*"))
@@ -181,7 +181,7 @@ class Writer:
                     sync(os.path.dirname(self.target) or ".")
                 os.rename(source, destination)
                 done.append((source, destination))
-        except BaseException:  # an interrupt too: what was there comes back
+        except BaseException:  # also after an interrupt the old files come back
             for source, destination in reversed(done):
                 os.rename(destination, source)
             raise
@@ -211,9 +211,9 @@ class Writer:
 
 
 def remove_leftovers(prefix: str) -> None:
-    """Removes what processes of this machine that were killed have left beside `prefix`.
+    """Removes the working folders that killed processes of this machine have left beside `prefix`.
 
-    One that was killed while it replaced `prefix` has the old files in its folder; they come back.
+    A process killed while it replaced `prefix` has the old files in its folder; they are put back.
     """
     for path in glob.glob(_working_folder(glob.escape(prefix), "*")):
         pid = path.rpartition("-")[2]
@@ -295,15 +295,15 @@ def _files(prefix):
 
 
 def _release_freed_memory():
-    """Gives freed memory back to the system, of which glibc keeps hundreds of MiB where several threads read."""
+    """Returns freed memory to the system; glibc keeps hundreds of MiB when several threads read."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _works_on(folder, pid):
-    """Whether the process that a working folder is called after still uses it."""
-    if pid == os.getpid():  # a container that starts again has the same host name and the same numbers
+    """Whether the process that a working folder is named after still uses it."""
+    if pid == os.getpid():  # a restarted container has the same host name and process ids
         return folder in _in_use
     try:
         os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Reads the `.index` file of a V2 checkpoint, for what TensorFlow's reader does not tell: how tensors are partitioned.
+"""Reads from the `.index` file of a V2 checkpoint how tensors are partitioned, which TensorFlow's reader does not tell.
 
 Format: a LevelDB table without compression (TensorFlow 1.2 and later), name -> BundleEntryProto.
 """
@@ -17,7 +17,7 @@ def slices(prefix: str) -> dict[str, Any]:
     """Returns the parts in which partitioned tensors are stored.
 
     Args:
-        prefix: str, of a V2 checkpoint; of another one the result is empty.
+        prefix: str, of a V2 checkpoint; for any other the result is empty.
 
     Returns:
         dict of name to a list of (start, size): two lists of int, one number a dimension.
@@ -41,7 +41,7 @@ def _bounds(part, shape):
 
 
 def _entries(path):
-    """Yields (key, value), both bytes, in the order of the file; nothing when it is no such table."""
+    """Yields (key, value), both bytes, in the order of the file; nothing if it is not such a table."""
     if not os.path.exists(path):
         return
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What a float32 getter returns in the place of its variable: a Tensor of a weight, a view of a statistic."""
+"""The value that a float32 getter returns in place of its variable: a Tensor for a weight, a View for a statistic."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -8,7 +8,7 @@ SCATTERS = ("scatter_update", "scatter_add", "scatter_sub")
 
 
 def assignable(cast, master, trainable):
-    """Adds what a variable has to `cast`, a Tensor or a View: values are converted to the master's float32."""
+    """Adds a variable's methods to `cast`, a Tensor or a View; they convert values to the master's float32."""
     cast.trainable = trainable
     for name in WRITES:
         setattr(cast, name, _writer(getattr(master, name), cast.dtype))
@@ -33,10 +33,10 @@ def _initialized_value(master):
 
 
 class View:
-    """A statistic in low precision over its float32 variable: every use reads it anew, after what it has to wait for.
+    """A statistic in low precision over its float32 variable: every use reads it again, after its control inputs.
 
-    A weight's one Tensor is as good, since nothing but the training step writes it; a statistic is written within a
-    step, and what is ordered after the write must see it.
+    For a weight a single Tensor is enough, since only the training step writes it. A statistic is written within a
+    step, and ops ordered after the write must see the new value.
 
     Args:
         master: the float32 variable.
@@ -49,8 +49,8 @@ class View:
     def value(self):
         """Returns the value now: Tensor of the low dtype."""
         read = _read(self._master)
-        # TensorFlow's graph optimizers put the cast before the read of a reference and lose what the read waits for. So
-        # the cast waits too: by a node of its own, since tf.cast drops control inputs that its input has.
+        # TensorFlow's graph optimizers move the cast before the read of a reference and lose the read's control inputs.
+        # So the cast gets one too: a node of its own, since tf.cast drops control inputs that its input has.
         with tf.control_dependencies([tf.no_op()]):
             return tf.cast(read, self.dtype)
 
@@ -63,7 +63,7 @@ class View:
         return _to_tensor(self, dtype, name)
 
     def __getattr__(self, name):
-        # a protocol of Python's or TensorFlow's is ours or none; the other two are missing while a copy is being made
+        # protocols of Python and TensorFlow are not delegated; the other two are missing while a copy is being made
         if name.startswith("__") or name in ("_cast", "_master"):
             raise AttributeError(name)
         return getattr(self._cast, name)

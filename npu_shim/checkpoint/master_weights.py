@@ -1,8 +1,8 @@
 """Float32 storage for variables that a TensorFlow 1 model asks for in float16 or bfloat16.
 
-The model keeps computing in the dtype it asked for; what is stored, trained, averaged, regularized and saved is
-float32. What a getter returns is the cast: an ordinary Tensor, with `assign` and its relatives added, or for a
-statistic a View that is used as one; `master_of` leads back to its variable.
+The model keeps computing in the dtype it asked for, but its variables are stored, trained, averaged, regularized and
+saved in float32. A getter returns the cast: an ordinary Tensor with `assign` and similar methods added, or for a
+statistic a View that is used like one. `master_of` returns its variable.
 
 Sources: the getter of NVIDIA's mixed-precision guide (same name and call), TensorFlow 1.15.5 and 2.15.1.
 """
@@ -28,7 +28,7 @@ STATE = "_npu_shim_masters"
 
 @dataclasses.dataclass(frozen=True)
 class Interception:
-    """What became of one variable that was asked for in float16 or bfloat16.
+    """A variable that was requested in float16 or bfloat16, and how it is stored.
 
     Attributes:
         name: str, the variable's name in the graph and in checkpoints.
@@ -53,7 +53,7 @@ REASONS = (
 
 
 class _Masters:
-    """The casts of one graph; it hangs on the graph so that both are freed together."""
+    """The casts of one graph; an attribute of the graph, so that both are freed together."""
 
     def __init__(self):
         self.casts = {}  # (variable name, dtype name, place) -> Tensor
@@ -123,7 +123,7 @@ def master_of(tensor: Any) -> Any:
     """Returns the float32 variable behind a cast that a getter made; a variable is its own master.
 
     Raises:
-        ConfigError: `tensor` is no such cast.
+        ConfigError: `tensor` is not such a cast.
     """
     if isinstance(tensor, View):
         return tensor._master
@@ -213,7 +213,7 @@ def _get(
 
 
 def _create(keep_float32_statistics, next_creator, **kwargs):
-    """Variable creator: what `_get` does, for variables that no getter sees."""
+    """Variable creator: does the same as `_get`, for variables that are created without a getter."""
     value = kwargs.get("initial_value")
     requested = _requested(kwargs.get("dtype"), value)
     trainable = kwargs.get("trainable") is not False

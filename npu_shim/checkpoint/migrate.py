@@ -1,6 +1,6 @@
-"""Migrates one checkpoint: plan, cast one tensor at a time, write, read again, then let it appear.
+"""Migrates one checkpoint: plan, cast one tensor at a time, write, verify, publish.
 
-Source: what migration scripts of the field do and lack; the file formats are those of TensorFlow 1.15.5 and 2.15.1.
+Source: published migration scripts and their gaps; the file formats are those of TensorFlow 1.15.5 and 2.15.1.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from npu_shim.checkpoint import files, ranges
 from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, Overflow, plan
 from npu_shim.rewriter.errors import ConfigError
 
-LOST = 0.01  # share of a tensor's values that may become zero without a word; of weights that trained, few do
+LOST = 0.01  # share of a tensor's values that may become zero without a warning; few trained weights do
 
 
 @dataclasses.dataclass(frozen=True)
 class Migration:
-    """What was decided and what the casts lost.
+    """The plan of a migration and the losses of its casts.
 
     Attributes:
         source: str, a prefix.
@@ -74,7 +74,7 @@ def migrate_checkpoint(
         Migration.
 
     Raises:
-        ConfigError: options or files that cannot be taken, or overflow under "error".
+        ConfigError: invalid options or files, or overflow under "error".
         OSError, tf.errors.OpError: the files cannot be read or written.
     """
     source = files.find(source)
@@ -137,13 +137,13 @@ def overflow_problems(migration: Migration) -> list[str]:
 
 
 def warnings(migration: Migration) -> list[str]:
-    """Returns a sentence for what nobody has decided: ambiguous names, and tensors that lose values to zero."""
-    told = [
+    """Returns a sentence for each ambiguous name and each tensor that loses values to zero."""
+    ambiguous = [
         "'%s' could be the model's or an optimizer's: it is neither narrowed nor dropped (see --include, --exclude, "
         "--drop)" % name
         for name in migration.plan.ambiguous
     ]
-    return told + [
+    return ambiguous + [
         "'%s' loses %d of %d values to zero (see --exclude)" % (name, report.flushed, report.count)
         for name, report in sorted(migration.ranges.items())
         if report.flushed > LOST * report.count

@@ -1,9 +1,9 @@
-"""The ops by which a Saver reads a tensor in whatever floating-point dtype the file holds it.
+"""The ops with which a Saver reads a tensor in whichever floating-point dtype the file holds.
 
-The file's name, and so its dtypes, are known only when the graph runs. So every tensor has a switch with a way out for
-each dtype, and its position is a number: fed by who knows the file, or found by trying.
+The file's name, and so its dtypes, are known only when the graph runs. So every tensor has a switch with an output for
+each dtype. The switch's position is a number, either fed by a caller that knows the file or found by trying.
 
-Sources: RestoreV2 of TensorFlow 1.15.5 and 2.15.1, which checks the dtype it is built with and tells none.
+Sources: RestoreV2 of TensorFlow 1.15.5 and 2.15.1, which checks the dtype it is built with and cannot report another.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
     """Returns the ways in which a tensor may have to be read.
 
     Returns:
-        dict of number to a function of the file's name: the value, as float32 where it is cast. The last, UNKNOWN, is
-        for its own dtype as well as for a tensor of which nothing is known, so that the error of the ordinary read is
-        the one to show. A tensor that is never cast has no other.
+        dict of number to a function of the file's name that returns the value, as float32 where it is cast. The last,
+        UNKNOWN, is for the tensor's own dtype and for a tensor about which nothing is known, so that the error is that
+        of an ordinary read. A tensor that is never cast has no other.
     """
     on_request = initialize_loss_scale and selection.LOSS_SCALE.search(read.name)
     stored = COUNTERS if on_request and read.dtype in COUNTERS else ()
@@ -154,7 +154,7 @@ def found_by_trying(filename, reads):
 
 def _initial_value(filename, read):
     initial = {v.op.name: v for v in tf.global_variables() + tf.local_variables()}[read.variable].initial_value
-    # nothing may live on a way that is not taken, and the Switch itself, whose output `filename` is, always lives
+    # ops of a branch that is not taken must be dead, but the Switch that outputs `filename` always runs
     with tf.control_dependencies([tf.identity(filename)]):
         return _widen(tf.identity(initial), read)
 
@@ -165,7 +165,7 @@ def _read_as(filename, read, stored):
 
 
 def _part_of_whole(filename, read):
-    """Reads a part of a variable by way of the whole: TensorFlow finds no float16 part that is not stored as one."""
+    """Reads a part of a variable by slicing the whole: TensorFlow finds only float16 parts that are stored as such."""
     (whole,) = read_all(filename, [read._replace(dtype=tf.float16, slice_spec="")]).values()
     extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
     begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
@@ -173,7 +173,7 @@ def _part_of_whole(filename, read):
 
 
 def _widen(value, read):
-    """Returns float32, which holds the others exactly: so there is one rounding, to nearest even, in `convert`."""
+    """Returns float32, which holds the others exactly, so that only `convert` rounds, once, to nearest even."""
     return tf.cast(value, tf.float32 if read.dtype in CASTABLE else read.dtype)
 
 

@@ -6,8 +6,8 @@ The builder puts the casts into the graph, so that they work with `Scaffold`, `M
 remote sessions and exported meta graphs. `Saver.restore` of the Saver that it builds reads the file's dtypes first: it
 reports everything that does not fit at once, before the session runs, and tells the graph which dtype each tensor has.
 
-A graph without that (an imported one) finds the dtypes itself, by reading everything as each of them and seeing what
-fails: no op tells the dtype of a stored tensor, and the name of the file is known only when it runs.
+A graph restored otherwise (an imported one) finds the dtypes itself: it reads every tensor in each dtype and sees which
+read fails. No op tells the dtype of a stored tensor, and the name of the file is known only when the graph runs.
 
 Sources: `BulkSaverBuilder` and `Saver.restore` of TensorFlow 1.15.5 and 2.15.1.
 """
@@ -113,7 +113,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
 class CastFromFloat32SaverBuilder(CastingSaverBuilder):
     """`CastingSaverBuilder` under the name and the call of the published builder for float32 checkpoints.
 
-    The published one restores nothing but float32; this one restores the float16 checkpoints it writes as well.
+    The published one restores only float32; this one also restores the float16 checkpoints that it writes.
     """
 
 
@@ -165,7 +165,7 @@ def _casting_restore_v2(restore_v2):
 
 
 def _restore(saver, shards, options, object_savers, sess, save_path):
-    """What `saver.restore` does: checks the file against the graph, then restores through the class's own method."""
+    """Replaces `saver.restore`: checks the file against the graph, then restores with the class's own method."""
     restore = functools.partial(type(saver).restore, saver)
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)

@@ -1,9 +1,9 @@
 """Selects the tensors of a checkpoint that are cast, with a reason for each: tables and pure functions.
 
 A name alone does not tell a model's weight from an optimizer's slot: a model may live in `variable_scope("training")`,
-and an optimizer's slot may be called `m`. A slot stands beside the variable that it belongs to and has its shape. So
-may a part of the model: a pruning mask, the `v` of a weight norm, DoRA's `m`. What is certain is an optimizer's name, a
-word that only optimizers use, an optimizer's scope, and Adam's `m` and `v` together; all else could be either: kept.
+and an optimizer's slot may be called `m`. A slot stands beside its variable and has the same shape. So may a part of
+the model: a pruning mask, the `v` of a weight norm, DoRA's `m`. Certain signs are an optimizer's name, a word that only
+optimizers use, an optimizer's scope, and Adam's `m` and `v` together. Any other such tensor is ambiguous and kept.
 
 Sources: the names that TensorFlow 1.15's optimizers, Keras' OptimizerV2, contrib and experimental loss scaling, BERT's
 and NVIDIA's optimizers, Adafactor and batch normalizations write.
@@ -34,10 +34,10 @@ OPTIMIZER = (
     r"(Lazy)?(Ada(m|mW|max|Max|grad|delta|factor)|Nadam|N?LAMB|LARS|RMS[Pp]rop|SGD|Ftrl|FTRL|Momentum)"
     r"((WeightDecay)?Optimizer)?(_\d+)?"
 )
-# TensorFlow 1 calls a slot after its optimizer, others after what it holds
+# TensorFlow 1 names a slot after its optimizer, others after its content
 NAMED_SLOT = re.compile(r"^(%s|(adam|lamb|nadam)_[mv]|slot_v[rc]?)$|_slot_(m|v[rc]?)$" % OPTIMIZER)
 HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulator|accum_grad|accum_var|linear|velocity)$")
-# held slots of which a model may have its own beside a weight, and what stands there too where it is an optimizer's
+# names that a model may use beside a weight too, and the second slot that is there if it is an optimizer's
 SHARED_WORDS = {"m": "v", "v": "m", "mg": "rms", "linear": "accumulator", "accumulator": "linear"}
 FACTORED_WORDS = ("vr", "vc")
 HYPERPARAMETER = re.compile(r"^(beta_[12]|learning_rate|lr|decay|epsilon|rho|momentum|iter|iterations)$")
@@ -67,7 +67,7 @@ def without_attribute(name: str) -> str:
 
 
 class Kinds:
-    """Tells for each tensor of one checkpoint what kind of training state it is.
+    """Classifies the tensors of one checkpoint by kind of training state.
 
     Args:
         tensors: dict of name to an object with `dtype` and `shape`, all tensors of the checkpoint.
@@ -107,7 +107,7 @@ class Kinds:
         return None
 
     def _is_optimizers_own(self, owner: str, word: str, shape: Shape, whole: bool) -> bool:
-        """Whether a held slot beside its variable `owner`, in no optimizer's scope, can be no part of the model."""
+        """Whether a slot beside its variable `owner`, outside optimizer scopes, cannot be part of the model."""
         if not whole:
             return word in FACTORED_WORDS
         return word not in SHARED_WORDS or self._shapes.get("%s/%s" % (owner, SHARED_WORDS[word])) == shape

@@ -11,7 +11,7 @@ from typing import Any, Callable, Sequence
 from npu_shim.compat.tensorflow_v1 import without_tensorflow
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
-# what the driver of an NVIDIA GPU puts on a machine, the last one where Windows shares its GPU
+# files that exist where an NVIDIA driver is installed, the last one where Windows shares its GPU
 NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
 COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
@@ -47,7 +47,7 @@ def gpu_here() -> bool:
 
 
 def _with_dashes(word: str) -> str:
-    """An option as argparse has it: people also write --precision_mode, as in their scripts."""
+    """An option as argparse spells it: users also write --precision_mode, as in their scripts."""
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value if name.startswith("--") else word
 
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _guarded(command: Callable[[], int]) -> int:
-    """Runs a subcommand; what the user got wrong is one line on standard error, and exit status 2."""
+    """Runs a subcommand; a user's mistake gives one line on standard error and exit status 2."""
     try:
         return command()
     except ModuleNotFoundError as error:

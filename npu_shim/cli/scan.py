@@ -1,4 +1,4 @@
-"""npu-shim scan DIR: which names of TensorFlow and the bridge a script tree uses, and which are not here."""
+"""npu-shim scan DIR: the names of TensorFlow and the bridge that a script tree uses, and which are missing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The processes of one job as a TensorFlow cluster, so that TensorFlow's own collectives run between them.
 
-With RANK_SIZE above 1 each process starts a server at its address (see `ranks.addresses`), its sessions run on that
-server and see its own devices only. The first use waits for the other processes. At the end of the program the
-processes wait for each other, so that none takes its data away from one that still reads it.
+With RANK_SIZE above 1 each process starts a server at its address (see `ranks.addresses`). Its sessions run on that
+server and see only its own devices. The first use waits for the other processes. At exit the processes wait for each
+other, so that none removes data that another still reads.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from npu_shim.rewriter.tf_internals import collective_ops
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
-MERGE = {"sum": "Add", "prod": "Mul"}  # what the collectives of every TensorFlow merge by
+MERGE = {"sum": "Add", "prod": "Mul"}  # merge ops that the collectives of every TensorFlow have
 GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
 SUMMED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)  # dtypes of the collectives
-LAST_INSTANCE = 2**31 - 2  # of the barrier at the end, far from those that graphs count up
+LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from the keys that graphs count up
 END_SECONDS = 10
 
 _lock = threading.Lock()
@@ -52,7 +52,7 @@ def joined(target: str, config: tf.ConfigProto | None) -> tuple[str, tf.ConfigPr
 
 
 def _server():
-    with _lock:  # two sessions of two threads, one address
+    with _lock:  # sessions of several threads share one address
         return _started()
 
 

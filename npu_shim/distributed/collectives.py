@@ -1,7 +1,7 @@
 """Collectives of the hccl group and the optimizers that average gradients over it.
 
-One process is a group of one, and everything here is what it is for one member; between several run TensorFlow's own
-collectives, see `cluster`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
+A single process is a group of one, for which no collective runs. Several processes use TensorFlow's own collectives,
+see `cluster`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1,
     Args:
         tensor: Tensor of the same shape and dtype on every rank.
         reduction: "sum", "prod", "max" or "min".
-        fusion: int, how collectives may be put together; TensorFlow decides that itself.
+        fusion: int, how collectives may be fused; TensorFlow decides that itself.
         fusion_id: int, likewise.
         group: str.
 
@@ -67,7 +67,7 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
 def reduce(
     tensor: Any, reduction: str, root_rank: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
 ) -> tf.Tensor:
-    """Returns on the root rank what `allreduce` returns; on the others the result has no meaning."""
+    """Returns the result of `allreduce` on the root rank; on the others the result is meaningless."""
     ranks.get_world_rank_from_group_rank(group, root_rank)
     return allreduce(tensor, reduction, fusion, fusion_id, group)
 
@@ -75,7 +75,7 @@ def reduce(
 def reduce_scatter(
     tensor: Any, reduction: str, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
 ) -> tf.Tensor:
-    """Returns this rank's equal part, along the first axis, of what `allreduce` returns."""
+    """Returns this rank's equal part, along the first axis, of the result of `allreduce`."""
     _check_size("reduce_scatter", rank_size, group)
     parts = tf.split(allreduce(tensor, reduction, fusion, fusion_id, group), rank_size)
     return parts[ranks.get_rank_id(group)]
@@ -131,7 +131,7 @@ _average = average  # the vendor gives the function and an argument of the other
 
 
 class NPUDistributedOptimizer(tf.train.Optimizer):
-    """Averages gradients over the ranks before the wrapped optimizer applies them; alone it only delegates.
+    """Averages gradients over the ranks before the wrapped optimizer applies them; with one rank it delegates.
 
     Args:
         optimizer: tf.train.Optimizer.

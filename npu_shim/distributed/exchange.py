@@ -1,10 +1,12 @@
-"""all_to_all_v: each rank has something else for each rank; one process is a group of one.
+"""all_to_all_v: each rank sends different data to each rank; a single process is a group of one.
 
-It gathers what every rank sends and takes this rank's parts, as TensorFlow has no such collective for CPUs; a rank gets
-up to rank_size times the data that it needs. `send` and `receive` are not there: TensorFlow's sessions meet
-in a step only if they run the same collectives in it, so ranks with one of their own would wait for the others forever.
+It gathers the data of every rank and selects this rank's parts, since TensorFlow has no such collective for CPUs. A
+rank receives up to rank_size times the data that it needs. There are no `send` and `receive`: TensorFlow's sessions
+synchronize only if all run the same collectives in a step, so a rank with a collective of its own would wait forever.
 Source: Ascend adapter of 2023-12 (r1.15), hccl_ops.
 """
+
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -12,8 +14,15 @@ from npu_shim.distributed import ranks
 from npu_shim.distributed.collectives import allgather, allreduce
 
 
-def all_to_all_v(send_data, send_counts, send_displacements, recv_counts, recv_displacements, group=ranks.WORLD):
-    """Returns what every rank sent to this one, a Tensor [n]; places that nobody sent anything for are 0.
+def all_to_all_v(
+    send_data: Any,
+    send_counts: Any,
+    send_displacements: Any,
+    recv_counts: Any,
+    recv_displacements: Any,
+    group: str = ranks.WORLD,
+) -> tf.Tensor:
+    """Returns the data that every rank sent to this one, a Tensor [n]; elements that no rank sent are 0.
 
     Args:
         send_data: Tensor, read as [n].
@@ -28,8 +37,10 @@ def all_to_all_v(send_data, send_counts, send_displacements, recv_counts, recv_d
         return _gather_parts(send_data, first, _numbers(recv_counts), _numbers(recv_displacements), group)
 
 
-def all_to_all_v_c(send_data, send_count_matrix, rank, fusion=0, fusion_id=-1, group=ranks.WORLD):
-    """Returns what every rank sent to this one, one part after the other.
+def all_to_all_v_c(
+    send_data: Any, send_count_matrix: Any, rank: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
+) -> tf.Tensor:
+    """Returns the data that every rank sent to this one, one part after the other.
 
     Args:
         send_data: Tensor, read as [n]: the parts for each rank, one after the other.

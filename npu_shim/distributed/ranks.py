@@ -75,7 +75,7 @@ def destroy_group(group: str) -> None:
     """Forgets a group that `create_group` made.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: there is no group of this name.
     """
     members(group)
     if group == WORLD:
@@ -137,7 +137,7 @@ def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
 
 
 def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
-    """Returns the rank within a group of a process with a world rank.
+    """Returns the rank within a group of the process with this world rank.
 
     Raises:
         ConfigError: it is not in the group.
@@ -152,7 +152,7 @@ def set_split_strategy_by_idx(idxList: Iterable[int], group: str = WORLD) -> Non
     """Accepts the gradient numbers after which a new allreduce begins; TensorFlow groups its collectives itself.
 
     Raises:
-        ConfigError: the numbers do not rise.
+        ConfigError: the numbers are not increasing.
     """
     numbers = list(idxList)
     if not numbers or any(b <= a for a, b in zip(numbers, numbers[1:])):
@@ -219,7 +219,7 @@ class NPUBasics:
     """The number of processes, as an object.
 
     Args:
-        file_name: the job server's file, accepted and not read.
+        file_name: the job server's file, accepted but not read.
     """
 
     def __init__(self, file_name: str = "") -> None:

@@ -1,9 +1,9 @@
 """NPUEstimator: tf.estimator.Estimator with an NPURunConfig, whose options go into the session's NpuOptimizer entry.
 
-Source: Ascend adapter of 2023-12 (r1.15); Estimator of TensorFlow 1.15.5 and 2.15.1. Differences from the original,
-each on purpose: no vendor environment (JOB_ID, ...) is needed; options are written into a copy of the session_config,
-never into the user's object, where nobody looks for them and a second estimator would find them; an NpuOptimizer entry
-that is already there is completed instead of doubled; Grappler's own optimizers are not listed, as they are on anyway.
+Source: Ascend adapter of 2023-12 (r1.15); Estimator of TensorFlow 1.15.5 and 2.15.1. Intended differences from the
+original: no vendor environment (JOB_ID, ...) is needed; options are written into a copy of the session_config, not into
+the user's object, which a second estimator might share; an existing NpuOptimizer entry is completed instead of
+duplicated; Grappler's own optimizers are not listed, since they are on by default.
 """
 
 import logging
@@ -22,7 +22,7 @@ from npu_shim.options.run_config import NPURunConfig, session_config_of
 
 LOG = logging.getLogger("npu_shim")
 
-# without Estimator (run_config says where) the module still imports, the classes say why when they are used
+# without Estimator (run_config says where) the module still imports; using the classes raises an error with the reason
 _ESTIMATOR = getattr(tf, "estimator", None)
 _PARENT = getattr(_ESTIMATOR, "Estimator", object)
 _SPEC = getattr(_ESTIMATOR, "EstimatorSpec", object)
@@ -41,7 +41,7 @@ class NPUEstimatorSpec(_SPEC):
             the tensors (as arguments, or by name) and the operations it returns are run in every session run.
 
     Raises:
-        ValueError: `host_call` is no such pair.
+        ValueError: `host_call` is not such a pair.
     """
 
     def __new__(  # noqa: D102 the class documents it
@@ -96,12 +96,12 @@ class NPUEstimator(_PARENT):
         config: NPURunConfig. Its options are written into the NpuOptimizer entry of a copy of its session_config. Where
             the user's entry has a key already, NPURunConfig's option wins if it is other than its default.
         params: dict for model_fn.
-        job_start_file: taken and not read: there is no job server off the NPU.
+        job_start_file: accepted but not read: there is no job server off the NPU.
         warm_start_from: as for Estimator; None takes the environment's LOCAL_CHECKPOINT_DIR, else its RESTORE_FROM, if
             there is one.
 
     Raises:
-        ValueError: `config` is no NPURunConfig, or model_dir and config.model_dir differ.
+        ValueError: `config` is not an NPURunConfig, or model_dir and config.model_dir differ.
         TypeError: an option whose value its parameter_map field cannot hold, for example precision_mode=True.
         RuntimeError: in training, when model_fn returns no EstimatorSpec.
     """
@@ -130,7 +130,7 @@ class NPUEstimator(_PARENT):
         try:
             return super()._call_model_fn(features, labels, mode, config)
         except ValueError as error:
-            # Estimator's own error for a result that is no EstimatorSpec; in training the original has one of its own
+            # Estimator's own error if the result is not an EstimatorSpec; in training the original raises another
             by_estimator = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
             if mode == tf.estimator.ModeKeys.TRAIN and by_estimator and "EstimatorSpec" in str(error):
                 raise RuntimeError(
@@ -148,7 +148,7 @@ class NPUEstimator(_PARENT):
             worker_hooks.append(NPUBroadcastGlobalVariablesHook(0, ranks.world_rank()))
         per_loop = self._config.iterations_per_loop
         if per_loop > 1:
-            # the end of training may be told by the user's hooks as well as by train(steps=, max_steps=)
+            # the user's hooks may set the end of training as well as train(steps=, max_steps=)
             worker_hooks.append(
                 SetIterationsVarHook(
                     per_loop,
@@ -164,14 +164,14 @@ class NPUEstimator(_PARENT):
 
 
 class _TrainingHooks(list):
-    """Training hooks; the NanTensorHook that Estimator appends for itself gives way to one that knows skipped steps."""
+    """Training hooks; the NanTensorHook that Estimator appends is replaced by one that tolerates skipped steps."""
 
     def append(self, hook):
         super().extend(tolerant_hooks([hook]))
 
 
 class _HostCallHook(tf.train.SessionRunHook):
-    """Runs in every session run what a host_call's function returned (operations or tensors, nested, or None)."""
+    """Runs the results of a host_call's function (operations or tensors, nested, or None) in every session run."""
 
     def __init__(self, function, tensors):
         made = function(**tensors) if isinstance(tensors, dict) else function(*tensors)

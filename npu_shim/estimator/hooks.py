@@ -23,7 +23,7 @@ class NPUShutDownHook(tf.train.SessionRunHook):
     """Does nothing: there is no NPU to shut down when training ends.
 
     Args:
-        scaffold: taken and not used.
+        scaffold: accepted but not used.
     """
 
     def __init__(self, scaffold=None):
@@ -35,11 +35,11 @@ class NPUCheckpointSaverHook(tf.train.CheckpointSaverHook):
 
 
 class NPUBroadcastGlobalVariablesHook(tf.train.SessionRunHook):
-    """Gives all ranks the root rank's trainable variables when a session begins; alone it does nothing.
+    """Broadcasts the root rank's trainable variables when a session begins; does nothing with one rank.
 
     Args:
         root_rank: int, the rank whose values are sent; None means 0.
-        index: int, this process's rank; taken and not used.
+        index: int, this process's rank; accepted but not used.
     """
 
     def __init__(self, root_rank=None, index=None):
@@ -48,11 +48,11 @@ class NPUBroadcastGlobalVariablesHook(tf.train.SessionRunHook):
         self._broadcast = None
 
     def begin(self):
-        """Adds the collective to the graph."""
+        """Adds the broadcast to the graph."""
         self._broadcast = broadcast_global_variables(self._root_rank, self._index) if ranks.world_size() > 1 else None
 
     def after_create_session(self, session, coord):
-        """Runs it."""
+        """Runs the broadcast."""
         if self._broadcast is not None:
             session.run(self._broadcast)
 
@@ -67,8 +67,8 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
     """Collects tensors of every run and hands them to a function every N runs and at the end.
 
     Args:
-        tensors: dict of tag to Tensor or tensor name, or a list of tensors, whose names then are the tags; None
-            collects nothing.
+        tensors: dict of tag to Tensor or tensor name, or a list of tensors, tagged by their names; None collects
+            nothing.
         dependencies: op or list of ops to run before the tensors are read, or None.
         output_fn: function that gets a list with one dict (tag to value) for each run since its last call.
         output_every_n_steps: int, runs between calls; 0 calls it at the end only.
@@ -95,16 +95,16 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         self._collected = []
 
     def begin(self):
-        """Finds the tensors that are given by name."""
+        """Looks up the tensors that are given by name."""
         if self._tensors is not None:
             self._tensors = {tag: _tensor(each) for tag, each in self._tensors.items()}
 
     def before_run(self, run_context):
-        """Asks for the tensors."""
+        """Fetches the tensors."""
         return None if self._tensors is None else tf.train.SessionRunArgs(self._tensors)
 
     def after_run(self, run_context, run_values):
-        """Keeps their values, and hands them over after every N runs."""
+        """Collects their values, and passes them on after every N runs."""
         if self._tensors is None:
             return
         self._collected.append(run_values.results)
@@ -113,7 +113,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
             self._hand_over()
 
     def end(self, session):
-        """Hands over what is left."""
+        """Passes on the remaining values."""
         if self._collected:
             self._hand_over()
 
@@ -130,17 +130,17 @@ def _tensor(each):
         return found
     if found.op.type != "VarHandleOp":
         raise ConfigError("'%s' is a resource, which has no value to fetch" % each)
-    # the name of a resource variable is its handle's, and its value is meant
+    # a resource variable's name is that of its handle, but the value is meant
     return tf.raw_ops.ReadVariableOp(resource=found, dtype=found.op.get_attr("dtype"))
 
 
 class TellMeStepOrLossHook(tf.train.SessionRunHook):
-    """Puts the training's progress into the environment, where accelerate_train_mode looks for it.
+    """Writes the training's progress to environment variables, which accelerate_train_mode reads.
 
     Either by steps (STEP_NOW, TOTAL_STEP) or by loss (LOSS_NOW, TARGET_LOSS).
 
     Args:
-        step: Tensor or tensor name of the step now; None takes the global step if `total_step` is given.
+        step: Tensor or tensor name of the current step; None uses the global step if `total_step` is given.
         total_step: int, the last step.
         loss: Tensor or tensor name of the loss.
         final_loss: float, the loss to reach.
@@ -157,7 +157,7 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
         self._fetches = {}
 
     def begin(self):
-        """Finds the step and the loss, and tells where they are to end."""
+        """Looks up the step and the loss, and writes their targets to the environment."""
         if self._total_step is not None:
             os.environ["TOTAL_STEP"] = str(self._total_step)
             self._fetches["STEP_NOW"] = tf.train.get_global_step() if self._step is None else _tensor(self._step)
@@ -166,7 +166,7 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
             self._fetches["LOSS_NOW"] = _tensor(self._loss)
 
     def before_run(self, run_context):
-        """Asks for the step and the loss."""
+        """Fetches the step and the loss."""
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):

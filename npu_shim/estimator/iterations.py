@@ -3,11 +3,11 @@
 On the NPU a device loop runs the training step `iterations_per_loop` times before control returns to Python. Here the
 session does it: a run that fetches a repeated operation first runs that operation alone, with the same feeds, until
 one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
-one run of n steps, and what is fetched beside the operation is computed once.
+one run of n steps, and the other fetches are computed once.
 
-Two entrances, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
-`set_iteration_per_loop` for sess.run. The parameter_map key alone repeats nothing, there as here. Only the session
-instance that is given repeats, however its runs are started; a partial run is not repeated.
+Two entry points, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
+`set_iteration_per_loop` for sess.run. As there, the parameter_map key alone repeats nothing. Only the given session
+instance repeats, however its runs are started; a partial run is not repeated.
 Source: Ascend adapter of 2023-12 (r1.15); hooks of TensorFlow 1.15.5 to 2.15.
 """
 
@@ -43,8 +43,8 @@ def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_
         in a finalized graph (MonitoredSession) it is `train_op`, repeated from now on.
 
     Raises:
-        TypeError: `iterations_per_loop` is no int.
-        ValueError: it is not above 0, or `train_op` is no Operation.
+        TypeError: `iterations_per_loop` is not an int.
+        ValueError: it is not above 0, or `train_op` is not an Operation.
     """
     if not isinstance(train_op, tf.Operation):
         raise ValueError("npu_shim: set_iteration_per_loop: train_op must be a tf.Operation, got %s" % type(train_op))
@@ -90,17 +90,17 @@ def _repeated(session, once, fetches, feed_dict, options, run_metadata):
 
 
 class _Deadline:
-    """The time that RunOptions leave to a run, of which each of its steps takes its part."""
+    """The time limit that RunOptions set for a run, shared by its steps."""
 
     def __init__(self, options):
         milliseconds = options.timeout_in_ms if options is not None else 0
         self._end = time.monotonic() + milliseconds / 1000 if milliseconds > 0 else None
 
     def of(self, options):
-        """Returns a copy of RunOptions (None: new ones) with the time that is left; the same where time is endless.
+        """Returns a copy of RunOptions (None: new ones) with the remaining time; `options` itself without a limit.
 
         Raises:
-            tf.errors.DeadlineExceededError: nothing is left.
+            tf.errors.DeadlineExceededError: no time is left.
         """
         if self._end is None:
             return options
@@ -118,7 +118,7 @@ def _fetched_loops(session, fetches):
     """Returns the repeated operations among the fetches, each once, in the order of registration, with their steps."""
     handler = tf_internals.fetch_handler(session.graph, fetches)
     names = {operation.name for operation in handler.targets()} | {tensor.op.name for tensor in handler.fetches()}
-    # what an assignment to a resource variable returns is fetched as a read behind it
+    # the result of an assignment to a resource variable is fetched as a read after it
     names |= {each.op.name for each in _flatten(fetches) if hasattr(each, "op")}
     return [loop for name, loop in vars(session)[_LOOPS].items() if name in names]
 
@@ -151,15 +151,15 @@ def steps_of_run(step: int, per_loop: int, last: int | None = None, marks: Itera
 class SetIterationsVarHook(tf.train.SessionRunHook):
     """Makes each session run that fetches the training step run it `iterations_per_loop` times.
 
-    Runs are shortened so that training ends at exactly the step it is told to, and so that checkpoints and summaries
-    fall on the global steps on which they fall without the hook. Lengths count steps run: where a loss scale skips an
+    Runs are shortened so that training ends at exactly the requested step, and so that checkpoints and summaries fall
+    on the same global steps as without the hook. Lengths count steps run: where a loss scale skips an
     update the global step lags behind, and further runs make up for it. The end of the data in the middle of a run
     ends training as usual. Hooks that count session runs, as LoggingTensorHook does, count n steps as one.
 
     Args:
         iterations_per_loop: int >= 1; None counts as 1.
         train_op: the repeated Operation or Tensor; None for what optimizers put in collection TRAIN_OP.
-        hooks: hooks of the same session, among which a StopAtStepHook tells where training ends.
+        hooks: hooks of the same session; a StopAtStepHook among them sets where training ends.
         checkpoint_steps: a run ends at each multiple of it, counted from the first step; 0 or None for none.
         summary_steps: likewise, and the step after it is a run of its own, as summaries are written then.
     """

@@ -1,8 +1,8 @@
 """Keras under the vendor's names: averaged gradients, callbacks, models as NPUEstimators.
 
 Source: Ascend adapter of 2023-12 (r1.15), npu_optimizer, npu_callbacks, keras_to_npu. Keras here is `tf.keras` of
-TensorFlow 1's API; where TensorFlow comes without it (2.16 and later, unless tf_keras is installed) the module still
-imports and its names say so when they are used.
+TensorFlow 1's API. Where TensorFlow comes without it (2.16 and later, unless tf_keras is installed) the module still
+imports, and using its names raises an error that says so.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ except (ImportError, AttributeError):
 
 
 class KerasDistributeOptimizer(_OPTIMIZER):
-    """Averages gradients over the ranks before the wrapped Keras optimizer applies them; alone it only delegates.
+    """Averages gradients over the ranks before the wrapped Keras optimizer applies them; with one rank it delegates.
 
     Hyperparameters (`lr`, ...), weights and iterations are the wrapped optimizer's, so callbacks find and set them.
 
     Args:
         optimizer: Keras optimizer.
         name: str.
-        kwargs: what tf.keras.optimizers.Optimizer takes beside the name, such as clipnorm.
+        kwargs: further arguments of tf.keras.optimizers.Optimizer, such as clipnorm.
     """
 
     def __init__(self, optimizer, name="NpuKerasOptimizer", **kwargs):
@@ -71,7 +71,7 @@ class KerasDistributeOptimizer(_OPTIMIZER):
         return cls(inner, **config)
 
 
-# what the wrapped optimizer answers though the base class has an answer of its own
+# attributes of the base class that are taken from the wrapped optimizer nevertheless
 _DELEGATED = frozenset(
     [
         "apply_gradients",
@@ -104,7 +104,7 @@ def npu_keras_optimizer(opt: Any) -> Any:
 
 
 def npu_distributed_optimizer_wrapper(optimizer: Any) -> Any:
-    """Returns the same optimizer, which averages its gradients over the ranks from now on; alone it is unchanged.
+    """Makes an optimizer average its gradients over the ranks and returns it; with one rank it is unchanged.
 
     Args:
         optimizer: tf.train.Optimizer, Keras optimizer, or the name of a Keras optimizer.
@@ -139,7 +139,7 @@ def _average(gradient):
 
 
 class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
-    """Gives all ranks the root rank's variables before the first batch; alone it does nothing.
+    """Broadcasts the root rank's variables before the first batch; does nothing with one rank.
 
     Args:
         root_rank: int, the rank whose values are sent.
@@ -152,7 +152,7 @@ class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
         self.broadcast_done = False
 
     def on_batch_begin(self, batch, logs=None):
-        """Sends them once."""
+        """Broadcasts once."""
         if not self.broadcast_done and ranks.get_ranksize() > 1:
             variables = self.model.weights
             sent = broadcast(variables, self.root_rank)
@@ -161,7 +161,7 @@ class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
 
 
 def npu_callbacks_append(callbacks_list: Any = ()) -> list[Any]:
-    """Returns the list with an NPUBroadcastGlobalVariablesCallback at its end; what is no list becomes a new one."""
+    """Returns the list with an NPUBroadcastGlobalVariablesCallback appended; anything but a list becomes a new one."""
     callbacks = callbacks_list if isinstance(callbacks_list, list) else []
     callbacks.append(NPUBroadcastGlobalVariablesCallback(0))
     return callbacks
@@ -176,16 +176,16 @@ def model_to_npu_estimator(
     config=None,
     job_start_file="",
 ):
-    """Returns an NPUEstimator that trains a compiled Keras model, beginning with the model's weights.
+    """Returns an NPUEstimator that trains a compiled Keras model, starting from the model's weights.
 
     Args:
-        keras_model: compiled Keras model; this or the next.
-        keras_model_path: path of one saved as HDF5.
+        keras_model: compiled Keras model; either this or `keras_model_path`.
+        keras_model_path: path of a model saved as HDF5.
         custom_objects: dict of the model's own classes and functions by name.
         model_dir: folder of checkpoints; None takes that of the config, or a new one.
         checkpoint_format: "saver" or "checkpoint".
         config: NPURunConfig.
-        job_start_file: taken and not read.
+        job_start_file: accepted but not read.
 
     Raises:
         ValueError: no NPURunConfig, no or two models, a model that is not compiled, an unknown checkpoint_format.

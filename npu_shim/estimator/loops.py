@@ -1,4 +1,4 @@
-"""IterationPerLoop: a training step's number of repetitions that may change while it trains.
+"""IterationPerLoop: repeats a training step a number of times that may change during training.
 
 Source: Ascend adapter of 2023-12 (r1.15), util.
 """
@@ -11,16 +11,16 @@ from npu_shim.rewriter.errors import ConfigError
 
 
 class IterationPerLoop:
-    """Makes the repeated operation while the graph is built, and says how often in each session."""
+    """Makes the repeated operation while the graph is built, and sets its number of repetitions for each session."""
 
     def __init__(self):
         self._operation = None
 
     def create_iteration_per_loop_var(self, train_op):
-        """Returns an Operation that runs `train_op`, and runs it several times where a session is told so.
+        """Returns an Operation that runs `train_op`: once, or as often as is set for the session.
 
         Raises:
-            ConfigError: train_op is no tf.Operation.
+            ConfigError: train_op is not a tf.Operation.
         """
         if not isinstance(train_op, tf.Operation):
             raise ConfigError("IterationPerLoop: train_op must be a tf.Operation, got %s" % type(train_op))
@@ -29,10 +29,10 @@ class IterationPerLoop:
         return self._operation
 
     def load_iteration_per_loop_var(self, sess, iterations_per_loop=1):
-        """Makes a session run the operation so many times from now on.
+        """Sets how many times a session runs the operation from now on.
 
         Raises:
-            TypeError: iterations_per_loop is no int.
+            TypeError: iterations_per_loop is not an int.
             ConfigError: it is not above 0, or there is no operation yet.
         """
         check_positive_integer(iterations_per_loop, "iterations_per_loop")

@@ -1,6 +1,6 @@
 """Arrays by name in an .npz file: the same values give the same bytes, and the file appears whole or not at all.
 
-What numpy alone has no dtype for (bfloat16) is stored as its bits, under its name with the dtype behind a bar.
+Arrays of dtypes that numpy lacks (bfloat16) are stored as their bits, under the name followed by a bar and the dtype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
 SLICES = "npu_shim/slices"  # a member that says what is part of what, see `Manifest.slices`
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: no time of day in what we write
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: the files hold no real time
 
 
 def as_dtype(what: str, value: Any, dtype: Any) -> Any:

@@ -1,8 +1,8 @@
-"""An exported step as a folder: the program, the state it starts from, and a manifest that says what is what.
+"""An exported step as a folder: the program, its initial state, and a manifest that describes them.
 
-    manifest.json        names, shapes, dtypes of what goes in and comes out, in the program's order; plan; versions
+    manifest.json        names, shapes, dtypes of arguments and results, in the program's order; plan; versions
     program.stablehlo    the step as a StableHLO portable artifact, or
-    program.hlo.pb       as an HLO proto, which is made into StableHLO when it is loaded
+    program.hlo.pb       as an HLO proto, which is converted to StableHLO when it is loaded
     state.npz            initial values by variable name; absent when they were not exported
 
 The folder appears whole or not at all. The standard library and numpy are enough to read and write it.
@@ -84,7 +84,7 @@ class Manifest:
 
     @property
     def state(self) -> tuple[Tensor, ...]:
-        """The state that goes in: tuple of Tensor."""
+        """The input state: tuple of Tensor."""
         return tuple(t for t in self.arguments if t.kind == "state")
 
     @property

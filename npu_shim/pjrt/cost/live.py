@@ -1,9 +1,9 @@
-"""Estimates the memory of what lives inside a step, from its HLO before optimization, so independent of the device.
+"""Estimates the memory of a step's live values from its HLO before optimization, independent of the device.
 
-What products, reductions, loops and the like read and write is taken to stand in memory; elementwise work between them
-is taken to be fused into its readers. A value is there from the level of what makes it (the longest way from the
-arguments) to the last level that reads it, through fused work too; the estimate is the most that is there at one level.
-What hangs on variables alone (a weight's cast) is made when it is first read.
+Inputs and results of products, reductions, loops and the like are assumed to be in memory; elementwise ops between them
+are assumed to be fused into their consumers. A value lives from the level of its producer (the longest path from the
+arguments) to the last level that reads it, also through fused ops. The estimate is the maximum over all levels. A value
+that depends on variables alone (a weight's cast) is made when it is first read.
 """
 
 from __future__ import annotations
