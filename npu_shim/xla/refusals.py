@@ -63,7 +63,7 @@ def _sentence(text, graph_def):
     where = "node '%s' (%s)" % (name, op) if name else "the step"
     reason = next((meaning for pattern, meaning in REASONS if pattern.search(text)), text.strip().splitlines()[0])
     if op in HOST and reason == NO_KERNEL:
-        reason = "%s: %s. Feed the step its result, or" % (NO_KERNEL, HOST[op])
+        reason = "%s: %s. Feed the step what it gives, or" % (NO_KERNEL, HOST[op])
         return "%s cannot be compiled by XLA: %s %s" % (where, reason, IN_SESSION)
     return "%s cannot be compiled by XLA: %s; %s" % (where, reason, IN_SESSION)
 
