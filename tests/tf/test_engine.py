@@ -438,8 +438,10 @@ def test_ctrl_c_in_a_step_loses_no_state():
 
 
 def test_a_wrong_engine_is_an_error():
-    with pytest.raises(tf.errors.InvalidArgumentError, match="'pjtr', expected one of auto, session, pjrt"):
-        tf.Session(config=sessions.config(npu_shim_engine="pjtr"))
+    product = tf.matmul(tf.placeholder_with_default(tf.ones([4, 4]), [4, 4]), tf.ones([4, 4]))
+    session = tf.Session(config=sessions.config(npu_shim_engine="pjtr"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'pjtr' is none of auto, session, pjrt"):
+        session.run(product)
 
 
 def test_without_being_asked_for_a_session_is_tensorflow_s_own(monkeypatch):
