@@ -68,7 +68,8 @@ def toimage(
     mode = mode or ("RGB" if data.shape[axis] == 3 else "RGBA")
     if len(mode) != data.shape[axis] and (mode, data.shape[axis]) != ("YCbCr", 3):
         raise ValueError("mode is %r, expected one of %d channels" % (mode, data.shape[axis]))
-    return Image.frombytes(mode, stretched.shape[1::-1], stretched.tobytes())
+    height, width = stretched.shape[:2]
+    return Image.frombytes(mode, (width, height), stretched.tobytes())
 
 
 def _channels(shape: Sequence[int], axis: int | None) -> int:
