@@ -342,7 +342,7 @@ def server():
     made.process.wait()
 
 
-KILLS = int(os.environ.get("NPU_SHIM_KILLS", "200"))
+KILLS = int(os.environ.get("NPU_SHIM_KILLS") or (200 if os.environ.get("NPU_SHIM_NIGHTLY") else 60))
 
 
 @pytest.mark.slow

@@ -71,7 +71,13 @@ def test_damaged_files_end_in_a_message_and_status_3(source, target, tmp_path, c
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [('{"net/w": 3}', "3 is no name"), ("[1]", "is no object"), ("{", "is no JSON"), (b"\xff", "no JSON"), (None, "")],
+    [
+        ('{"net/w": 3}', "3 is no name"),
+        ("[1]", "is not an object"),
+        ("{", "is no JSON"),
+        (b"\xff", "no JSON"),
+        (None, ""),
+    ],
 )
 def test_a_bad_file_of_names(source, target, tmp_path, capsys, content, problem):  # C13
     path = tmp_path / "names.json"

@@ -143,9 +143,9 @@ def test_steps_in_mixed_precision_are_those_of_the_session(tmp_path, patched):
     assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 200
 
 
+@pytest.mark.nightly  # a step at full width takes seconds
 def test_steps_of_the_graph_of_slim_are_those_of_the_session(tmp_path):
-    steps = STEPS if os.environ.get("NPU_SHIM_NIGHTLY") else 3  # a step at full width takes seconds
-    follow(slim(), "float32", tmp_path / "model", steps=steps)
+    follow(slim(), "float32", tmp_path / "model")
 
 
 def test_ten_steps_in_one_call_are_the_single_steps_bit_by_bit(followed, tmp_path):
