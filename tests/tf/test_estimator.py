@@ -122,6 +122,11 @@ def test_warm_start(tmp_path, monkeypatch, told_by):
     assert moving.get_variable_value("slope") > first.get_variable_value("slope")
 
 
+def zip_same(one, other):
+    assert len(one) == len(other)
+    return zip(one, other)
+
+
 @pytest.mark.parametrize("per_loop", [1, 10, 30])
 def test_loops_end_checkpoint_and_summarize_where_single_steps_do(tmp_path, per_loop):
     runs = []
@@ -133,11 +138,13 @@ def test_loops_end_checkpoint_and_summarize_where_single_steps_do(tmp_path, per_
     model = estimator(tmp_path, iterations_per_loop=per_loop, save_checkpoints_steps=50, save_summary_steps=40)
     model.train(data(), max_steps=105, hooks=[Count()])
     assert checkpoints(tmp_path) == [0, 50, 100, 105]
-    assert summary_steps(tmp_path) == [1, 41, 81]
+    # of single steps TensorFlow's own hook reads a global step that is a reference before or after its increment
+    early = 1 if per_loop == 1 else 0
+    assert all(0 <= due - step <= early for step, due in zip_same(summary_steps(tmp_path), [1, 41, 81]))
     assert len(runs) == 105 if per_loop == 1 else len(runs) < 20
     model.train(data(), steps=13)
     assert model.get_variable_value("global_step") == 118
-    assert summary_steps(tmp_path) == [1, 41, 81, 106]
+    assert all(0 <= due - step <= early for step, due in zip_same(summary_steps(tmp_path), [1, 41, 81, 106]))
 
 
 def test_loops_train_as_single_steps_do(tmp_path):
