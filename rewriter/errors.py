@@ -5,7 +5,7 @@ Inside a session the hook turns them into TensorFlow's own error types, see `Con
 
 import difflib
 import re
-from typing import Dict, Iterable, Optional, Tuple
+from typing import Dict, Iterable, Mapping, Optional, Tuple
 
 LONGEST = 300  # characters of a word or of quoted text in a message; a path may be longer, and its ends tell it
 _LONG = re.compile(r"'[^'\n]{%d,}'|\S{%d,}" % (LONGEST, LONGEST))
@@ -37,6 +37,16 @@ class PlanError(ValueError):
 
     def __init__(self, problem: str) -> None:
         super().__init__("npu_shim: " + shortened(problem))
+
+
+def raise_first(problems: Mapping[str, PlanError]) -> None:
+    """Raises the problem of the node that is first by name, if there is one: the order of the nodes does not matter.
+
+    Args:
+        problems: what is wrong with single nodes, by the node's name.
+    """
+    if problems:
+        raise problems[min(problems)]
 
 
 class VerifyError(RuntimeError):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..errors import PlanError
+from ..errors import PlanError, raise_first
 from ..graph.emulation import Fixed, Running, emulate, gives_rounded
 from ..graph.facts import NO_FACTS, Facts
 from ..graph.graph_view import GraphView, Node, topological_order
@@ -61,7 +61,7 @@ def plan(
 
     Raises:
         PlanError: an op must stay in a dtype that the profile's hardware does not run it in, or an override asks for
-            what an op cannot do.
+            what an op cannot do; of several nodes the first by name is reported.
     """
     if policy.gray is Action.KEEP and policy.unsupported is Action.KEEP:
         overrides = NO_OVERRIDES
@@ -79,10 +79,16 @@ def _by_producers(
 
     _mark_constants(state, order)
 
+    problems: Dict[str, PlanError] = {}
+
     def decide(position: int) -> None:
-        _decide(state, rules[position], overrides, position)
+        try:
+            _decide(state, rules[position], overrides, position)
+        except PlanError as problem:
+            problems.setdefault(view.nodes[position].name, problem)
 
     settle_ties(state, Rounds(state, order, decide))
+    raise_first(problems)
     move_casts(state, order)
     running = Running(state.becomes, {})
     if policy.changes:

@@ -1,5 +1,6 @@
 """The planner: text in, text out. `a:h` says that a slot becomes float16, `x>h(a)` that x is cast to float16 for a."""
 
+import itertools
 import os
 import random
 from dataclasses import replace
@@ -323,6 +324,19 @@ def test_must_keep_origin_dtype_fails_where_the_hardware_cannot():
     with pytest.raises(PlanError, match=r"op MatMul \(node 'a'\) is float32.*'must_keep_origin_dtype'.*profile 'gpu'"):
         planned("x:Placeholder a:MatMul(x,x)", PRECISION_MODE["must_keep_origin_dtype"])
     assert not planned("x:Placeholder@h a:MatMul@h(x,x)", PRECISION_MODE["must_keep_origin_dtype"]).changed
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_of_several_nodes_that_cannot_be_planned_the_first_by_name_is_named(order):
+    """The error does not depend on the order of the nodes, which a second import of one MetaGraph may change."""
+    products = ["c:MatMul(x,x)", "a:MatMul(c,b)", "b:MatMul(x,x)"]
+    text = " ".join(["x:Placeholder", *(products[k] for k in order)])
+    with pytest.raises(PlanError, match=r"op MatMul \(node 'a'\)"):
+        planned(text, PRECISION_MODE["must_keep_origin_dtype"])
+    into_low = Overrides({}, {"MatMul": Override((), (graphs.B,), "line 1")})
+    with pytest.raises(PlanError, match="line 1: no kernel runs 'a'"):
+        plan(graphs.parse(text), graphs.table(), MIX, graphs.kernels("MatMul"), into_low)
+    assert not planned(text.replace("MatMul", "Exp"), PRECISION_MODE["must_keep_origin_dtype"]).changed
 
 
 RANDOM_OPS = ("Add", "Mul", "Relu", "Reshape", "Identity", "IdentityN", "up", "down", "mask")

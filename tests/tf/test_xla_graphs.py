@@ -109,12 +109,11 @@ def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
     prefix = step.save(tmp_path / "model")
     with real.session() as session:
         variables = {op.name: op for op in session.graph.get_operations() if op.type in ("VariableV2", "VarHandleOp")}
-        names = [node.name for node in real.graph_def.node if node.op == "SaveV2"]
         other = npu_shim.compile_step(session, real.fetches, list(real.fed))
     other.load(prefix)
     one, two = step.state(), other.state()
     assert set(one) <= set(variables)
-    assert names == [] or set(tf.train.load_checkpoint(prefix).get_variable_to_shape_map()) >= set(one)
+    assert set(tf.train.load_checkpoint(prefix).get_variable_to_shape_map()) >= set(one)
     assert all(np.array_equal(one[name], two[name]) for name in one)
     assert other(real.fed)[0] == step(real.fed)[0]
 

@@ -9,7 +9,7 @@ dtypes are never reached and are left out.
 from dataclasses import dataclass
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from ...errors import PlanError
+from ...errors import PlanError, raise_first
 from ...graph.graph_view import GraphView, Node, is_border
 from ...graph.kernel_table import KernelTable, device_type
 from ...tables.dtypes import FLOAT32, FLOATS, LOW
@@ -175,6 +175,7 @@ def mark_nodes(
     fed = {port.node for port in view.fed}
     marks: List[Mark] = []
     references: List[int] = []
+    problems: Dict[str, PlanError] = {}
     for position, node in enumerate(view.nodes):
         if is_border(node):
             marks.append(BORDER)
@@ -186,12 +187,14 @@ def mark_nodes(
         else:
             op = node.op
         mark = made.setdefault((op, kept.name if kept else ""), Mark(_list_of(table.entries.get(op)), kept))
-        wanted = _requested_dtype(overrides, node)
-        if wanted is not None:
-            mark = _mark_requested(node, mark, *wanted)
+        try:
+            mark = _mark_requested(node, mark, _requested_dtype(overrides, node))
+        except PlanError as problem:
+            problems[node.name] = problem
         marks.append(mark)
         if mark.kept is Reason.REFERENCE:
             references.append(position)
+    raise_first(problems)
     _keep_entered_references(view, marks, references)
     return marks
 
@@ -256,7 +259,10 @@ def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, in
     return override.source, dtype
 
 
-def _mark_requested(node: Node, mark: Mark, source: str, dtype: int) -> Mark:
+def _mark_requested(node: Node, mark: Mark, requested: Optional[Tuple[str, int]]) -> Mark:
+    if requested is None:
+        return mark
+    source, dtype = requested
     if dtype not in LOW:
         return Mark(mark.listed, mark.kept or Reason.CUSTOM)
     if mark.kept not in (None, Reason.SCOPE):

@@ -15,7 +15,7 @@ where that is wrong we differ, see tests/tf/test_grappler_differences.py.
 from dataclasses import replace
 from typing import Dict, Iterable, List, Optional, Tuple
 
-from ...errors import PlanError
+from ...errors import PlanError, raise_first
 from ...graph.emulation import Running
 from ...graph.facts import NO_FACTS, Facts
 from ...graph.graph_view import GraphView, Node, Port, consumers_of
@@ -161,6 +161,7 @@ def _raise_what_cannot_be_low(painter: _Painter) -> None:
     """Raises slots of white ops that do not admit low precision, and nodes whose new dtypes no kernel runs."""
     graph = painter.graph
     by_node: Dict[int, List[int]] = {}
+    problems: Dict[str, PlanError] = {}
     for vertex in painter.low:
         if not graph.is_wire(vertex):
             by_node.setdefault(graph.owner[vertex], []).append(vertex)
@@ -174,10 +175,11 @@ def _raise_what_cannot_be_low(painter: _Painter) -> None:
             fit, reason = [], Reason.NO_KERNEL
         if graph.marks[position].customized and not fit:
             text = "no kernel runs '%s' (op %s) in %s, which is asked for"
-            raise PlanError(text % (node.name, node.op, dtype_name(painter.low_dtype)))
+            problems[node.name] = PlanError(text % (node.name, node.op, dtype_name(painter.low_dtype)))
         for vertex in set(vertices) - set(fit):
             painter.unable[vertex] = (reason, -1)
             del painter.low[vertex]
+    raise_first(problems)
 
 
 def _settle_clusters(painter: _Painter, clusters: Iterable[Cluster]) -> None:
