@@ -10,6 +10,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters.arguments import source_of
 
 _LOCATION = b"loc:@"
 
@@ -55,7 +56,7 @@ def _reserve_name(name, taken):
 def _rewire(node, moved):
     node.name = moved.get(node.name, node.name)
     for number, text in enumerate(node.input):
-        name = text.lstrip("^").partition(":")[0]
+        name = source_of(text)
         if name in moved:
             node.input[number] = text.replace(name, moved[name], 1)
     for number, place in enumerate(node.attr["_class"].list.s if "_class" in node.attr else ()):

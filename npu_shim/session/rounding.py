@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
 from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
+from npu_shim.session.clusters.arguments import source_of
 
 OP = "NpuShimRound"
 
@@ -31,7 +32,7 @@ def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: st
         keep: names of nodes or tensors that are fed, fetched or run.
         accelerator: device type of the nodes without a device.
     """
-    kept = {name.lstrip("^").partition(":")[0] for name in keep}
+    kept = set(map(source_of, keep))
     casts_down = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT32, FLOAT16, accelerator))
     lowering = {node.name: node for node in casts_down}
     casts_up = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT16, FLOAT32, accelerator))
@@ -65,7 +66,7 @@ def _count_readers(graph_def):
     """Counts the references to each node: by inputs, control inputs and colocations."""
     readers = collections.Counter()
     for node in graph_def.node:
-        readers.update(text.lstrip("^").partition(":")[0] for text in node.input)
+        readers.update(map(source_of, node.input))
         if "_class" in node.attr:
             readers.update(text.decode().partition("@")[2] for text in node.attr["_class"].list.s)
     return readers

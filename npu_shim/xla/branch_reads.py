@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.session.clusters.arguments import controls, output_of, source_of
 from npu_shim.session.clusters.branches import SWITCHES, Branches
-from npu_shim.session.clusters.pruning import source_of
 
 GATHER = "ResourceGather"
 
@@ -63,8 +63,8 @@ def _switch(node, nodes):
 
 def _waits(node, switch, view, ops):
     """A read's control inputs once hoisted; None if it must follow a side effect in its branch."""
-    branch = view.predicate(switch), int(node.input[0].partition(":")[2] or 0)
-    pending, seen, found = [source_of(text) for text in node.input if text[0] == "^"], set(), {}
+    branch = view.predicate(switch), output_of(node.input[0])[1]
+    pending, seen, found = [source_of(text) for text in controls(node)], set(), {}
     while pending:
         name = pending.pop()
         if name in seen:
@@ -98,7 +98,7 @@ def _moved(node, switch, waits):
     read.attr["dtype"].type = dtype
     side = tf.NodeDef(name=scope + "/side", op="Switch", input=[scope, switch.input[1]])
     side.attr["T"].type = dtype
-    value = "%s:%s" % (side.name, node.input[0].partition(":")[2] or "0")
+    value = "%s:%d" % (side.name, output_of(node.input[0])[1])
     controls = [text for text in node.input if text[0] == "^" and text not in waits]
     if node.op != GATHER:
         taken = tf.NodeDef(name=node.name, op="Identity", input=[value, *controls])

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.session.clusters.arguments import output_of, source_of
 from npu_shim.session.clusters.branches import Branches
-from npu_shim.session.clusters.pruning import source_of
 from npu_shim.xla import static_shapes
 
 
@@ -53,7 +53,7 @@ def _handle(node, view):
     while view.nodes[source_of(text)].op in ("Switch", "Identity"):
         source = view.nodes[source_of(text)]
         if source.op == "Switch":
-            sides.insert(0, (source.input[1], int(text.partition(":")[2] or 0)))
+            sides.insert(0, (source.input[1], output_of(text)[1]))
         text = source.input[0]
     stack = view.nodes[source_of(text)]
     while stack.op in ("Enter", "Switch", "Identity"):

@@ -60,7 +60,7 @@ class _Search:
         )
         while pending:
             text, asking = pending.popleft()
-            name = text.partition(":")[0]
+            name = arguments.source_of(text)
             if name in found:
                 continue
             found[name] = asking

@@ -22,7 +22,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.session import lines
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla import compile_time, writers
 
 

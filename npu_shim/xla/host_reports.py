@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import controls, source_of
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
@@ -49,12 +49,12 @@ def silence(node: Any) -> bool:
     """Replaces a print or assertion by a NoOp or Identity, in place; returns whether it was one."""
     if node.op not in SILENT + FORWARDING:
         return False
-    controls = [text for text in node.input if text[0] == "^"]
+    waits = controls(node)
     kept = [node.input[0]] if node.op in FORWARDING else []
     dtype = node.attr["T"].type if kept else None
     node.op = "Identity" if kept else "NoOp"
     del node.input[:]
-    node.input.extend(kept + controls)
+    node.input.extend(kept + waits)
     node.attr.clear()
     if kept:
         node.attr["T"].type = dtype

@@ -19,7 +19,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import output_of, source_of
 from npu_shim.xla import static_shapes, written_out
 from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
@@ -117,11 +117,11 @@ class _View:
             )
 
     def _is_open(self, text):
-        name, _, number = text.partition(":")
+        name, number = output_of(text)
         tensors = self._tensors.get(name, ())
-        if name not in self._origins or int(number or 0) >= len(tensors):
+        if name not in self._origins or number >= len(tensors):
             return False
-        return not tensors[int(number or 0)].shape.is_fully_defined()
+        return not tensors[number].shape.is_fully_defined()
 
     def _reached(self):
         """Maps each node that depends on an open size to the node that the size comes from."""
@@ -162,7 +162,8 @@ class _View:
         begin = self._nodes[source_of(node.input[1])]
         if begin.op != "Const":
             return False
-        shape = self._tensors[source_of(node.input[0])][int(node.input[0].partition(":")[2] or 0)].shape
+        name, number = output_of(node.input[0])
+        shape = self._tensors[name][number].shape
         sizes = shape.as_list() if shape.rank is not None else []
         starts = tf.make_ndarray(begin.attr["value"].tensor)
         shifted = node.attr["ellipsis_mask"].i | node.attr["new_axis_mask"].i

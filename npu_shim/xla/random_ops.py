@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session import lines
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import controls, data, source_of
 
 STATE = "npu_shim/random_state"
 SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"
@@ -102,7 +102,7 @@ def _seed_nodes(node):
             if node.op in (SHUFFLE, MULTINOMIAL):
                 (_rows if node.op == SHUFFLE else _classes)(tf.placeholder(node.attr["T"].type, name="value"), draw)
     made = [each for each in graph.as_graph_def().node if each.op != "Placeholder"]
-    inputs = [text for text in node.input if text[0] != "^"] if node.op in (SHUFFLE, MULTINOMIAL) else ()
+    inputs = data(node) if node.op in (SHUFFLE, MULTINOMIAL) else ()
     for name, text in zip(("value", "count"), inputs):
         made.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[text]))
         made[-1].attr["T"].type = node.attr["T"].type if name == "value" else tf.int32.as_datatype_enum
@@ -130,20 +130,19 @@ def _scope(node):
 
 
 def _take_stateless_form(node):
-    data = [text for text in node.input if text[0] != "^"]
-    controls = [text for text in node.input if text[0] == "^"]
+    taken, waits = data(node), controls(node)
     if node.op == SHUFFLE:
-        data = [_scope(node) + name for name in ("value", "order:1", "axis")]
+        taken = [_scope(node) + name for name in ("value", "order:1", "axis")]
         node.attr["Tparams"].type = node.attr["T"].type
         node.attr["Tindices"].type = node.attr["Taxis"].type = tf.int32.as_datatype_enum
     elif node.op == MULTINOMIAL:
-        data = [_scope(node) + name for name in ("scores", "axis")]
+        taken = [_scope(node) + name for name in ("scores", "axis")]
         node.attr["output_type"].type = node.attr["output_dtype"].type
         node.attr["Tidx"].type = tf.int32.as_datatype_enum
         node.attr["T"].type = tf.float32.as_datatype_enum
         del node.attr["output_dtype"]
     else:
-        data[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
+        taken[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
         if node.op == "RandomUniformInt":
             node.attr["dtype"].type = node.attr["Tout"].type
             del node.attr["Tout"]
@@ -152,7 +151,7 @@ def _take_stateless_form(node):
         del node.attr["T"]
     node.op = STATELESS[node.op]
     del node.input[:]
-    node.input.extend(data + controls)
+    node.input.extend(taken + waits)
     del node.attr["seed"], node.attr["seed2"]
 
 

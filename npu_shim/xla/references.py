@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
 
 # reference op -> resource op, unless that is "Resource" and the same name
@@ -256,12 +256,11 @@ class _Conversion:
     def _is_reference(self, text):
         if text.startswith("^"):
             return False
-        name, _, port = text.partition(":")
-        key = name, int(port or 0)
+        key = arguments.output_of(text)
         if key not in self._references:
-            node = self._nodes[name]
+            node = self._nodes[source_of(text)]
             outputs = () if node.op in self._library else arguments.of_each(self._ops[node.op].output_arg, node)
-            self._references.update(((name, number), arg.is_ref) for number, arg in enumerate(outputs))
+            self._references.update(((node.name, number), arg.is_ref) for number, arg in enumerate(outputs))
         return self._references.get(key, False)
 
     def _add(self, node):

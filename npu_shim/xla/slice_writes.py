@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla import written_out
 
 OP = "ResourceStridedSliceAssign"
@@ -38,7 +38,7 @@ def as_choices(graph_def: Any) -> Any:
 
 def _choice(node):
     """The nodes that replace an assignment to a slice."""
-    inputs, controls = arguments.data(node), [text for text in node.input if text[0] == "^"]
+    inputs, controls = arguments.data(node), arguments.controls(node)
     dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["Index"].type)
     masks = {name: node.attr[name].i for name in MASKS}
 

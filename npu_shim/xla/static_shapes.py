@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import controls, data, output_of, source_of
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
@@ -56,7 +56,7 @@ def loopless(graph_def: Any) -> Any:
 def _folded(node, nodes, known, constant_stacks):
     """The nodes that replace one node."""
     if node.op in SHAPE_OPS and (node.name, 0) in known:
-        return _constants(node, [known[node.name, port] for port in range(len(_data(node)))])
+        return _constants(node, [known[node.name, port] for port in range(len(data(node)))])
     if node.op == "StackV2" and node.name in constant_stacks:
         return [_constant(node.name, np.int32(0))]  # its former consumers still use it as a control input
     if node.op == "Enter" and _origin(node.name, nodes)[0] in constant_stacks:
@@ -66,16 +66,16 @@ def _folded(node, nodes, known, constant_stacks):
         return [entering]
     if node.op in ("StackPushV2", "StackPopV2") and _stack(node, nodes) in constant_stacks:
         if node.op == "StackPushV2":
-            return [_identity(node.name, node.input[1], node.attr["T"].type, _controls(node))]
-        waits = ["^" + source_of(node.input[0]), *_controls(node)]
+            return [_identity(node.name, node.input[1], node.attr["T"].type, controls(node))]
+        waits = ["^" + source_of(node.input[0]), *controls(node)]
         return [_constant(node.name, constant_stacks[_stack(node, nodes)], waits)]
     return [node]
 
 
 def _constants(node, values):
     """Constants for a shape op; they wait for its first input, so they are dead when that is dead."""
-    data = _data(node)
-    anchor = _identity(node.name + "/anchor", data[0], node.attr["T"].type, _controls(node))
+    taken = data(node)
+    anchor = _identity(node.name + "/anchor", taken[0], node.attr["T"].type, controls(node))
     waits = ["^" + anchor.name]
     if node.op != "ShapeN":
         return [anchor, _constant(node.name, values[0], waits)]
@@ -116,10 +116,10 @@ def _constant_stacks(graph_def, nodes, known):
 def _known_origin(text, nodes, known):
     """The known value of a tensor, through Identity and Enter; None if it is unknown."""
     while True:
-        name, _, port = text.partition(":")
-        node = nodes[name]
-        if (name, int(port or 0)) in known:
-            return known[name, int(port or 0)]
+        place = output_of(text)
+        node = nodes[place[0]]
+        if place in known:
+            return known[place]
         if node.op == "Const":
             value = tf.make_ndarray(node.attr["value"].tensor)
             return value if value.dtype.kind == "i" else None
@@ -159,7 +159,7 @@ def _loopless(node, nodes, pushed, elements):
     made = tf.NodeDef()
     made.CopyFrom(node)
     del made.input[:]
-    made.input.extend(_data(node))
+    made.input.extend(data(node))
     return [made]
 
 
@@ -219,11 +219,3 @@ def _constant(name, value, controls=()):
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node
-
-
-def _data(node):
-    return [text for text in node.input if text[0] != "^"]
-
-
-def _controls(node):
-    return [text for text in node.input if text[0] == "^"]

@@ -28,7 +28,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
-from npu_shim.session.clusters import pruning, unchecked
+from npu_shim.session.clusters import arguments, pruning, unchecked
 from npu_shim.xla import (
     branch_reads,
     control_flow,
@@ -169,7 +169,7 @@ class Prepared:
         for node in graph_def.node:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
-        keep = [pruning.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
+        keep = [arguments.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
             graph_def = open_sizes.require_sound(lower(open_sizes.whole_uniques(graph_def), keep))
             graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))

@@ -16,10 +16,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla import written_out
+from npu_shim.xla.compile_time import STITCHES
 
-STITCHES = ("DynamicStitch", "ParallelDynamicStitch")
 PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 
 
@@ -53,10 +53,9 @@ def _partitions(node, nodes):
 
 def _source(text, nodes):
     """(node name, output number) that a tensor comes from, through Identity."""
-    name, _, number = text.partition(":")
-    while nodes[name].op == "Identity":
-        name, _, number = nodes[name].input[0].partition(":")
-    return name, int(number or 0)
+    while nodes[source_of(text)].op == "Identity":
+        text = nodes[source_of(text)].input[0]
+    return arguments.output_of(text)
 
 
 def _is_range(text, nodes):
@@ -90,7 +89,6 @@ def _choice(node, partitions, numbers):
 
     scope, count = node.name + "/choice/", node.attr["N"].i
     taken = [(partitions, tf.int32), *((text, dtype) for text in arguments.data(node)[count:])]
-    controls = [text for text in node.input if text[0] == "^"]
-    stitched = tf.NodeDef(name=node.name, op="Identity", input=[scope + "rows", *controls])
+    stitched = tf.NodeDef(name=node.name, op="Identity", input=[scope + "rows", *arguments.controls(node)])
     stitched.attr["T"].type = dtype.as_datatype_enum
     return [*written_out.nodes(scope, taken, build, "partitions"), stitched]

@@ -14,7 +14,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import data, source_of
 
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the equivalent one with its inputs exchanged
@@ -122,17 +122,17 @@ def _values(texts, nodes):
         if name in done:
             continue
         done.add(name)
-        data = [text for text in nodes[name].input if text[0] != "^"]
+        taken = data(nodes[name])
         node = made.node.add(name=name, op=nodes[name].op)
         if node.op in PASSES_ON:
-            node.op, data = "Identity", data[:1]
+            node.op, taken = "Identity", taken[:1]
             node.attr["T"].CopyFrom(nodes[name].attr["T"])
         else:
             for attr, value in nodes[name].attr.items():
                 if not attr.startswith("_"):
                     node.attr[attr].CopyFrom(value)
-        node.input.extend(text.partition(":")[0] if nodes[source_of(text)].op in PASSES_ON else text for text in data)
-        pending += map(source_of, data)
+        node.input.extend(source_of(text) if nodes[source_of(text)].op in PASSES_ON else text for text in taken)
+        pending += map(source_of, taken)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(made, name="")
         named = {t: source_of(t) + ":0" if nodes[source_of(t)].op in PASSES_ON or ":" not in t else t for t in constant}

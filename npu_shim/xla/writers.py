@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from npu_shim.session.clusters.arguments import data, source_of
+
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
@@ -35,7 +37,7 @@ def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Ma
     while changed:  # to a fixed point, since nodes may be in any order
         changed = False
         for node in nodes:
-            inputs = [_source(text) for text in node.input if text[0] != "^"]
+            inputs = [source_of(text) for text in data(node)]
             found = set().union(*(origins.get(name, ()) for name in inputs)) if inputs else set()
             if not found or node.op in READS:
                 continue
@@ -72,7 +74,3 @@ def called(node: Any, bodies: Mapping[str, Any]) -> list[Any]:
     names = [node.op, *(attr.func.name for attr in node.attr.values())]
     names += [func.name for attr in node.attr.values() for func in attr.list.func]
     return [bodies[name] for name in names if name in bodies]
-
-
-def _source(text: str) -> str:
-    return text.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Expands a node's inputs and outputs, one for each tensor, from the definition of its op."""
+"""Inputs and outputs of a NodeDef: the tensors that they name, and what its op's definition says of each."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ def dtypes(arguments: Iterable[Any], node: Any) -> list[int]:
 def data(node: Any) -> list[str]:
     """Returns a node's data inputs, in order."""
     return [text for text in node.input if text[0] != "^"]
+
+
+def controls(node: Any) -> list[str]:
+    """Returns a node's control inputs, in order."""
+    return [text for text in node.input if text[0] == "^"]
+
+
+def source_of(text: str) -> str:
+    """Name of the node that an input names."""
+    return text.lstrip("^").partition(":")[0]
+
+
+def output_of(text: str) -> tuple[str, int]:
+    """(name of the node, number of its output) that a data input names."""
+    name, _, number = text.partition(":")
+    return name, int(number or 0)
 
 
 def _expand(arguments: Iterable[Any], node: Any) -> Iterator[tuple[Any, int]]:

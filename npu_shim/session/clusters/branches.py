@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Tuple
 
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import controls, data, output_of, source_of
 
 SWITCHES = ("Switch", "RefSwitch")
 MERGES = ("Merge", "RefMerge")
@@ -48,7 +48,7 @@ class Branches:
         source = self.nodes[source_of(text)]
         if source.op not in SWITCHES or text[0] == "^" or self.nodes[source_of(source.input[1])].op == "LoopCond":
             return self.of.get(source.name, NONE)
-        return self.of[source.name] | {(self.predicate(source), int(text.partition(":")[2] or 0))}
+        return self.of[source.name] | {(self.predicate(source), output_of(text)[1])}
 
     def rounds(self, predicate: str) -> dict[str, int]:
         """Maps each node to how many times its path has left `predicate`'s branches.
@@ -65,8 +65,8 @@ class Branches:
     def _branches(self, node: Any) -> frozenset[Branch]:
         if node.op not in MERGES:
             return frozenset().union(*map(self.along, node.input))
-        values = [self.along(text) for text in node.input if text[0] != "^" and source_of(text) in self.of]
-        waits = [self.along(text) for text in node.input if text[0] == "^"]
+        values = [self.along(text) for text in data(node) if source_of(text) in self.of]
+        waits = [self.along(text) for text in controls(node)]
         return frozenset.intersection(*values).union(*waits) if values else NONE
 
 

@@ -17,8 +17,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graphdef.functions import Outputs
 from npu_shim.session.clusters import arguments
+from npu_shim.session.clusters.arguments import source_of
 from npu_shim.session.clusters.branches import NONE, Branches
-from npu_shim.session.clusters.pruning import source_of
 
 MUST_COMPILE = "_XlaMustCompile"
 PLUMBING = ("Const", "Identity", "NoOp", "ReadVariableOp", "Snapshot")
@@ -151,14 +151,14 @@ class Move:
             self._waits["^" + source] = None
             return
         self._waits["^" + source_of(node.input[0])] = None
-        self._waits.update((text, None) for text in node.input if text[0] == "^")
+        self._waits.update(dict.fromkeys(arguments.controls(node)))
 
     def _local_name(self, function, text, dtype):
         """Returns a tensor's name inside a branch; a tensor from outside becomes an argument."""
-        source, _, port = text.partition(":")
+        source, port = arguments.output_of(text)
         node = self._view.nodes[source]
         if source in self._moved:
-            return "%s:%s" % (source, self._outputs.text(node, int(port or 0)))
+            return "%s:%s" % (source, self._outputs.text(node, port))
         constant = constant_behind(self._view, text)
         if constant is not None:
             if not any(each.name == constant.name for each in function.node_def):
@@ -167,7 +167,7 @@ class Move:
                     added.attr[attr].CopyFrom(constant.attr[attr])
             return constant.name + ":output:0"
         if node.op == "Switch":
-            self._waits.update((each, None) for each in node.input if each[0] == "^")
+            self._waits.update(dict.fromkeys(arguments.controls(node)))
             text = node.input[0]
         return self._arguments.setdefault(text, ("arg%d" % len(self._arguments), dtype))[0]
 
@@ -177,7 +177,7 @@ class Move:
         node = made.node.add(name=name, op="StatelessIf", device=merge.device)
         self._set_branches(node, branches, [merge.attr["T"].type])
         node.input.extend([self._group.predicate, *self._arguments, *self._waits])
-        waits = [text for text in merge.input if text[0] == "^"]
+        waits = arguments.controls(merge)
         dtype = merge.attr["T"].type
         merge.Clear()
         merge.MergeFrom(tf.NodeDef(name=self._group.targets[0], op="Identity", input=[name, *waits]))

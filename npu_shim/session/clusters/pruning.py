@@ -6,6 +6,8 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session.clusters.arguments import source_of
+
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
 
 
@@ -86,8 +88,3 @@ def _make_constant(name, value):
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
     return node
-
-
-def source_of(text: str) -> str:
-    """Name of the node that an input names."""
-    return text.lstrip("^").partition(":")[0]

@@ -61,7 +61,7 @@ class _Spread:
     """Propagates from the nodes whose values or sizes are data to those that depend on them."""
 
     def __init__(self, graph_def: Any) -> None:
-        self._inputs = {node.name: list(map(_source_of, arguments.data(node))) for node in graph_def.node}
+        self._inputs = {node.name: list(map(arguments.source_of, arguments.data(node))) for node in graph_def.node}
         self._ops = {node.name: node.op for node in graph_def.node}
         self._varying, self.dynamic = set(), set()  # nodes whose values, and whose sizes, change from step to step
         self.out = {node.name for node in graph_def.node if _has_strings(node)}
@@ -110,7 +110,3 @@ def _has_strings(node: Any) -> bool:
     if any(argument.type == STRING for argument in both):
         return True
     return any(attr.type == STRING or STRING in attr.list.type for attr in node.attr.values())
-
-
-def _source_of(text: str) -> str:
-    return text.partition(":")[0]

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import data, source_of
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 
@@ -44,8 +44,8 @@ def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Ite
         names = functions.called(node, library)
         if names:
             first = 1 if functions.kind_of(node, library) == functions.BRANCH else 0
-            data = [text for text in node.input if text[0] != "^"][first:]
-            given = [Given(facts.shape(text), facts.is_distinct(text), facts.constant(text)) for text in data]
+            taken = data(node)[first:]
+            given = [Given(facts.shape(text), facts.is_distinct(text), facts.constant(text)) for text in taken]
             if functions.kind_of(node, library) == functions.LOOP:
                 given = _of_loop(given, node, library)
             yield from ((name, given) for name in names if name in library)

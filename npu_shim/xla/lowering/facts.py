@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import data, output_of, source_of
 from npu_shim.xla import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])
@@ -62,7 +62,7 @@ class Facts:
 
     def constants(self, node: Any) -> dict[int, np.ndarray]:
         """Returns input number -> value for a node's inputs with a known `constant`."""
-        values = enumerate(self.constant(text) for text in node.input if text[0] != "^")
+        values = enumerate(self.constant(text) for text in data(node))
         return {number: value for number, value in values if value is not None}
 
     def _is_looped(self, text):
@@ -74,13 +74,12 @@ class Facts:
                 return True
             if node.name not in seen and node.op not in SHAPES:
                 seen.add(node.name)
-                pending += [each for each in node.input if each[0] != "^"]
+                pending += data(node)
         return False
 
     def distinct(self, node: Any) -> frozenset[int]:
         """Returns the numbers of a node's inputs whose values are distinct integers."""
-        data = [text for text in node.input if text[0] != "^"]
-        return frozenset(number for number, text in enumerate(data) if self.is_distinct(text))
+        return frozenset(number for number, text in enumerate(data(node)) if self.is_distinct(text))
 
     def is_distinct(self, text: str) -> bool:
         """Returns whether the values of a tensor are known to be distinct."""
@@ -105,7 +104,7 @@ class Facts:
         while node.op in SAME_VALUES:
             text = node.input[0]
             node = self._nodes[source_of(text)]
-        return int(text.partition(":")[2] or 0)
+        return output_of(text)[1]
 
 
 def _with_defaults(graph_def):

@@ -18,7 +18,7 @@ from typing import Any, Iterable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters.arguments import data, output_of
 from npu_shim.xla.lowering.facts import UNIQUE, Facts
 from npu_shim.xla.lowering.order import topological
 
@@ -77,7 +77,7 @@ class _Walk:
         return all(self._takes(node) for node in ordered)
 
     def _takes(self, node):
-        kinds = [self._kinds.get(_key(text)) for text in node.input if text[0] != "^"]
+        kinds = [self._kinds.get(output_of(text)) for text in data(node)]
         sized = [kind for kind in kinds if kind is not None and kind.what != PLACES]
         if not sized:
             if any(kinds) and node.op in SAME | {"Reshape", "Cast"} and kinds[0] is not None:
@@ -198,8 +198,3 @@ RULES = (
     (SEGMENT_GRADS, _Walk._segment_grad),
     (frozenset(["UnsortedSegmentSum"]), _Walk._sum),
 )
-
-
-def _key(text):
-    name, _, port = text.partition(":")
-    return source_of(name), int(port or 0)

@@ -14,7 +14,8 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters.pruning import source_of
+from npu_shim.session.clusters import arguments
+from npu_shim.session.clusters.arguments import controls, source_of
 from npu_shim.xla import function_names
 from npu_shim.xla.lowering.facts import Facts
 from npu_shim.xla.lowering.site import Site, Variable
@@ -30,8 +31,7 @@ def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[
         build: the table row of the node's op.
         facts: `facts.Facts` of the graph.
     """
-    data = [text for text in node.input if text[0] != "^"]
-    waits = [text for text in node.input if text[0] == "^"]
+    data, waits = arguments.data(node), controls(node)
     scope = node.name + SCOPE
     with tf.Graph().as_default() as graph:
         inputs = tuple(_input(node, facts, scope, number) for number in range(len(data)))
