@@ -9,10 +9,9 @@ import sys
 from typing import Any, Callable, Sequence
 
 from npu_shim.compat.tensorflow_v1 import without_tensorflow
+from npu_shim.options.engine import nvidia_here
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
-# files that exist where an NVIDIA driver is installed, the last one where Windows shares its GPU
-NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
 COMMANDS = {
     "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
     "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which are not here; nothing is run",
@@ -30,7 +29,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `npu-shim` with `argv` (default: the process's) and returns the exit status: 0 fine, 2 bad input."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv[:1] != ["run"] or not gpu_here():
+    if argv[:1] != ["run"] or not nvidia_here():  # where there is a GPU, TensorFlow's log says why a script sees none
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
@@ -39,11 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
     args = _parser().parse_args([_with_dashes(word) for word in argv])
     return _guarded(lambda: args.main(args))
-
-
-def gpu_here() -> bool:
-    """Whether this machine has an NVIDIA GPU: then TensorFlow's own log must say why a script does not see it."""
-    return any(map(os.path.exists, NVIDIA))
 
 
 def _with_dashes(word: str) -> str:

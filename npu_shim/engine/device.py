@@ -1,11 +1,12 @@
 """Runs programs: the narrow interface between the engine, which knows sessions, and PJRT, which knows devices.
 
-A device holds programs and the values of variables by name. Every device has the methods `load`, `put`, `run`, `get`
-and `drop`. They pass bytes, manifests, numpy arrays and names, and no objects of TensorFlow.
+A device holds programs and the values of variables by name. There are two, with the same methods: `InProcess` here
+and `worker.remote.Worker`. They pass bytes, manifests, numpy arrays and names, and no objects of TensorFlow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from signal import SIGINT, getsignal, signal
 from typing import Any, Iterable, Mapping
@@ -25,6 +26,7 @@ class InProcess:
 
     Attributes:
         platform: "cpu", "gpu", ...
+        where: the same, in words.
 
     Raises:
         ImportError: JAX is not installed.
@@ -35,6 +37,7 @@ class InProcess:
         self._jax = jax_door.require()
         self._device = jax_door.device(self._jax)
         self.platform: str = self._device.platform
+        self.where = self.platform
         self._values: dict[str, Any] = {}
         # (compiled program, names of the state that a step replaces, names of the state that it keeps)
         self._programs: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = []
@@ -73,21 +76,22 @@ class InProcess:
             self._jax.block_until_ready(placed)
         self._values.update(placed)
 
-    def run(self, number: int, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, number: int, feeds: Mapping[str, Any], steady: bool = False) -> dict[str, Any]:
         """Runs a program on the variables and updates them.
 
         Args:
             number: what `load` returned.
-            feeds: dict of tensor name to np.ndarray of the program's dtype and shape; they are copied.
+            feeds: dict of tensor name to np.ndarray of the program's dtype and shape.
+            steady: whether the feeds do not change until the step is complete; else they are copied.
 
         Returns:
             dict of fetch name to array; `np.asarray` waits for its value.
         """
         self.settle()
         compiled, *names = self._programs[number]
-        given = {name: np.array(value) for name, value in feeds.items()}
+        given = {name: value if steady else np.array(value) for name, value in feeds.items()}
         replaced, kept = ({name: self._values[name] for name in each} for each in names)
-        with self._jax.enable_x64(True), _uninterrupted():
+        with self._jax.enable_x64(True), uninterrupted():
             new, fetched = compiled(replaced, kept, given)
             self._pending, self._before = new, replaced
             self._values.update(new)
@@ -113,13 +117,26 @@ class InProcess:
         self.settle()
         return {name: np.array(self._values[name]) for name in names}
 
-    def drop(self, names: Iterable[str] | None = None) -> None:
-        """Drops the values of variables, None for all."""
-        for name in list(self._values) if names is None else names:
-            self._values.pop(name, None)
+    def copy_to(self, places: Mapping[str, Any]) -> None:
+        """Copies values of variables into arrays: dict of name to np.ndarray; errors as `settle`."""
+        self.settle()
+        for name, place in places.items():
+            np.copyto(place, np.asarray(self._values[name]))
+
+    def recover(self) -> int:
+        """After a failure: returns how many completed steps the values lack that `get` returns from then on."""
+        with contextlib.suppress(RuntimeError):
+            self.settle()
+        return 0
+
+    def close(self) -> None:
+        """Drops everything."""
+        self._values.clear()
+        self._programs.clear()
+        self._pending, self._before = None, {}
 
 
-class _uninterrupted:
+class uninterrupted:
     """Scope that defers Ctrl-C: until a step's new state is stored, an interrupt would lose the state."""
 
     def __enter__(self) -> None:

@@ -4,7 +4,6 @@ Runs are told apart by their fetches and feeds (requests.py). A step runs in thr
 any other run, the session receives the newest values of the variables that it touches (truth.py).
 """
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,6 +17,8 @@ from npu_shim.engine import cut, device, facts, requests, step
 from npu_shim.engine.cut import Place
 from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
+from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.options import engine as options_of_engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import doors, session_options
 from npu_shim.xla.refusals import NotConstant
@@ -96,19 +97,19 @@ class Engine:
     def release(self):
         """Copies all values that are newer on the device to the session."""
         if self.truth is not None:
-            self.truth.release()
+            self._guarded(self.truth.release)
 
     def close(self):
-        """Drops the device's values when the session closes."""
+        """Closes the device when the session closes."""
         self._off = self._off or "the session is closed"
         if self.device is not None:
-            self.device.drop()
+            self.device.close()
             self.truth = None
 
     def _in_session(self, known, once, *arguments):
         if self.truth is None:
             return once(*arguments)
-        self.truth.before_session(known.touched, known.written)
+        self._guarded(self.truth.before_session, known.touched, known.written)
         try:
             return once(*arguments)
         finally:
@@ -182,7 +183,7 @@ class Engine:
 
     def _open_device(self):
         if self.device is None:
-            self.device = device.InProcess()
+            self.device = open_device()
             self._values = SessionValues(self._session)
             self.truth = Truth(self._values, self.device)
 
@@ -192,7 +193,11 @@ class Engine:
         arrays = {name: given[name] for name in known.step.feeds}
         made = known.step
         number = self._loaded(known, request, given, arrays)
-        fetched = None if number is None else self._on_device(made, number, arrays)
+        try:
+            fetched = None if number is None else self._on_device(made, number, arrays)
+        except memory.NoRoom as reason:
+            self._record_refusal(known, request, reason)
+            fetched = None
         if fetched is None:  # the feeding part is not run again
             return self._in_session(known, once, arguments[0], {**(arguments[1] or {}), **given}, *arguments[2:])
         values = {**given, **fetched}
@@ -203,7 +208,7 @@ class Engine:
         """Runs a part of a step in the session; returns dict of tensor name to value."""
         if part.is_empty:
             return {}
-        self.truth.before_session(part.touched, part.written)
+        self._guarded(self.truth.before_session, part.touched, part.written)
         try:
             fetches = [list(part.fetches), list(part.targets)]
             return dict(zip(part.fetches, doors.plain_run(self._session, fetches, feeds)[0]))
@@ -221,6 +226,9 @@ class Engine:
                     return known.programs[key]
                 try:
                     known.programs[key] = self._load(known, request, shapes, constants)
+                except starting.Gone as error:  # no step is lost
+                    LOG.warning("%s", self._recover(error, "compiling a step").message)
+                    return None
                 except (PlanError, ConfigError, RuntimeError) as reason:
                     self._record_refusal(known, request, reason)
         return None
@@ -259,28 +267,50 @@ class Engine:
         with self.truth.lock:
             try:
                 self.truth.to_device(made.handles)
+                for name, value in made.own.items():
+                    self.truth.own(name, value)
+                self.truth.written_on_device(made.updated)
+                return {n: device.as_result(v) for n, v in self.device.run(number, arrays).items()}
             except tf.errors.FailedPreconditionError:
                 return None
-            for name, value in made.own.items():
-                self.truth.own(name, value)
-            self.truth.written_on_device(made.updated)
-            try:
-                return {n: device.as_result(v) for n, v in self.device.run(number, arrays).items()}
+            except memory.NoRoom:
+                raise
             except Exception as error:
-                raise self._failed(error) from error
+                raise self._recover(error, "a step") from error
 
-    def _failed(self, error):
-        """Restores the state of the last completed step in the session; returns the error to raise."""
-        self._off = "a step failed"
+    def _guarded(self, function, *arguments):
+        """Calls a function that copies values from the device; a step that failed behind its run fails here."""
         try:
-            with contextlib.suppress(RuntimeError):
-                self.device.settle()
-            self.release()
-            state = "the session has the state of the last completed step and runs on without the engine"
-        except Exception as lost:
-            state = "the values on the device are lost (%s): restore a checkpoint" % lost
-        text = "npu_shim: engine: a step failed on %s: %s; %s" % (self.device.platform, error, state)
+            return function(*arguments)
+        except RuntimeError as error:
+            raise self._recover(error, "a step") from error
+
+    def _recover(self, error, what):
+        """Gives the session the newest state that is left, and makes it run without the engine; returns an error."""
+        self._off = "%s failed" % what
+        with self.truth.lock:
+            try:
+                behind = self.device.recover()
+                if behind:
+                    self.truth.turn_back()
+                self.truth.release()
+                which = "%d steps before the last completed one" % behind if behind else "the last completed step"
+                state = "the session has the state of %s and runs on without the engine" % which
+            except Exception as lost:
+                state = "the values on the device are lost (%s): restore a checkpoint" % lost
+        text = "npu_shim: engine: %s failed on %s: %s; %s" % (what, self.device.where, error, state)
         return tf.errors.InternalError(None, None, text)
+
+
+def open_device():
+    """Returns the device that runs programs: JAX in this process, else in a worker.
+
+    Raises:
+        ImportError or ConfigError: why there is none.
+    """
+    if options_of_engine.has_jax():
+        return device.InProcess()
+    return remote.Worker(options_of_engine.interpreter())
 
 
 def _of(values, names):
@@ -296,4 +326,4 @@ def _describe_run(request):
 def _describe_step(made, request, on, seconds):
     hosts = [sum(place is each for place in made.cut.places.values()) for each in (Place.FEED, Place.READ)]
     around = " (in the session: %d ops before it, %d after it)" % tuple(hosts) if any(hosts) else ""
-    return "%s is one program on %s%s; compiled in %.1f s" % (_describe_run(request), on.platform, around, seconds)
+    return "%s is one program on %s%s; compiled in %.1f s" % (_describe_run(request), on.where, around, seconds)

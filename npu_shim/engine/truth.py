@@ -15,7 +15,7 @@ class Truth:
 
     Args:
         session: `values.SessionValues`, or an object with its `read` and `write`.
-        device: `device.InProcess`, or an object with its `put`, `get` and `drop`.
+        device: `device.InProcess`, `worker.remote.Worker`, or an object with its `put` and `get`.
 
     Attributes:
         lock: held while values are copied and while a program runs; never while the session runs.
@@ -78,6 +78,10 @@ class Truth:
         """Records that the session has newer values."""
         self._there.difference_update(names)
         self._newer.difference_update(names)
+
+    def turn_back(self) -> None:
+        """Records that the device has older values than it had, which are the newest nevertheless."""
+        self._newer.update(self._there)
 
     def release(self) -> None:
         """Copies everything to the session, whose values are the newest from then on."""

@@ -22,6 +22,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
+from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
@@ -32,7 +33,6 @@ from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
-JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where `jax` is not given
 
 
 def export(
@@ -51,8 +51,8 @@ def export(
             exported then.
         float32_products: "highest" computes float32 matrix products and convolutions in float32, "default" in what the
             device takes for them: TF32 on NVIDIA GPUs since Ampere.
-        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else this
-            one where it has JAX, else the HLO stays.
+        jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else
+            `npu-shim engine install`'s, else this one where it has JAX, else the HLO stays.
         device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
         **options: as for `npu_shim.rewrite`.
 
@@ -71,7 +71,7 @@ def export(
     if values is not None:
         _require_values(step, values)
     module = hlo_module(step, float32_products)
-    program, kind = stablehlo(without_sources(module), jax or os.environ.get(JAX) or _own_jax())
+    program, kind = stablehlo(without_sources(module), jax or engine.interpreter() or _own_jax())
     valued = values is not None or source.session is not None
     state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)

@@ -1,8 +1,11 @@
 """Which engine runs a session's training steps: TensorFlow's own ("session") or PJRT ("pjrt"). No TensorFlow."""
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import os
+import subprocess
 from typing import Any, Mapping
 
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -10,6 +13,10 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 ENGINES = ("auto", "session", "pjrt")
 OLDEST = (2, 15)  # release of TensorFlow that gives XLA's programs away
 KEY, VARIABLE = "npu_shim_engine", "NPU_SHIM_ENGINE"
+JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX
+# files that exist where an NVIDIA driver is installed, the last one where Windows shares its GPU
+NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidia0", "/dev/dxg")
+SEES = 120  # seconds for another interpreter to say what JAX sees
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
 
@@ -45,14 +52,42 @@ def require(tensorflow: str) -> None:
     if tuple(map(int, tensorflow.split(".")[:2])) < OLDEST:
         found = (*OLDEST, tensorflow)
         raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % found)
-    if importlib.util.find_spec("jax") is None:
-        raise ConfigError("engine 'pjrt' needs JAX beside TensorFlow: pip install 'npu-shim[cpu-tf221,pjrt]'")
+    if not has_jax() and interpreter() is None:
+        raise ConfigError(
+            "engine 'pjrt' needs JAX: beside TensorFlow (pip install 'npu-shim[cpu-tf221,pjrt]'), or elsewhere: "
+            "npu-shim engine install, or %s=PYTHON of an environment with it" % JAX
+        )
+
+
+def has_jax() -> bool:
+    """Whether JAX is in this interpreter's environment, so that the engine needs no worker."""
+    return importlib.util.find_spec("jax") is not None
+
+
+def interpreter() -> str | None:
+    """Returns the Python with JAX for what this one lacks: $NPU_SHIM_JAX, or `npu-shim engine install`'s, or None."""
+    installed = os.path.join(installation(), "bin", "python")
+    return os.environ.get(JAX) or (installed if os.path.exists(installed) else None)
+
+
+def installation() -> str:
+    """Returns the folder of `npu-shim engine install`'s environment; it need not exist."""
+    base = os.environ.get("XDG_DATA_HOME") or os.path.join(os.path.expanduser("~"), ".local", "share")
+    return os.path.join(base, "npu_shim", "engine")
+
+
+def nvidia_here() -> bool:
+    """Whether this machine has an NVIDIA GPU."""
+    return any(map(os.path.exists, NVIDIA))
 
 
 @functools.lru_cache(maxsize=None)
 def _sees_gpu() -> bool:
-    """Whether JAX is here with a plugin for GPUs and finds one; JAX is imported only where there is a plugin."""
-    if importlib.util.find_spec("jax") is None or not any(map(importlib.util.find_spec, GPU_PLUGINS)):
+    """Whether JAX is here or in the named interpreter and finds a GPU; neither is started where there can be none."""
+    if not has_jax():
+        other = interpreter()
+        return other is not None and nvidia_here() and _platform(other) == "gpu"
+    if not any(map(importlib.util.find_spec, GPU_PLUGINS)):
         return False
     try:
         import jax
@@ -60,3 +95,16 @@ def _sees_gpu() -> bool:
         return any(device.platform == "gpu" for device in jax.devices())
     except (ImportError, RuntimeError):
         return False
+
+
+def _platform(python: str) -> str:
+    """Returns the platform of another interpreter's JAX, "" where it cannot be asked."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    code = "import sys; sys.path[:1] = []; import jax; print(jax.devices()[0].platform)"
+    try:
+        asked = subprocess.run(
+            [python, "-c", code], env=own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SEES, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout.decode(errors="replace").strip()

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError
@@ -159,13 +159,20 @@ def read(folder: str) -> Manifest:
             raise ConfigError("'%s' is not the manifest that was exported: its SHA-256 differs" % path)
         if values.pop("format") != FORMAT:
             raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, found, FORMAT))
-        for part in ("arguments", "results"):
-            values[part] = tuple(Tensor(**dict(t, shape=tuple(t["shape"]))) for t in values[part])
-        return Manifest(**values)
+        return decoded(values)
     except OSError as reason:
         raise ConfigError("'%s' is no exported step: %s" % (folder, reason.strerror or reason)) from reason
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
         raise ConfigError("'%s' is no manifest of an exported step (%s)" % (path, reason)) from reason
+
+
+def decoded(values: Mapping[str, Any]) -> Manifest:
+    """Returns the Manifest that JSON made of `dataclasses.asdict` of one. Raises KeyError or TypeError for another."""
+    tensors = {
+        part: tuple(Tensor(**dict(each, shape=tuple(each["shape"]))) for each in values[part])
+        for part in ("arguments", "results")
+    }
+    return Manifest(**{**values, **tensors})
 
 
 def program(folder: str, manifest: Manifest) -> bytes:

@@ -1,6 +1,5 @@
 """Sessions whose training steps run on PJRT: the same numbers as in the session, and one truth for variables."""
 
-import importlib.util
 import logging
 import os
 import re
@@ -14,9 +13,10 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
+from npu_shim.options import engine as options
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the engine needs JAX beside TensorFlow"),
+    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
 ]
 STEPS = 5

@@ -1,6 +1,5 @@
 """Training of real models on PJRT: 20 losses as in the session, in float32 and mixed precision."""
 
-import importlib.util
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ import tensorflow.compat.v1 as tf
 from npu_shim import loss_scale
 from npu_shim.engine import facts
 from npu_shim.engine import sessions as engine
+from npu_shim.options import engine as options
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="the engine needs JAX beside TensorFlow"),
+    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
     pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
 ]

@@ -1,0 +1,186 @@
+"""Our side of a device in a worker.
+
+    put, load, run ->  arrays into shared memory, then one message
+    get            <-  the kept values, in shared memory as well: a worker that dies does not take them along
+
+On CPUs the worker copies the state after each step, so the kept values are those of the last completed step. On
+accelerators a copy costs the way over the bus, and is made so often that it takes a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from dataclasses import asdict
+from typing import Any, Callable, Iterable, Mapping
+
+import numpy as np
+
+from npu_shim.engine.device import uninterrupted
+from npu_shim.engine.worker import starting
+from npu_shim.engine.worker.channel import Channel, Closed
+from npu_shim.engine.worker.kept import Kept
+from npu_shim.engine.worker.memory import Block, Tensor
+from npu_shim.engine.worker.serving import exchange_size, exchanged, updated
+from npu_shim.pjrt.manifest import Manifest
+
+
+class Worker:
+    """A JAX device in a worker, with the methods of `device.InProcess`.
+
+    Args:
+        interpreter: path of a Python with JAX.
+        exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
+
+    Attributes:
+        platform: "cpu", "gpu", ...
+        where: the platform and the interpreter, in words.
+
+    Raises:
+        ConfigError: the interpreter is none, or its JAX cannot be used.
+        ImportError: it has no JAX.
+    """
+
+    def __init__(self, interpreter: str, exact: bool | None = None) -> None:
+        self.started = starting.worker(interpreter)
+        self._channel = self.started.connect({"exact": exact})
+        self._closing = weakref.finalize(self, _close, self.started, self._channel)
+        self._lock = threading.RLock()
+        self._kept = Kept()
+        self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
+        self._behind = 0  # completed steps that the kept values lack
+        self._programs: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
+        self._exchange: Block | None = None
+        self._then: Callable[[Any], Any] | None = dict  # what to do with the answer that is awaited
+        self.platform: str = self.settle()["platform"]
+        self.where = "%s, in a worker (%s)" % (self.platform, interpreter)
+
+    def load(self, manifest: Manifest, hlo: bytes) -> int:
+        """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
+        with self._lock:
+            self.settle()
+            size = exchange_size(manifest)
+            fits = self._exchange is not None and self._exchange.size >= size
+            block = self._exchange if fits and self._exchange is not None else Block.of(size)
+
+            def loaded(answer: Any) -> int:
+                self._exchange = block
+                number = int(answer["number"])
+                self._programs[number] = (*exchanged(block, manifest), updated(manifest))
+                return number
+
+            message = {"do": "load", "manifest": asdict(manifest)}
+            number: int = self._ask(loaded, message, hlo, [] if fits else [block])
+            return number
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Copies values of variables, see `InProcess.put`. Raises memory.NoRoom as well."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        with self._lock:
+            self.settle()
+            tensors = [Tensor(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+            new = [tensor for tensor in tensors if self._kept.lacks(tensor)]
+            blocks = [Block.of(self._kept.size_of(new))] if new else []
+            if new:
+                self._kept.add(blocks[0], new)
+            for name, array in arrays.items():
+                np.copyto(self._kept.next(name), array)
+
+            def done(_: Any) -> None:
+                self._kept.turn(arrays)
+                self._changed.difference_update(arrays)
+
+            self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)
+
+    def run(self, number: int, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a program, see `InProcess.run`. The results are the worker's memory, until the next call."""
+        with self._lock:
+            self.settle()
+            places, fetches, changed = self._programs[number]
+            for name, place in places.items():
+                value = np.asarray(feeds[name])
+                if value.shape != place.shape:
+                    raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
+                np.copyto(place, value, casting="equiv")
+
+            def done(answer: Any) -> None:
+                self._changed.update(changed)
+                self._behind += 1
+                if answer["kept"]:
+                    self._turn()
+
+            self._send(done, {"do": "run", "number": number})
+            if fetches:
+                self.settle()
+            return dict(fetches)
+
+    def settle(self) -> Any:
+        """Waits for what the worker does. Ctrl-C ends the waiting only: what it does is done when it is asked again.
+
+        Raises:
+            RuntimeError: it failed; starting.Gone: the worker has ended.
+        """
+        with self._lock:
+            if self._then is None:
+                return None
+            try:
+                self._channel.wait()
+                with uninterrupted():
+                    then, self._then = self._then, None
+                    answer = self._channel.receive()[0]
+                    if "error" not in answer:
+                        return then(answer)
+            except Closed:
+                raise self.started.gone() from None
+            raise starting.ERRORS.get(answer["error"], RuntimeError)(answer["text"])
+
+    def get(self, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
+        names = list(names)
+        with self._lock:
+            self.settle()
+            newer = self._changed.intersection(names)
+            if newer:
+                self._ask(dict, {"do": "show", "names": sorted(newer)})
+            return {n: np.array(self._kept.next(n) if n in newer else self._kept.value(n)) for n in names}
+
+    def recover(self) -> int:
+        """After a failure: makes `get` return what is left, and returns how many completed steps that lacks."""
+        with self._lock:
+            with contextlib.suppress(RuntimeError):
+                self.settle()
+            with contextlib.suppress(RuntimeError):
+                if self._changed:
+                    self._ask(lambda _: self._turn(), {"do": "keep"})
+            self._changed.clear()  # what the worker does not give is lost
+            return self._behind
+
+    def close(self) -> None:
+        """Drops everything."""
+        self._closing()
+
+    def _turn(self) -> None:
+        self._kept.turn(self._changed)
+        self._changed.clear()
+        self._behind = 0
+
+    def _ask(self, then: Callable[[Any], Any], message: Any, data: bytes = b"", blocks: Iterable[Block] = ()) -> Any:
+        """Sends a message and returns what `then` makes of the answer."""
+        self._send(then, message, data, blocks)
+        return self.settle()
+
+    def _send(self, then: Callable[[Any], Any], message: Any, data: bytes = b"", blocks: Iterable[Block] = ()) -> None:
+        if not self.started.is_ours:
+            raise RuntimeError("the engine's worker belongs to the process that this one was forked from")
+        try:
+            with uninterrupted():
+                self._channel.send(message, data, [block.descriptor for block in blocks])
+                self._then = then
+        except (Closed, OSError) as error:
+            raise self.started.gone() from error
+
+
+def _close(started: starting.Started, channel: Channel) -> None:
+    if started.is_ours:
+        channel.close()

@@ -1,0 +1,304 @@
+"""The worker behind the engine: what it computes, and what is left when it, its parent or its memory ends. No TensorFlow.
+
+Nightly each way to die has 20 trials at random moments; by default it has a few.
+"""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.options import engine as options
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.rewriter.errors import ConfigError
+
+TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 3
+PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
+needs_jax = pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
+ROWS = 1000
+# "w" and "n" are one state: a step adds 1 to n, and to each of w's values the sum of x
+STEP = """
+import sys
+import jax, jax.numpy as jnp
+def step(x, n, w):
+    return jnp.sum(x, dtype=x.dtype), n + 1, w + jnp.sum(x)
+shapes = [((4, 8), "float32"), ((), "int32"), ((%d,), "float32")]
+made = jax.jit(step).lower(*(jax.ShapeDtypeStruct(*each) for each in shapes))
+sys.stdout.buffer.write(made.compiler_ir("hlo").as_serialized_hlo_module_proto())
+"""
+STATE = Tensor("state", "n", (), "int32"), Tensor("state", "w", (ROWS,), "float32")
+FETCH = Tensor("fetch", "loss:0", (), "float32")
+MANIFEST = Manifest((Tensor("feed", "x:0", (4, 8), "float32"), *STATE), (FETCH, *STATE), kind="hlo")
+START = {"n": np.int32(0), "w": np.zeros(ROWS, np.float32)}
+ONES = {"x:0": np.ones((4, 8), np.float32)}
+
+
+@pytest.fixture(scope="module")
+def hlo():
+    return subprocess.run([PYTHON, "-c", STEP % ROWS], stdout=subprocess.PIPE, check=True).stdout
+
+
+def opened(hlo, exact=None):
+    """A device in a worker, with the step loaded and its state put."""
+    device = remote.Worker(PYTHON, exact)
+    assert device.load(MANIFEST, hlo) == 0
+    device.put(START)
+    return device
+
+
+def state(device):
+    """The number of the step that the state is of; it is of one step."""
+    values = device.get(["n", "w"])
+    assert (values["w"] == 32 * values["n"]).all()
+    return int(values["n"])
+
+
+def lives(pid):
+    """Whether a process runs; a zombie does not."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def ends(pid, seconds=10):
+    until = time.time() + seconds
+    while lives(pid) and time.time() < until:
+        time.sleep(0.01)
+    return not lives(pid)
+
+
+@needs_jax
+def test_steps_run_on_the_state_of_the_worker(hlo):
+    device = opened(hlo)
+    for number in range(1, 4):
+        assert device.run(0, ONES)["loss:0"] == 32
+        assert state(device) == number
+    device.put({"n": np.int32(0), "w": np.zeros(ROWS, np.float32)})
+    device.run(0, {"x:0": 2 * ONES["x:0"]})
+    values = device.get(["n", "w"])
+    assert (values["n"], values["w"][0]) == (1, 64)
+    device.close()
+
+
+@needs_jax
+def test_values_without_elements_and_of_other_shapes_are_put(hlo):
+    device = opened(hlo)
+    device.put({"empty": np.zeros((0, 3), np.float64), "flag": np.array(True)})
+    device.put({"empty": np.ones((2, 3), np.float64), "flag": np.array(False)})
+    values = device.get(["empty", "flag"])
+    assert values["empty"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert not values["flag"]
+
+
+@needs_jax
+def test_errors_of_the_worker_are_errors_here(hlo):
+    device = opened(hlo)
+    with pytest.raises((ConfigError, RuntimeError)):
+        device.load(MANIFEST, b"no program")
+    with pytest.raises(ValueError, match=r"feed 'x:0' has shape \(2,\), expected \(4, 8\)"):
+        device.run(0, {"x:0": np.ones(2, np.float32)})
+    device.run(0, ONES)
+    assert state(device) == 1
+
+
+@needs_jax
+@pytest.mark.parametrize("exact", [None, False], ids=["each step kept", "kept now and then"])
+def test_a_killed_worker_leaves_the_state_of_a_completed_step(hlo, exact):
+    moments = random.Random(0)
+    for _ in range(TRIALS):
+        device, done = opened(hlo, exact), 0
+        device.run(0, ONES)
+        killer = threading.Timer(moments.uniform(0, 0.1), os.kill, [device.started.pid, signal.SIGKILL])
+        killer.start()
+        with pytest.raises(starting.Gone, match="killed by signal 9"):
+            for done in range(1, 10**6):  # noqa: B007
+                device.run(0, ONES)
+        behind = device.recover()
+        assert state(device) == done - behind
+        if exact is None:
+            assert behind == 0
+        killer.join()
+
+
+PARENT = """
+import os, sys
+sys.path[:1] = [%r, %r]
+import numpy as np
+import test_engine_worker as here
+device = here.opened(open(sys.argv[1], "rb").read())
+if sys.argv[2:] == ["fork"] and not os.fork():
+    import time
+    time.sleep(60)
+print(device.started.pid, flush=True)
+while True:
+    device.run(0, here.ONES)
+"""
+
+
+@needs_jax
+@pytest.mark.parametrize("forked", [(), ("fork",)], ids=["", "a forked child lives on"])
+def test_a_killed_parent_leaves_no_worker(hlo, tmp_path, forked):
+    (tmp_path / "hlo").write_bytes(hlo)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    code = PARENT % (folder, os.path.dirname(os.path.dirname(folder)))
+    environment = {**os.environ, options.JAX: PYTHON}
+    before = shared_files()
+    moments = random.Random(0)
+    for _ in range(TRIALS):
+        parent = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "hlo"), *forked], stdout=subprocess.PIPE, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+        worker = int(parent.stdout.readline())
+        time.sleep(moments.uniform(0, 0.1))
+        assert lives(worker)
+        parent.kill()
+        parent.wait()
+        assert ends(worker)
+        if forked:
+            os.killpg(parent.pid, signal.SIGKILL)
+        parent.stdout.close()
+    assert shared_files() == before
+
+
+def shared_files():
+    return sorted(name for name in os.listdir(memory.FOLDER) if "npu_shim" in name)
+
+
+@needs_jax
+def test_ctrl_c_ends_the_waiting_and_no_step(hlo):
+    device = opened(hlo)
+    for number in range(1, TRIALS + 1):
+        os.kill(device.started.pid, signal.SIGSTOP)
+        threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            device.run(0, ONES)
+        os.kill(device.started.pid, signal.SIGCONT)
+        assert state(device) == number  # the step was on its way, and is whole
+    os.kill(device.started.pid, signal.SIGINT)  # a terminal sends it to both
+    device.run(0, ONES)
+    assert state(device) == TRIALS + 1
+
+
+@needs_jax
+def test_without_shared_memory_is_an_error_that_changes_nothing(hlo):
+    device = opened(hlo)
+    device.run(0, ONES)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory cannot be had: File too large"):
+            device.put({"large": np.zeros(6000)})
+        big = Manifest((Tensor("feed", "x:0", (4, 8000), "float32"), *STATE), (FETCH, *STATE), kind="hlo")
+        with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory"):
+            device.load(big, hlo)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    device.run(0, ONES)
+    assert state(device) == 2
+
+
+FULL = """
+import sys
+sys.path[:1] = [%r]
+from npu_shim.engine.worker import memory
+import os, ctypes
+if hasattr(os, "memfd_create"):
+    del os.memfd_create
+memory.ctypes.CDLL = lambda *arguments, **named: object()
+kept = memory.Block.of(600 * 1024)
+try:
+    memory.Block.of(600 * 1024)
+except memory.NoRoom as reason:
+    print(reason)
+del kept
+print(memory.Block.of(600 * 1024).size, os.listdir("/dev/shm"))
+"""
+
+
+def test_where_there_are_only_files_a_full_file_system_is_an_error():
+    """With a file system of 1 MB in place of /dev/shm, which a namespace of its own takes."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    mounted = "mount -t tmpfs -o size=1m none /dev/shm && exec \"$@\""
+    command = ["unshare", "-Urm", "sh", "-c", mounted, "sh", sys.executable, "-c", FULL % root]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if b"unshare" in done.stderr or b"mount" in done.stderr:
+        pytest.skip("no namespaces here: %s" % done.stderr.decode())
+    said = done.stdout.decode().splitlines()
+    assert said == ["0.6 MB of shared memory cannot be had: No space left on device", "614400 []"], done.stderr
+
+
+@needs_jax
+def test_two_connections_have_state_of_their_own_in_one_worker(hlo):
+    devices = [opened(hlo) for _ in range(2)]
+    assert devices[0].started is devices[1].started
+
+    def train(device, steps):
+        for _ in range(steps):
+            device.run(0, ONES)
+
+    threads = [threading.Thread(target=train, args=each) for each in zip(devices, (50, 30))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [state(device) for device in devices] == [50, 30]
+    devices[0].close()
+    devices[1].run(0, ONES)
+    assert state(devices[1]) == 31
+
+
+@needs_jax
+def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
+    device = opened(hlo)
+    device.run(0, ONES)
+    child = os.fork()
+    if not child:
+        try:
+            device.run(0, ONES)
+        except RuntimeError as reason:
+            device.close()
+            starting._end_all()
+            os._exit(3 if "forked" in str(reason) else 4)
+        os._exit(5)
+    assert os.waitpid(child, 0)[1] >> 8 == 3
+    device.run(0, ONES)
+    assert state(device) == 2
+
+
+@needs_jax
+def test_a_thread_that_ends_does_not_take_the_worker_along(hlo):
+    starting._end_all()
+    found = []
+    thread = threading.Thread(target=lambda: found.append(opened(hlo)))
+    thread.start()
+    thread.join()
+    time.sleep(0.7)
+    found[0].run(0, ONES)
+    assert state(found[0]) == 1
+
+
+def test_wrong_interpreters_are_named():
+    with pytest.raises(ConfigError, match="'/no/python' cannot be run: No such file"):
+        remote.Worker("/no/python")
+    with pytest.raises(ConfigError, match=r"'/bin/false' is no interpreter for the engine: .* \(status 1\)"):
+        remote.Worker("/bin/false")
+
+
+@pytest.mark.skipif(options.has_jax(), reason="this interpreter has JAX")
+def test_an_interpreter_without_jax_says_so():
+    with pytest.raises(ImportError, match="JAX cannot be imported .* pip install .*python"):
+        remote.Worker(sys.executable)
