@@ -415,6 +415,7 @@ def test_threads_train_and_look_at_one_session():
         assert seen == sorted(seen)
 
 
+@pytest.mark.skipif(not options.has_jax(), reason="no JAX in this process; test_engine_worker.py has the worker's")
 def test_ctrl_c_in_a_step_loses_no_state():
     x, y, _, _, train, step = fed_classifier()
     a, b = next(batches())
