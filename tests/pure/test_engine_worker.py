@@ -1,4 +1,4 @@
-"""The worker behind the engine: what it computes, and what is left when it, its parent or its memory ends. No TensorFlow.
+"""The engine's worker: what it computes, and what is left when it, its parent or its memory ends. No TensorFlow.
 
 Nightly each way to die has 20 trials at random moments; by default it has a few.
 """
@@ -111,20 +111,29 @@ def test_errors_of_the_worker_are_errors_here(hlo):
     assert state(device) == 1
 
 
+def until_it_dies(device):
+    """Trains until the worker is killed, and returns the number of completed steps."""
+    for completed in range(10**6):
+        try:
+            device.run(0, ONES)
+        except starting.Gone as reason:
+            assert "killed by signal 9" in str(reason)  # noqa: PT017
+            return completed
+    raise AssertionError("the worker lives")
+
+
 @needs_jax
 @pytest.mark.parametrize("exact", [None, False], ids=["each step kept", "kept now and then"])
 def test_a_killed_worker_leaves_the_state_of_a_completed_step(hlo, exact):
     moments = random.Random(0)
     for _ in range(TRIALS):
-        device, done = opened(hlo, exact), 0
+        device = opened(hlo, exact)
         device.run(0, ONES)
         killer = threading.Timer(moments.uniform(0, 0.1), os.kill, [device.started.pid, signal.SIGKILL])
         killer.start()
-        with pytest.raises(starting.Gone, match="killed by signal 9"):
-            for done in range(1, 10**6):  # noqa: B007
-                device.run(0, ONES)
+        completed = 1 + until_it_dies(device)
         behind = device.recover()
-        assert state(device) == done - behind
+        assert state(device) == completed - behind
         if exact is None:
             assert behind == 0
         killer.join()
@@ -300,5 +309,5 @@ def test_wrong_interpreters_are_named():
 
 @pytest.mark.skipif(options.has_jax(), reason="this interpreter has JAX")
 def test_an_interpreter_without_jax_says_so():
-    with pytest.raises(ImportError, match="JAX cannot be imported .* pip install .*python"):
+    with pytest.raises(ImportError, match=r"JAX cannot be imported .* pip install .*python"):
         remote.Worker(sys.executable)
