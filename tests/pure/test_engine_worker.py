@@ -20,7 +20,7 @@ from npu_shim.options import engine as options
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
 
-TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 3
+TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 2
 PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
 needs_jax = pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
 ROWS = 1000
