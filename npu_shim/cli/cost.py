@@ -1,14 +1,16 @@
-"""npu-shim cost GRAPH --fetches A,B, or npu-shim cost DIR [DIR ...]."""
+"""npu-shim cost GRAPH --fetches A,B, or npu-shim cost DIR [DIR ...]; with --target for cards that are not there."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import sys
+import tempfile
 from typing import Any
 
 from npu_shim.cli.export import add_step_arguments, step_of
-from npu_shim.cli.plan import OPTIONS
+from npu_shim.cli.plan import OPTIONS, names
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -19,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_step_arguments(parser)
     parser.add_argument("--device", metavar="D", help="of a graph: CPU or GPU, what it is for; of "
                         "exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
+    parser.add_argument("--target", metavar="CARD,CARD", help="compile for these cards, which need not be "
+                        "here: a100, b200, h100, rtx4090, t4, or files that describe some")  # fmt: skip
+    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX and its CUDA plugin, for --target; "
+                        "default: $NPU_SHIM_JAX, else this one")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave out what only the compiler knows; seconds")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
 
@@ -27,29 +33,69 @@ def main(args: argparse.Namespace) -> int:
     """Prints the report; writes what was asked for. Returns the exit status."""
     from npu_shim.pjrt.cost import as_json, as_text
 
-    costs = _costs(args)
-    text = json.dumps(as_json(costs), indent=1, sort_keys=True) + "\n"
-    if args.json == "-":
-        print(text, end="")
-        return 0
-    if args.json:
+    _check(args)
+    values: Any
+    if args.target:
+        values, text = _on_cards(args)
+    else:
+        costs = _costs(args)
+        values, text = as_json(costs), as_text(costs)
+    written = json.dumps(values, indent=1, sort_keys=True) + "\n"
+    if args.json and args.json != "-":
         with open(args.json, "w", encoding="utf-8") as f:
-            f.write(text)
-    print(as_text(costs), end="")
+            f.write(written)
+    print(written if args.json == "-" else text, end="")
     return 0
 
 
+def _check(args: argparse.Namespace) -> None:
+    if args.target and args.no_compile:
+        raise ConfigError("--target and --no-compile: what a step costs on a card is what the compiler says; give one")
+    if args.jax and not args.target:
+        raise ConfigError("--jax names the interpreter that compiles for a card; give --target with it")
+    missing = [path for path in args.what if not os.path.isdir(path)]
+    if missing and len(args.what) > 1:
+        raise ConfigError("'%s' is no folder; several things to compare are exported steps" % missing[0])
+
+
+def _are_steps(args: argparse.Namespace) -> bool:
+    return all(os.path.isdir(path) for path in args.what)
+
+
 def _costs(args: argparse.Namespace) -> list[Any]:
-    if all(os.path.isdir(path) for path in args.what):
+    if _are_steps(args):
         from npu_shim.pjrt.cost import of_folder
 
         return [of_folder(path, args.device, not args.no_compile) for path in args.what]
-    if len(args.what) > 1:
-        missing = [path for path in args.what if not os.path.isdir(path)]
-        raise ConfigError("'%s' is no folder; several things to compare are exported steps" % missing[0])
-    args.graph = args.what[0]
     from npu_shim.export.cost import of_graph
 
+    given = _graph(args)
+    return of_graph(*given[:4], not args.no_compile, **given[4])
+
+
+def _graph(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any], dict[str, Any]]:
+    """Returns (source, fetches, feeds, options, other keyword arguments) of `export.cost`'s functions."""
+    args.graph = args.what[0]
     source, fetches, feeds, given = step_of(args)
     options = {name: given.pop(name) for name in OPTIONS if name in given}
-    return of_graph(source, fetches, feeds, options, not args.no_compile, **given)
+    return source, fetches, feeds, options, given
+
+
+def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Returns (values for JSON, text) of what the steps cost on each card."""
+    from npu_shim.pjrt.cost import cards, compiling, on_cards
+
+    wanted = [cards.card(name) for name in names(args.target)]
+    interpreter = compiling.interpreter(args.jax)
+    if _are_steps(args):
+        return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress))
+    from npu_shim.export.cost import write_forms
+
+    given = _graph(args)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = write_forms(folder, *given[:4], **given[4])
+        return on_cards.report(on_cards.of_folders(paths, wanted, interpreter, _progress))
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,19 +1,24 @@
-"""The cost of a step from its graph, by TensorFlow's own XLA: float32 as written beside the rewritten step."""
+"""The cost of a step from its graph, float32 as written beside the rewritten step.
+
+By TensorFlow's own XLA for this machine's CPU; or written as programs that JAX compiles for cards that are not there.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from dataclasses import replace
+from typing import Any, Iterator
 
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim.export import step as export
-from npu_shim.pjrt.cost import hlo, report
+from npu_shim.pjrt import manifest
+from npu_shim.pjrt.cost import hlo, kernels, report
 from npu_shim.pjrt.cost.report import Cost
 from npu_shim.xla import step_function
 
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}  # changes nothing
-FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
 
 
 def of_graph(
@@ -36,25 +41,57 @@ def of_graph(
         float32_products: as for `export`.
         **given: as for `step_function.build`.
     """
+    steps = _forms(source, fetches, feeds, options, given)
+    return [_cost(name, step, compiled, float32_products) for name, step in steps]
+
+
+def write_forms(
+    folder: str, source: Any, fetches: Any, feeds: Any, options: Any, float32_products: str = "default", **given: Any
+) -> list[str]:
+    """Writes the step as written and the step under the options as programs that JAX compiles, without values.
+
+    Args:
+        folder: an existing one, in which each gets a folder of the form's name.
+        source: as for `of_graph`.
+        fetches: likewise.
+        feeds: likewise.
+        options: likewise.
+        float32_products: likewise.
+        **given: likewise.
+
+    Returns:
+        Paths of the two.
+    """
+    paths = []
+    for name, step in _forms(source, fetches, feeds, options, given):
+        module = export.hlo_module(step, float32_products)
+        described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
+        paths.append(os.path.join(folder, name))
+        manifest.write(paths[-1], export.without_sources(module), described)
+    return paths
+
+
+def _forms(source, fetches, feeds, options, given) -> Iterator[Any]:
+    """(name, step) of the step as written and of the one under the options; one in memory at a time."""
     export.require_xla()
-    costs = []
     for name, chosen in (("as written", AS_WRITTEN), (None, options)):
         step = step_function.prepare(source, fetches, feeds, **dict(given, **chosen)).for_shapes()
-        costs.append(_cost(name or step.plan.policy.name, step, compiled, float32_products))
-    return costs
+        yield name or step.plan.policy.name, step
 
 
 def _cost(name, step, compiled, float32_products):
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-    text = export.hlo_of(step, float32_products, "hlo")
+    made = report.of_text(name, export.hlo_of(step, float32_products, "hlo"), described)
     if not compiled:
-        return report.of_text(name, text, described)
-    made = hlo_pb2.HloProto.FromString(export.hlo_of(step, float32_products, "optimized_hlo_proto_serialized"))
-    moved = _moved(hlo.parse(export.hlo_of(step, float32_products, "optimized_hlo")))
-    return report.of_text(
-        name, text, described, _temporary(made.buffer_assignment), moved, "this CPU, TensorFlow %s" % tf.__version__
-    )
+        return made
+    proto = hlo_pb2.HloProto.FromString(export.hlo_of(step, float32_products, "optimized_hlo_proto_serialized"))
+    found = kernels.Kernels(hlo.parse(export.hlo_of(step, float32_products, "optimized_hlo")))
+    return replace(
+        made, temporary=_temporary(proto.buffer_assignment), moved=int(kernels.moved(found.all)),
+        compiled_for="this CPU, TensorFlow %s" % tf.__version__,
+        notes=tuple(sorted(set(made.notes) | {note for note in found.notes if note.startswith("a loop")})),
+    )  # fmt: skip
 
 
 def _temporary(assignment):
@@ -64,21 +101,3 @@ def _temporary(assignment):
         for each in assignment.buffer_allocations
         if not (each.is_entry_computation_parameter or each.maybe_live_out or each.is_constant or each.is_thread_local)
     )
-
-
-def _moved(module):
-    """Bytes that the instructions of the compiled program read and write, a fusion as one; a loop's body once."""
-    return int(_moved_by(module, module.entry))
-
-
-def _moved_by(module, name):
-    computation = module.computations[name]
-    total = 0
-    for instruction in computation.instructions.values():
-        if instruction.code in FREE:
-            continue
-        if instruction.code in ("while", "call", "conditional"):
-            total += sum(_moved_by(module, each) for names in instruction.called.values() for each in names)
-            continue
-        total += instruction.bytes + sum(computation.instructions[name].bytes for name in instruction.operands)
-    return total

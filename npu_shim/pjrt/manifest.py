@@ -46,6 +46,18 @@ class Tensor:
     dtype: str
     role: str = ""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        count = 2 if self.dtype == "bfloat16" else {"bool": 1}.get(self.dtype) or int(_bits(self.dtype)) // 8
+        for length in self.shape:
+            count *= length
+        return count
+
+
+def _bits(dtype: str) -> str:
+    return dtype.lstrip("abcdefghijklmnopqrstuvwxyz")
+
 
 @dataclass(frozen=True)
 class Manifest:

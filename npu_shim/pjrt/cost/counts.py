@@ -91,40 +91,39 @@ def _count_elements(shapes: Sequence[Shape], total: Counts) -> None:
 def _count_product(computation: Computation, instruction: Instruction, total: Counts) -> None:
     left, right = (computation.instructions[name].shapes[0] for name in instruction.operands)
     if left.dtype in FLOATS:  # what goes in says which units compute it
-        how = _dot if instruction.code == "dot" else _convolution
-        total.products[FLOATS[left.dtype]] += how(instruction, left, right)
+        how = dot if instruction.code == "dot" else convolution
+        total.products[FLOATS[left.dtype]] += how(instruction.attributes, left, right, instruction.shapes[0])
 
 
 def _count_loop(
     module: Module, computation: Computation, instruction: Instruction, total: Counts, known: dict[str, Counts]
 ) -> None:
-    frame = trips.Frame(module, computation.name)
-    steps = frame.loop(instruction)[1]
+    steps = trips.steps(module, computation.name, instruction)
     if steps is None:
         total.notes.add("a loop whose number of steps is not in the program is counted as one step")
     for kind in ("body", "condition"):
         total.add(_computation(module, instruction.called[kind][0], known), 1 if steps is None else steps)
 
 
-def _dot(instruction: Instruction, left: Shape, _: Shape) -> int:
+def dot(attributes: str, left: Shape, _: Shape, result: Shape) -> int:
     """f32[M,K] x f32[K,N] -> 2*M*N*K."""
-    total = 2 * instruction.shapes[0].elements
-    for dimension in _numbers("lhs_contracting_dims", instruction.attributes):
-        total *= left.sizes[dimension]
+    total = 2 * result.elements
+    contracted = re.search(r'lhs_contracting_dim(?:s=\{|ensions":\[)([0-9,"]*)[}\]]', attributes)  # HLO's, or cuBLAS's
+    for dimension in re.findall(r"\d+", contracted.group(1) if contracted else ""):
+        total *= left.sizes[int(dimension)]
     return total
 
 
-def _convolution(instruction: Instruction, left: Shape, right: Shape) -> int:
+def convolution(attributes: str, left: Shape, right: Shape, result: Shape) -> int:
     """Twice the products of a real input with a weight: what falls on padding or between dilated inputs is left out."""
-    found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
+    found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
     if found is None:
-        raise ValueError("'%s' of the HLO text has no dim_labels" % instruction.name)
+        raise ValueError("a convolution of the HLO text has no dim_labels")
     labels = found.groups()
-    groups = [_number(key, instruction.attributes) for key in ("feature_group_count", "batch_group_count")]
-    result = instruction.shapes[0]
+    groups = [_number(key, attributes) for key in ("feature_group_count", "batch_group_count")]
     total = 2 * left.sizes[labels[0].index("f")] // groups[0] * result.sizes[labels[2].index("f")]
     total *= left.sizes[labels[0].index("b")] // groups[1]
-    windows = _windows(instruction.attributes, len(result.sizes) - 2)
+    windows = _windows(attributes, len(result.sizes) - 2)
     for at, window in enumerate(windows):
         digit = str(at)
         total *= _valid(
@@ -159,11 +158,6 @@ def _windows(attributes: str, count: int) -> list[dict[str, Any]]:
             if key in window:
                 window[key] = tuple(int(v) for v in value.split("_")) if key == "pad" else int(value)
     return windows
-
-
-def _numbers(key: str, attributes: str) -> list[int]:
-    found = re.search(r"%s=\{([0-9,]*)\}" % key, attributes)
-    return [int(number) for number in found.group(1).split(",") if number] if found else []
 
 
 def _number(key: str, attributes: str, default: int = 1) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from npu_shim.pjrt import jax_door, manifest
 from npu_shim.pjrt.cost import counts, hlo, live
-from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.program import Program
 
 ROLES = ("parameter", "optimizer", "other")
@@ -59,9 +59,9 @@ def of_text(
     counted = counts.count(module)
     state = Counter(dict.fromkeys(ROLES, 0))
     for tensor in described.state:
-        state[tensor.role] += size(tensor)
+        state[tensor.role] += tensor.bytes
     return Cost(
-        name, dict(counted.products), dict(counted.other), dict(state), sum(size(t) for t in described.feeds),
+        name, dict(counted.products), dict(counted.other), dict(state), sum(t.bytes for t in described.feeds),
         int(live.peak(module, len(described.feeds))), temporary, moved, compiled_for, tuple(sorted(counted.notes)),
     )  # fmt: skip
 
@@ -95,18 +95,6 @@ def of_folder(folder: str, device: Any = None, compiled: bool = True) -> Cost:
     )  # fmt: skip
 
 
-def size(tensor: Tensor) -> int:
-    """Bytes of a manifest's Tensor."""
-    count = 2 if tensor.dtype == "bfloat16" else {"bool": 1}.get(tensor.dtype) or int(_bits(tensor.dtype)) // 8
-    for length in tensor.shape:
-        count *= length
-    return count
-
-
-def _bits(dtype: str) -> str:
-    return dtype.lstrip("abcdefghijklmnopqrstuvwxyz")
-
-
 def as_json(costs: Iterable[Cost]) -> list[dict[str, Any]]:
     """Returns the costs as JSON values."""
     return [dict(asdict(cost), notes=list(cost.notes)) for cost in costs]
@@ -120,29 +108,33 @@ def as_text(costs: Sequence[Cost]) -> str:
             numbers = [getattr(cost, part).get(dtype, 0) for cost in costs]
             if any(numbers):
                 rows.append(("%s in %s" % (title, dtype), [scaled(number, "FLOP") for number in numbers]))
-    rows.append(_compared("bytes moved", [cost.moved for cost in costs]))
+    if any(cost.moved is not None for cost in costs):
+        rows.append(compared("bytes moved", [cost.moved for cost in costs]))
     for role, title in zip(ROLES, ("parameters", "optimizer state", "other state")):
-        rows.append(_compared(title, [cost.state[role] for cost in costs]))
-    rows.append(_compared("feeds", [cost.feeds for cost in costs]))
-    rows.append(_compared("activations (estimate)", [cost.activations for cost in costs]))
-    rows.append(_compared("temporary", [cost.temporary for cost in costs]))
-    lines = _aligned(rows)
+        rows.append(compared(title, [cost.state[role] for cost in costs]))
+    rows.append(compared("feeds", [cost.feeds for cost in costs]))
+    rows.append(compared("activations (estimate)", [cost.activations for cost in costs]))
+    if any(cost.temporary is not None for cost in costs):
+        rows.append(compared("temporary", [cost.temporary for cost in costs]))
+    lines = aligned(rows)
     compiled = sorted({cost.compiled_for for cost in costs if cost.compiled_for})
     lines += ["bytes moved and temporary memory: compiled for %s" % ", ".join(compiled)] if compiled else []
     lines += ["note: %s" % note for note in sorted({note for cost in costs for note in cost.notes})]
     return "\n".join(lines) + "\n"
 
 
-def _compared(title: str, numbers: Sequence[Any]) -> tuple[str, list[str]]:
+def compared(title: str, numbers: Sequence[Any], said: Callable[[Any], str] | None = None) -> tuple[str, list[str]]:
+    """Returns a row: its title, and the numbers with the ratio to the first one behind all others."""
     first = numbers[0]
     cells = []
     for at, number in enumerate(numbers):
         ratio = " (%.2fx)" % (number / first) if at and first and number is not None else ""
-        cells.append("-" if number is None else scaled(number, "B") + ratio)
+        cells.append("-" if number is None else (said(number) if said else scaled(number, "B")) + ratio)
     return title, cells
 
 
-def _aligned(rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def aligned(rows: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Returns rows of a title and cells as lines, in columns."""
     widths = [max(len(cells[at]) for _, cells in rows) for at in range(len(rows[0][1]))]
     label = max(len(title) for title, _ in rows)
     return [

@@ -22,6 +22,7 @@ COMPARED = {
     "EQ": operator.eq, "NE": operator.ne, "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
 SAME = {"copy", "convert", "reshape", "bitcast", "bitcast-convert"}
+CALLS = {"call": "to_apply", "fusion": "calls"}
 LITERALS = {"true": True, "false": False}
 
 
@@ -56,9 +57,9 @@ class Frame:
         if code == "parameter":
             position = int(instruction.argument)
             return self.arguments[position] if position < len(self.arguments) else None
-        if code == "call":
+        if code in CALLS and not (instruction.shapes and instruction.shapes[0].sizes):
             given = tuple(self.value(name) for name in instruction.operands)
-            return Frame(self.module, instruction.called["to_apply"][0], given).root()
+            return Frame(self.module, instruction.called[CALLS[code]][0], given).root()
         return self._scalar(instruction)
 
     def _scalar(self, instruction: Instruction) -> Any:
@@ -87,6 +88,12 @@ class Frame:
                 return state, step
             state = Frame(self.module, instruction.called["body"][0], (state,)).root()
         return None, None
+
+
+def steps(module: Module, computation: str, instruction: Instruction) -> int | None:
+    """Returns how often a while instruction of that computation runs its body; None where the program does not tell."""
+    told = re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.attributes)  # by XLA, in a compiled program
+    return int(told.group(1)) if told else Frame(module, computation).loop(instruction)[1]
 
 
 def _attribute(pattern: str, instruction: Instruction) -> str:

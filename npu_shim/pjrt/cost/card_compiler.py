@@ -1,0 +1,91 @@
+"""Compiles an exported step for a GPU that is not there.
+
+Run as a file, by any interpreter with JAX and its CUDA plugin:
+
+    python card_compiler.py STEP TARGET OUT
+
+STEP is an exported step, TARGET a GpuTargetConfigProto as text; OUT gets before.hlo and after.hlo, the program before
+optimization and as it is scheduled on the card, and result.json: XLA's own memory figures, or what failed and why.
+A process of its own: the settings below hold for a whole process, and XLA ends it where it meets what it cannot do.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from typing import Any
+
+SETTINGS = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+NO_AUTOTUNING = "--xla_gpu_autotune_level=0"  # it would run kernels on the card
+
+
+class Failed(Exception):
+    """What failed, a key of `compiling.FAILURES`, and why."""
+
+
+def main(step: str, target: str, out: str) -> None:
+    """Compiles; all that can be told goes to OUT/result.json."""
+    os.environ.update(SETTINGS)
+    os.environ["XLA_FLAGS"] = "%s %s" % (os.environ.get("XLA_FLAGS", ""), NO_AUTOTUNING)
+    try:
+        result = _compiled(step, target, out)
+    except Failed as reason:
+        result = {"failed": reason.args[0], "reason": str(reason.args[1])}
+    with open(os.path.join(out, "result.json"), "w", encoding="utf-8") as f:
+        json.dump(result, f)
+
+
+def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
+    try:
+        import jax
+        from jax.experimental import topologies
+    except ImportError as reason:
+        raise Failed("jax", reason) from reason
+    device = _device(topologies, target)
+    _find_npu_shim()
+    from npu_shim.pjrt import jax_door, manifest
+    from npu_shim.pjrt.program import Program
+
+    described = manifest.read(step)
+    code = manifest.program(step, described)
+    code = jax_door.stablehlo(code) if described.kind == "hlo" else code
+    try:
+        compiled = Program(jax, described, code, device).compile()
+    except RuntimeError as reason:
+        raise Failed("compile", reason) from reason
+    for name, text in (("before.hlo", jax_door.hlo_text(code)), ("after.hlo", compiled.as_text())):
+        with open(os.path.join(out, name), "w", encoding="utf-8") as f:
+            f.write(text)
+    memory = compiled.memory_analysis()
+    sizes = {name: int(getattr(memory, name + "_size_in_bytes")) for name in ("argument", "output", "alias", "temp")}
+    return {"jax": jax.__version__, "memory": sizes}
+
+
+def _device(topologies: Any, target: str) -> Any:
+    with open(target, encoding="utf-8") as f:
+        text = f.read()
+    try:
+        made = topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1")
+    except NotImplementedError as reason:  # "topology not implemented for cuda": no plugin that knows better
+        raise Failed("plugin", reason) from reason
+    except RuntimeError as reason:
+        raise Failed("target", reason) from reason
+    return made.devices[0]
+
+
+def _find_npu_shim() -> None:
+    """Makes npu_shim importable, and nothing else of the folder where it lies: that may be of another Python."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    made = importlib.util.spec_from_file_location(
+        "npu_shim", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert made is not None
+    assert made.loader is not None
+    sys.modules["npu_shim"] = module = importlib.util.module_from_spec(made)
+    made.loader.exec_module(module)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,149 @@
+"""What a step costs on a card: memory, bytes that kernels move, kernels by kind, a lower bound of its time.
+
+The bound is the sum over all kernels of the longer of two times: its bytes over the card's bandwidth, the operations of
+its products over what the card computes in a second. It leaves out what a cache keeps from one kernel to the next, and
+the time between kernels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any, Iterable, Mapping, Sequence
+
+from npu_shim.pjrt.cost import hlo, kernels, report
+from npu_shim.pjrt.cost.cards import UNITS, Card
+from npu_shim.pjrt.cost.compiling import Compiled
+from npu_shim.pjrt.cost.kernels import Kernel
+
+
+@dataclass(frozen=True)
+class CardCost:
+    """What one step costs on a card.
+
+    Attributes:
+        name: of the column.
+        card: the card's key.
+        state: bytes of variables, which stay from step to step.
+        feeds: bytes.
+        temporary: bytes that the step takes while it runs.
+        peak: bytes of all at once.
+        over: bytes of the peak that the card has no memory for.
+        moved: bytes that kernels read and write in a step.
+        kernels: kind, see `kernels.ORDER`, to {"kernels": launches in a step, "bytes": that they move}.
+        products: units, see `cards.UNITS`, to {"products": in a step, "operations"}.
+        converts: conversions between floating-point dtypes, alone or fused into kernels, in a step.
+        seconds: lower bound of the step's time.
+        by_memory: share of `seconds` in kernels whose bytes take longer than their operations, 0 to 1.
+        compiled_by: the release of JAX.
+        notes: what could not be counted.
+    """
+
+    name: str
+    card: str
+    state: int
+    feeds: int
+    temporary: int
+    peak: int
+    over: int
+    moved: int
+    kernels: Mapping[str, Mapping[str, int]]
+    products: Mapping[str, Mapping[str, int]]
+    converts: int
+    seconds: float
+    by_memory: float
+    compiled_by: str
+    notes: tuple[str, ...] = ()
+
+
+def of_compiled(name: str, made: Compiled, card: Card) -> CardCost:
+    """Returns the CardCost of a compiled step, under that name."""
+    found = kernels.Kernels(hlo.parse(made.after))
+    products = kernels.products(found.all, card.units)
+    memory = made.memory
+    feeds = sum(tensor.bytes for tensor in made.described.feeds)
+    peak = memory["argument"] + memory["output"] - memory["alias"] + memory["temp"]
+    seconds, by_memory = bound(found.all, card)
+    return CardCost(
+        name, card.key, memory["argument"] - feeds, feeds, memory["temp"], peak, max(0, peak - card.memory),
+        int(kernels.moved(found.all)), _by_kind(found.all),
+        {units: {"products": pair[0], "operations": pair[1]} for units, pair in products.items()},
+        sum(kernel.converts * kernel.times for kernel in found.all), seconds, by_memory, "JAX " + made.jax,
+        tuple(sorted(found.notes)),
+    )  # fmt: skip
+
+
+def bound(found: Iterable[Kernel], card: Card) -> tuple[float, float]:
+    """Returns (seconds that kernels take at least, the share of those whose bytes take longer than their products)."""
+    total, by_memory = 0.0, 0.0
+    for kernel in found:
+        moving = kernel.bytes / card.bandwidth
+        computing = sum(operations / card.peak[card.units(units)] for units, operations in kernel.products)
+        total += kernel.times * max(moving, computing)
+        by_memory += kernel.times * moving if moving >= computing else 0
+    return total, by_memory / total if total else 1.0
+
+
+def _by_kind(found: Sequence[Kernel]) -> dict[str, dict[str, int]]:
+    times: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    for kernel in found:
+        times[kernel.kind] += kernel.times
+        size[kernel.kind] += int(kernel.bytes * kernel.times)
+    return {kind: {"kernels": times[kind], "bytes": size[kind]} for kind in kernels.ORDER if times[kind]}
+
+
+def as_json(costs: Iterable[CardCost]) -> list[dict[str, Any]]:
+    """Returns the costs as JSON values."""
+    return [dict(asdict(cost), notes=list(cost.notes)) for cost in costs]
+
+
+def as_text(card: Card, costs: Sequence[CardCost]) -> str:
+    """Returns the costs on a card side by side, one column each; the ratio to the first column stands in brackets."""
+    rows = [("", [cost.name for cost in costs])]
+    for title, key in (("state", "state"), ("feeds", "feeds"), ("temporary", "temporary"), ("peak", "peak")):
+        rows.append(report.compared(title, [getattr(cost, key) for cost in costs]))
+    rows.append(("of the card's memory", [_fit(cost, card) for cost in costs]))
+    rows.append(report.compared("bytes moved by kernels", [cost.moved for cost in costs]))
+    rows += [(title, [_product(cost, units) for cost in costs]) for title, units in _units(costs)]
+    rows.append(("kernels", [str(sum(each["kernels"] for each in cost.kernels.values())) for cost in costs]))
+    for kind in kernels.ORDER:
+        if any(kind in cost.kernels for cost in costs):
+            rows.append(("  " + kind, [_kernel(cost, kind) for cost in costs]))
+    rows.append(("converts, fused ones too", [str(cost.converts) for cost in costs]))
+    rows.append(report.compared("step time at least", [cost.seconds for cost in costs], _milliseconds))
+    rows.append(("limited by", [_limit(cost) for cost in costs]))
+    lines = ["%s: %s, %s, %s" % (
+        card.key, card.name, report.scaled(card.memory, "B"), report.scaled(card.bandwidth, "B/s")
+    ), *report.aligned(rows)]  # fmt: skip
+    lines += ["note: %s" % note for note in sorted({note for cost in costs for note in cost.notes})]
+    return "\n".join(lines) + "\n"
+
+
+def _units(costs: Sequence[CardCost]) -> list[tuple[str, str]]:
+    return [("products in " + units, units) for units in UNITS if any(units in cost.products for cost in costs)]
+
+
+def _product(cost: CardCost, units: str) -> str:
+    found = cost.products.get(units)
+    return "%d (%s)" % (found["products"], report.scaled(found["operations"], "FLOP")) if found else "-"
+
+
+def _kernel(cost: CardCost, kind: str) -> str:
+    found = cost.kernels.get(kind)
+    return "%d (%s)" % (found["kernels"], report.scaled(found["bytes"], "B")) if found else "-"
+
+
+def _fit(cost: CardCost, card: Card) -> str:
+    share = "%.0f %%" % (100 * cost.peak / card.memory)
+    return "%s, %s too much" % (share, report.scaled(cost.over, "B")) if cost.over else share
+
+
+def _milliseconds(seconds: float) -> str:
+    return "%.2f ms" % (seconds * 1e3)
+
+
+def _limit(cost: CardCost) -> str:
+    if cost.by_memory >= 0.5:
+        return "memory (%.0f %%)" % (100 * cost.by_memory)
+    return "operations (%.0f %%)" % (100 * (1 - cost.by_memory))

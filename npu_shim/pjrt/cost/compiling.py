@@ -1,0 +1,118 @@
+"""Exported steps compiled for cards that are not there, each in a process of an interpreter with JAX's CUDA plugin."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Mapping
+
+from npu_shim.pjrt import manifest
+from npu_shim.pjrt.cost import card_compiler, cards
+from npu_shim.pjrt.cost.cards import Card
+from npu_shim.pjrt.manifest import Manifest
+from npu_shim.rewriter.errors import ConfigError
+
+JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where none is given
+INSTALL = "install it there with: pip install 'npu-shim[pjrt-cuda]', or name another interpreter with --jax or $" + JAX
+# what failed -> what is said of it: interpreter, reason
+FAILURES = {
+    "jax": "'%s' has no JAX, which compiles for a GPU (%s); " + INSTALL,
+    "plugin": "'%s' has JAX without its CUDA plugin, which compiles for a GPU (%s); " + INSTALL,
+    "target": "the JAX of '%s' takes no such target: %s",
+    "compile": "the JAX of '%s' cannot compile the step: %s",
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A step as it would run on a card.
+
+    Attributes:
+        described: Manifest of the step.
+        before: its HLO before optimization, as text.
+        after: its HLO as it is scheduled on the card.
+        memory: "argument", "output", "alias", "temp": XLA's own figures, bytes.
+        jax: the release that compiled it.
+    """
+
+    described: Manifest
+    before: str
+    after: str
+    memory: Mapping[str, int]
+    jax: str
+
+
+def interpreter(wanted: str | None = None) -> str:
+    """Returns the path of a Python: the wanted one, else that of $NPU_SHIM_JAX, else this one where it has JAX.
+
+    Raises:
+        ConfigError: none has.
+    """
+    chosen = wanted or os.environ.get(JAX)
+    if not chosen and importlib.util.find_spec("jaxlib") is None:
+        raise ConfigError("cost on a card needs JAX with its CUDA plugin: " + INSTALL.replace(" there", ""))
+    return chosen or sys.executable
+
+
+def compiled(folder: str, card: Card, python: str | None = None) -> Compiled:
+    """Compiles an exported step for a card; takes seconds to minutes.
+
+    Args:
+        folder: what `npu-shim export` wrote; its values are not needed.
+        card: Card.
+        python: an interpreter with JAX and its CUDA plugin; default as for `interpreter`.
+
+    Raises:
+        ConfigError: the folder, the interpreter or the target cannot be used.
+    """
+    described = manifest.read(folder)
+    manifest.checked(folder, described, manifest.PROGRAMS[described.kind])
+    require_room(described, card)
+    python = interpreter(python)
+    with tempfile.TemporaryDirectory() as out:
+        target = os.path.join(out, "target")
+        with open(target, "w", encoding="utf-8") as f:
+            f.write(card.target)
+        said = _run([python, card_compiler.__file__, os.path.abspath(folder), target, out])
+        try:
+            result = json.loads(_text(out, "result.json"))
+        except OSError as reason:
+            raise ConfigError(FAILURES["compile"] % (python, said)) from reason
+        if "failed" in result:
+            last = (result["reason"].strip().splitlines() or ["no reason"])[0]
+            raise ConfigError(FAILURES[result["failed"]] % (python, last))
+        return Compiled(described, _text(out, "before.hlo"), _text(out, "after.hlo"), result["memory"], result["jax"])
+
+
+def require_room(described: Manifest, card: Card) -> None:
+    """Raises ConfigError where a card has not even memory for a step's variables."""
+    state = sum(tensor.bytes for tensor in described.state)
+    if state > card.memory:
+        larger = [each.key for each in map(cards.card, cards.names()) if each.memory >= state]
+        raise ConfigError(
+            "the variables alone take %.2f GB, '%s' has %.2f GB: no batch fits; %s" % (
+                state / 1e9, card.key, card.memory / 1e9,
+                "take a larger card: " + ", ".join(larger) if larger else "no card that is known is large enough",
+            )
+        )  # fmt: skip
+
+
+def _run(command: list[str]) -> str:
+    """Runs a command and returns the last line that it said."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
+    except OSError as reason:
+        raise ConfigError("'%s' cannot be run: %s" % (command[0], reason.strerror or reason)) from reason
+    lines = done.stdout.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it ended with status %d" % done.returncode
+
+
+def _text(folder: str, name: str) -> str:
+    with open(os.path.join(folder, name), encoding="utf-8") as f:
+        return f.read()

@@ -1,0 +1,81 @@
+"""Exported steps on cards: each compiled for each, beside what holds for all devices."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+from npu_shim.pjrt import manifest
+from npu_shim.pjrt.cost import card_report, compiling
+from npu_shim.pjrt.cost.card_report import CardCost
+from npu_shim.pjrt.cost.cards import Card
+from npu_shim.pjrt.cost.report import Cost, as_json, as_text, of_text
+
+
+@dataclass(frozen=True)
+class OnCards:
+    """What steps cost: `costs` on any device, and for each card of `cards` what they cost on it."""
+
+    costs: tuple[Cost, ...]
+    cards: tuple[tuple[Card, tuple[CardCost, ...]], ...]
+
+
+def of_folders(
+    folders: Sequence[str],
+    wanted: Sequence[Card],
+    python: str | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> OnCards:
+    """Compiles exported steps for cards.
+
+    Args:
+        folders: what `npu-shim export` wrote; their values are not needed. The first is what others are compared with.
+        wanted: the Cards.
+        python: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
+        progress: is told in a line what is done.
+
+    Raises:
+        ConfigError: a folder, the interpreter or a card cannot be used, see `compiling.compiled`.
+    """
+    names = _names(folders)
+    for folder in folders:  # before the first of them takes its minutes
+        for card in wanted:
+            compiling.require_room(manifest.read(folder), card)
+    costs: dict[str, Cost] = {}
+    found: dict[str, list[CardCost]] = {card.key: [] for card in wanted}
+    for name, folder in zip(names, folders):
+        for card in wanted:
+            begin = time.perf_counter()
+            made = compiling.compiled(folder, card, python)
+            found[card.key].append(card_report.of_compiled(name, made, card))
+            costs[name] = costs.get(name) or of_text(name, made.before, made.described)
+            progress("%s: compiled for %s in %.0f s" % (name, card.key, time.perf_counter() - begin))
+    return OnCards(tuple(costs.values()), tuple((card, tuple(found[card.key])) for card in wanted))
+
+
+def _names(folders: Sequence[str]) -> list[str]:
+    """The last parts of paths, as many as tell them apart."""
+    parts = [os.path.abspath(folder).split(os.sep) for folder in folders]
+    count = 1
+    while len({tuple(each[-count:]) for each in parts}) < len(parts) and count < max(map(len, parts)):
+        count += 1
+    return ["/".join(each[-count:]) for each in parts]
+
+
+def report(found: OnCards) -> tuple[dict[str, Any], str]:
+    """Returns (values for JSON, text in columns)."""
+    values = {
+        "costs": as_json(found.costs),
+        "cards": {card.key: _values(card, costs) for card, costs in found.cards},
+    }
+    texts = [as_text(found.costs), *(card_report.as_text(*each) for each in found.cards)]
+    return values, "\n".join(texts)
+
+
+def _values(card: Card, costs: Sequence[CardCost]) -> dict[str, Any]:
+    return {
+        "name": card.name, "source": card.source, "memory": card.memory, "bandwidth": card.bandwidth,
+        "peak": dict(card.peak), "steps": card_report.as_json(costs),
+    }  # fmt: skip
