@@ -62,6 +62,8 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     from npu_shim.cli import graph_file
     from npu_shim.xla.sources import Source
 
+    if args.batch is not None and args.batch < 1:
+        raise ConfigError("--batch is %d, expected 1 or more" % args.batch)
     graph, targets = graph_file.read(args.graph)
     source = Source.of(graph)
     fetches = names(args.fetches) or targets

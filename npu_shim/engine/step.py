@@ -209,10 +209,10 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     """Rewrites the whole run's graph as the session would, before it is cut, so that the same slots are lowered."""
     if options.values.get("use_off_line") is False:
         return graph_def, None
-    elsewhere = {node.name for node in source.graph_def.node}
+    built = {node.name: node.op for node in source.graph_def.node}
     present = {node.name for node in graph_def.node}
     preserved = [name for name in dict.fromkeys(preserved) if source_of(name) in present]
-    done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", elsewhere)
+    done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", built)
     lines.say(done, options.precision())
     return done.graph_def, done.plan
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterable
+from types import MappingProxyType
+from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -69,7 +70,7 @@ def rewrite_graph(
     preserved: Iterable[str],
     chosen: precision.Precision,
     device: str = "CPU",
-    elsewhere: Iterable[str] = (),
+    built: Mapping[str, str] = MappingProxyType({}),
 ) -> Rewritten:
     """Rewrites a graph according to resolved options.
 
@@ -79,28 +80,41 @@ def rewrite_graph(
         preserved: names of nodes or tensors whose names and dtypes must stay.
         chosen: the `precision.Precision` of the options.
         device: one of `kernel_tables.DEVICES`: whose kernels run the result.
-        elsewhere: names of further nodes that the user's options may name: this graph may be a part of a whole.
+        built: name -> op of the nodes of the graph as the user built it, which the options may name: `graph_def` may be
+            a part of it, in which constants are folded.
 
     Returns:
         Rewritten.
     """
     def unmatched(view):
         counts = Counter(node.op for node in view.nodes)
-        return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, elsewhere)
+        return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, built)
 
+    folded = _folded(chosen, graph_def, built)
     asked = Asked(
         chosen.policy,
         chosen.table,
         kernel_tables.of(device),
-        _to_overrides(chosen.customized),
-        chosen.warnings,
+        _to_overrides(chosen.customized, folded),
+        chosen.warnings + tuple(map(_of_folded, folded)),
         unmatched,
     )
     return rewrite_graph_def(graph_def, feeds, preserved, asked)
 
 
-def _to_overrides(customized):
-    """Translates the requests of customize_dtypes into the rewriter's terms."""
+def _folded(chosen, graph_def, built):
+    """Names of the nodes of customize_dtypes that were computed before the rewrite, and are constants now."""
+    asked = {} if chosen.customized is None else chosen.customized.by_name
+    constants = (node.name for node in graph_def.node if node.name in asked and node.op == "Const")
+    return sorted(name for name in constants if built.get(name, "Const") != "Const")
+
+
+def _of_folded(name):
+    return shortened("customize_dtypes: TensorFlow computes '%s' before the graph runs, in its own dtype" % name)
+
+
+def _to_overrides(customized, left_out):
+    """Translates the requests of customize_dtypes, those for some nodes left out, into the rewriter's terms."""
     if customized is None:
         return NO_OVERRIDES
 
@@ -108,15 +122,15 @@ def _to_overrides(customized):
         inputs, outputs = ([d and NUMBERS[d] for d in dtypes] for dtypes in (custom.inputs, custom.outputs))
         return Override(tuple(inputs), tuple(outputs), "customize_dtypes %s line %d" % (customized.path, custom.line))
 
-    asked = ({name: override(custom) for name, custom in d.items()} for d in (customized.by_name, customized.by_op))
-    return Overrides(*asked)
+    by_name = {name: override(custom) for name, custom in customized.by_name.items() if name not in left_out}
+    return Overrides(by_name, {op: override(custom) for op, custom in customized.by_op.items()})
 
 
-def _unknown_nodes(chosen, view, elsewhere):
-    """Returns one line for each node of customize_dtypes that is neither in the graph nor in `elsewhere`."""
+def _unknown_nodes(chosen, view, built):
+    """Returns one line for each node of customize_dtypes that is neither in the graph nor in `built`."""
     if chosen.customized is None:
         return ()
-    names = {node.name for node in view.nodes}.union(elsewhere)
+    names = {node.name for node in view.nodes}.union(built)
     missing = sorted(set(chosen.customized.by_name) - names)
     texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
     return tuple(map(shortened, texts))

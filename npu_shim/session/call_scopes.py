@@ -31,13 +31,13 @@ def watch(graph: Any) -> None:
     _running.graph = weakref.ref(graph)
 
 
-def names(number: int | None) -> set[str]:
-    """Returns the names of the nodes of a session's graph, as the script built it.
+def built(number: int | None) -> dict[str, str]:
+    """Returns name -> op of the nodes of a session's graph, as the script built it.
 
     Args:
         number: the session's, or None for the session that this thread runs.
     """
-    return {op.name for op in _operations(number)}
+    return {op.name: op.type for op in _operations(number)}
 
 
 def mark(graph_def: Any, number: int | None) -> None:
@@ -45,13 +45,13 @@ def mark(graph_def: Any, number: int | None) -> None:
 
     Args:
         graph_def: tf.compat.v1.GraphDef of what the session runs, as Grappler passes it; it is changed in place.
-        number: as for `names`.
+        number: as for `built`.
     """
     calls = _calls_in_scopes(number)
-    built = names(number) if calls else ()
+    known = built(number) if calls else ()
     with_gradients = {name for name, given in calls.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
     for node in graph_def.node if calls else ():
-        if node.name not in built:
+        if node.name not in known:
             _mark_by_innermost_call(node, calls)
             if with_gradients and is_gradient_of(node.name, with_gradients):
                 node.attr[KEEP].i = 1

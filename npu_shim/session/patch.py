@@ -220,8 +220,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
     call_scopes.mark(graph_def, number)
-    elsewhere = () if chosen.customized is None else call_scopes.names(number)  # graph_def is what one run needs
-    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, elsewhere=elsewhere)
+    built = {} if chosen.customized is None else call_scopes.built(number)  # graph_def is what one run needs
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:

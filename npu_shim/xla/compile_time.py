@@ -30,6 +30,7 @@ DATA = frozenset([
 STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # unlike other indices, theirs must be constant
 NUMBERS = ("Range", "LinSpace")  # sizes, though they may be floats
 SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # use shapes, not values: the search ends here
+FORWARDS = ("Identity", "IdentityN", "While", "StatelessWhile")  # the search goes from an output to its own input only
 PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA also accepts as data
 
 
@@ -54,19 +55,25 @@ class _Search:
 
     def asked(self, nodes: Iterable[Any]) -> dict[str, str]:
         nodes = {node.name: node for node in nodes}
-        found = {}
+        found, forwarded = {}, set()
         pending = collections.deque(
             (text, name) for name, node in nodes.items() for text in self._inputs(node) if node.op not in SHAPES
         )
         while pending:
             text, asking = pending.popleft()
             name = arguments.source_of(text)
-            if name in found:
-                continue
-            found[name] = asking
             node = nodes.get(name)
-            if node is not None and node.op not in SHAPES:
-                pending.extend((each, asking) for each in arguments.data(node))
+            if node is not None and node.op in FORWARDS:
+                if text in forwarded:
+                    continue
+                forwarded.add(text)
+                found.setdefault(name, asking)
+                number = int(text.rpartition(":")[2]) if ":" in text else 0  # "loop:1", in a body "loop:output:1"
+                pending.append((arguments.data(node)[number], asking))
+            elif name not in found:
+                found[name] = asking
+                if node is not None and node.op not in SHAPES:
+                    pending.extend((each, asking) for each in arguments.data(node))
         return found
 
     def _inputs(self, node):

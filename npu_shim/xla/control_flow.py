@@ -98,6 +98,9 @@ def _without_waits_for_itself(graph_def):
                 consumers[source].append(node.name)
         if node.op == "Enter":
             entries[node.attr["frame_name"].s].append(node)
+    for entering in entries.values():  # a loop that one of its values waits for waits as a whole
+        for enter in entering:
+            consumers[enter.name] += [other.name for other in entering if other is not enter]
     for entering in entries.values():
         starts = [nodes[source_of(node.input[0])] for node in entering]
         candidates = [*entering, *(node for node in starts if node.op == "Const")]

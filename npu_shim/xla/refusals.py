@@ -14,7 +14,7 @@ from npu_shim.xla.lowering.host import HOST
 from npu_shim.xla.lowering.site import NotConstant
 from npu_shim.xla.lowering.splice import SCOPE
 
-NODE = re.compile(r"\{\{node (?:\S*?step/)?([^\s}]+)\}\}")
+NODE = re.compile(r"(?:\{\{node |op_name=\")(?:\S*?step/)?([^\s}\"]+)")
 REFUSALS = (
     tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError, tf.errors.NotFoundError,
     tf.errors.FailedPreconditionError,
@@ -24,10 +24,12 @@ SIZES = (
     "`constants`"
 )
 NO_KERNEL = "XLA has no kernel for it"
+EQUALLY_MANY = "two tensors have as many rows as the data say, and XLA cannot tell that these are equally many"
 OPEN = re.compile(r"Input (\d+) to node `(?:\S*?step/)?([^\s`]+)` with op \S+ must be a compile-time constant")
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),
     (re.compile(r"must be a compile-time constant"), SIZES),
+    (re.compile(r"Fail to proof the equality of two dimensions"), EQUALLY_MANY),
 )
 
 

@@ -58,10 +58,10 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
         ConfigError: the checkpoint cannot be read, or variables differ in shape or dtype; all are named.
     """
     wanted = {op.name: op for op in graph.get_operations() if op.type in VARIABLE_OPS}
-    keys = keys_of(graph, wanted)
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+        keys = {**keys_of(graph, wanted), **_parts_of(wanted, shapes)}
         known = [name for name in wanted if keys[name][0] in shapes]
         problems = [_problem(_Declared.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
         problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
@@ -73,6 +73,35 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
     except (tf.errors.OpError, ValueError, RuntimeError) as reason:
         raise ConfigError("checkpoint '%s' cannot be read: %s" % (prefix, str(reason).splitlines()[0])) from reason
     return found
+
+
+def _parts_of(wanted, shapes):
+    """Places of variables w/part_0, w/part_1, ... of a graph in a checkpoint that has none of them, but a whole w.
+
+    A graph without collections and Savers does not say that they are parts. Their shapes do: they differ in one axis at
+    most, in which they add up to the whole.
+    """
+    parts = {}
+    for name, op in wanted.items():
+        found = PART.search(name)
+        if found and name not in shapes and PART.sub("", name) in shapes:
+            number = int(found.group().rpartition("_")[2])
+            parts.setdefault(PART.sub("", name), {})[number] = name, _Declared.of(op).shape.as_list()
+    return {name: place for key, found in parts.items() for name, place in _slices(key, found, shapes[key])}
+
+
+def _slices(key, parts, whole):
+    """Yields (variable's name, (key, slice)) for the parts of a variable, number -> (name, shape), that make it up."""
+    parts = [parts[number] for number in sorted(parts)] if sorted(parts) == list(range(len(parts))) else []
+    axes = [axis for axis, size in enumerate(whole) if sum(shape[axis] for _, shape in parts) == size]
+    rest = lambda axis, shape: (shape[:axis], shape[axis + 1 :])  # noqa: E731
+    for axis in axes[:1]:
+        if all(rest(axis, shape) == rest(axis, whole) for _, shape in parts):
+            start = 0
+            for name, shape in parts:
+                extents = ["%d,%d" % (start, size) if k == axis else "-" for k, size in enumerate(shape)]
+                yield name, (key, "%s %s" % (" ".join(map(str, whole)), ":".join(extents)))
+                start += shape[axis]
 
 
 class _Declared(NamedTuple):
@@ -96,8 +125,21 @@ def _part(whole, spec):
 
 
 def save(prefix: str | os.PathLike, values: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]) -> str:
-    """Writes values (variable name -> tensor or array), makes the checkpoint its folder's latest, returns `prefix`."""
+    """Writes values (variable name -> tensor or array), makes the checkpoint its folder's latest, returns `prefix`.
+
+    Raises:
+        ConfigError: the checkpoint cannot be written.
+    """
     prefix = os.fspath(prefix)
+    try:
+        _write(prefix, values, keys)
+    except (OSError, tf.errors.OpError) as reason:
+        why = getattr(reason, "strerror", None) or str(reason).splitlines()[0]
+        raise ConfigError("checkpoint '%s' cannot be written: %s" % (prefix, why)) from reason
+    return prefix
+
+
+def _write(prefix, values, keys):
     folder = os.path.dirname(prefix)
     if folder:
         os.makedirs(folder, exist_ok=True)
@@ -110,7 +152,6 @@ def save(prefix: str | os.PathLike, values: Mapping[str, Any], keys: Mapping[str
         tensors=[tf.convert_to_tensor(values[name]) for name in names],
     )
     _make_latest(folder or ".", prefix)
-    return prefix
 
 
 def _make_latest(folder, prefix):

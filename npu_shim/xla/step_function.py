@@ -205,6 +205,8 @@ def prepare(
     if tuple(map(int, tf.__version__.split(".")[:2])) < OLDEST:
         raise ConfigError("a step is compiled by TensorFlow %d.%d or later, this is %s" % (*OLDEST, tf.__version__))
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
+    if not wanted:
+        raise ConfigError("fetches is %r, expected at least one tensor or operation" % (fetches,))
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
@@ -298,8 +300,8 @@ def _rewritten(source, graph_def, fetches, feeds, values, device):
         return graph_def, None
     if device not in (None, "CPU", "GPU"):
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
-    elsewhere = {node.name for node in source.graph_def.node}
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", elsewhere)
+    built = {node.name: node.op for node in source.graph_def.node}
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", built)
     for text in (*done.plan.warnings, *done.plan.unmatched):
         lines.once(text)
     return done.graph_def, done.plan

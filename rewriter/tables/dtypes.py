@@ -15,6 +15,7 @@ BFLOAT16 = NUMBERS["bfloat16"]
 LOW: FrozenSet[int] = frozenset({FLOAT16, BFLOAT16})
 # the dtypes that a rewrite may change into each other; float64 is a choice of its author and stays
 FLOATS: FrozenSet[int] = LOW | {FLOAT32}
+HANDLES: FrozenSet[int] = frozenset({NUMBERS["resource"], NUMBERS["variant"]})
 REF = 100  # a reference dtype is its base dtype plus this (types.proto)
 
 

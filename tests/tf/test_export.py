@@ -250,6 +250,7 @@ def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
     ("more", "message"),
     [
         ([], "feed 'x:0' has shape (?, 64): give --shape x:0=2,3 or --batch"),
+        (["--batch", "0"], "--batch is 0, expected 1 or more"),
         (["--batch", "4", "--shape", "z=1"], "--shape is given for 'z:0', which is not fed"),
         (["--batch", "4", "--shape", "x"], "--shape is 'x', expected a tensor and its sizes, as x:0=32,64"),
         (["--batch", "4", "--constant", "y"], "--constant is 'y', expected a tensor and its value, as x:0=[1,2]"),
@@ -290,6 +291,32 @@ def test_the_command_takes_a_checkpoint_of_other_parts(tmp_path, capsys):
     found = manifest.state(str(tmp_path / "step"), written)
     parts = np.concatenate([found["w/part_%d" % number] for number in range(3)])
     np.testing.assert_array_equal(parts, value)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_are_told_by_their_shapes_where_no_saver_says_so(axis, tmp_path):
+    """D8: a graph without collections and Savers had no values for them."""
+    splits = tf.fixed_size_partitioner(2, axis)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        w = tf.get_variable("w", [4, 3], initializer=tf.random_uniform_initializer(), partitioner=splits)
+        tf.reduce_sum(tf.square(tf.convert_to_tensor(w)), name="loss")
+        bare = graph.as_graph_def()
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, str(tmp_path / "model"))
+        value = session.run(tf.convert_to_tensor(w))
+    (tmp_path / "bare.pb").write_bytes(bare.SerializeToString())
+    argv = ["export", str(tmp_path / "bare.pb"), "--fetches", "loss:0", "--checkpoint", str(tmp_path / "model")]
+    assert cli.main([*argv, "--out", str(tmp_path / "step")]) == 0
+    found = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
+    np.testing.assert_array_equal(np.concatenate([found["w/part_0"], found["w/part_1"]], axis), value)
+
+
+def test_a_step_that_gives_nothing_is_an_error(tmp_path):
+    with tf.Graph().as_default() as graph:
+        tf.identity(tf.placeholder(tf.float32, [2], "x"), "o")
+    with pytest.raises(ConfigError, match="gives nothing"):
+        export(graph, ["o"], ["x"], str(tmp_path / "step"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_command_names_what_a_checkpoint_has_otherwise(tmp_path, capsys):

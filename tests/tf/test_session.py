@@ -1,5 +1,7 @@
 """Real sessions through the hook: what runs in float16, and how errors surface."""
 
+import logging
+
 import numpy as np
 import pytest
 import sessions
@@ -155,6 +157,37 @@ def test_to_float_scope_decides_and_the_innermost_wins():
             assert ran.dtypes("MatMul", "Exp") == {"kept": "float32", "low": "float16"}
         with pytest.raises(npu_shim.ConfigError, match=r"'floot16'.*did you mean 'float16'"):
             npu_shim.to_float("floot16").__enter__()
+
+
+@pytest.mark.parametrize("profile", ["ascend910", "grappler"])
+def test_to_float_leaves_variables_and_constants_as_they_are(profile):
+    """D9: profile grappler refused a variable of the scope, and a constant of it ended the process."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2])
+        with npu_shim.to_float("float16"):
+            v = tf.get_variable("v", initializer=[2049.0, 1.0])
+            y = tf.exp(x * tf.constant([0.0, 1.0]) * v, name="low")
+        with initialized(sessions.config(precision_mode=MIX, npu_shim_profile=profile)) as session:
+            ran = sessions.Ran(session, [y + 0.0, v], {x: [1.0, 0.0]})
+    assert ran.dtypes("Exp") == {"low": "float16"}
+    assert [value.tolist() for value in ran.values] == [[1.0, 1.0], [2049.0, 1.0]]
+
+
+@pytest.mark.parametrize("profile", ["ascend910", "grappler"])
+def test_what_tensorflow_computes_beforehand_is_no_longer_customized(profile, tmp_path, caplog, monkeypatch):
+    """D10: a correct line for a node that became a constant was an error, or made a constant of a wrong dtype."""
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    path = tmp_path / "dtypes.txt"
+    path.write_text("known::InputDtype:float16,OutputDtype:float16\n")
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2, 2])
+        known = tf.nn.relu(tf.constant([[2049.0, -1.0], [1.0, 2.0]]), name="known")
+        y = tf.identity(tf.matmul(x, known))
+        options = {"precision_mode": MIX, "npu_shim_profile": profile, "customize_dtypes": str(path)}
+        with tf.Session(config=sessions.config(**options)) as session:
+            assert session.run(y, {x: np.eye(2)}).tolist() == [[2048.0, 0.0], [1.0, 2.0]]
+    text = "customize_dtypes: TensorFlow computes 'known' before the graph runs, in its own dtype"
+    assert any(text in record.getMessage() for record in caplog.records)
 
 
 def test_customize_dtypes_by_name_and_type(graph, tmp_path):

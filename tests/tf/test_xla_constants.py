@@ -4,10 +4,12 @@ import logging
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import compile_time
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
@@ -150,3 +152,15 @@ def test_results_of_open_shape_in_several_iterations():
     places, value = step({x: [[1.0, -1.0, 2.0, 0.0], [0.0, 3.0, -1.0, 0.0]]})
     assert places.tolist() == [[1]]
     assert value == 4.0
+
+
+def test_a_size_is_asked_of_the_value_that_a_loop_gives_and_of_no_other():
+    """D5: what stood beside it in the loop, such as weights, was said to be compiled again for every new value."""
+    with sessions.control_flow(2), tf.Graph().as_default() as graph:
+        count, rows = tf.placeholder(tf.int32, [], "count"), tf.placeholder(tf.float32, [4], "rows")
+        last, _ = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (count, rows))
+        tf.fill([last], 1.0)
+    given = graph.as_graph_def()
+    asked = compile_time.asked(given.node, {each.signature.name: each for each in given.library.function})
+    assert "count" in asked
+    assert "rows" not in asked

@@ -80,6 +80,7 @@ GIVEN = [  # M6
     ({"feeds": ["x", "n"]}, "placeholder 'y' is needed, and is no feed and no constant"),
     ({"feeds": ["x", "y", "n"], "constants": {"n:0": 2}}, "tensor 'n:0' is given twice, as a feed or constant"),
     ({"feeds": {"x": [3, 2], "x:0": [4, 2], "y": [3, 2], "n": []}}, "tensor 'x:0' is given twice"),
+    ({"feeds": ["x", "y", "n"], "fetches": []}, r"fetches is \[\], expected at least one tensor or operation"),
     ({"feeds": ["x", "y"], "constants": {"n": 2.7}}, "constant 'n:0' has 2.7, which int32 cannot hold"),
     ({"feeds": {"x": [3, "two"], "y": [3, 2], "n": []}}, r"feed 'x:0' has shape \[3, 'two'\], expected sizes"),
 ]
@@ -88,7 +89,7 @@ GIVEN = [  # M6
 @pytest.mark.parametrize(("given", "message"), GIVEN)
 def test_what_is_given_wrongly_is_named(given, message):
     with pytest.raises(npu_shim.ConfigError, match=message):
-        npu_shim.compile_step(products(), "out:0", **given)
+        npu_shim.compile_step(products(), **{"fetches": "out:0", **given})
 
 
 def test_feeds_whose_shapes_contradict_each_other_are_named():  # M6
@@ -114,3 +115,13 @@ def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):  # M8
     assert list(known.all_model_checkpoint_paths) == expected
     assert known.model_checkpoint_path == expected[-1]
     assert sorted(path.name for path in tmp_path.iterdir() if "model" not in path.name) == ["checkpoint"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
+    """D7: FileExistsError and NotFoundError came as they were."""
+    (tmp_path / "file").write_text("")
+    graph, fetches = network(True)
+    step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")
+    with pytest.raises(npu_shim.ConfigError, match="file/model' cannot be written: "):
+        step.save(tmp_path / "file" / "model")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]

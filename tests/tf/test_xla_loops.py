@@ -116,3 +116,20 @@ def test_a_gradient_that_waits_for_its_loop():  # the counter of its iterations 
     with tf.Session(graph=graph) as session:
         expected = session.run(fetch, {x: [0.25, 0.5, 0.75]})
     np.testing.assert_allclose(step({"x:0": [0.25, 0.5, 0.75]}), expected, rtol=1e-4)
+
+
+def test_a_gradient_that_waits_for_its_loop_through_another():
+    """D6: the other loop passes its result on by its own back edge, and the first one waited for itself."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [3], "x")
+        y = loop(lambda a: tf.tanh(a * a), x)
+        rows = tf.TensorArray(tf.float32, 3).unstack(y)
+        written = tf.while_loop(
+            lambda i, _: i < 3, lambda i, to: (i + 1, to.write(i, rows.read(i))), (0, tf.TensorArray(tf.float32, 3))
+        )[1].stack()
+        with tf.control_dependencies([tf.group(written)]):
+            fetch = tf.gradients(y, [x])[0]
+    step = npu_shim.compile_step(graph, [fetch, written], [x])
+    with tf.Session(graph=graph) as session:
+        expected = session.run([fetch, written], {x: [0.25, 0.5, 0.75]})
+    np.testing.assert_allclose(step({"x:0": [0.25, 0.5, 0.75]}), expected, rtol=1e-4)

@@ -160,3 +160,15 @@ def test_what_does_not_is_refused(op):
     said = r"\(%s\) takes as many rows as the data say, from node 'boolean_mask/Where'"
     with pytest.raises(PlanError, match=said % op):
         assert_as_in_a_session(masked(REFUSED[op]))
+
+
+def test_rows_that_xla_does_not_know_to_be_equally_many_are_named():
+    """D11: XLA's own words, in which no node of the user's is named."""
+    with tf.Graph().as_default() as graph:
+        ids, y = tf.placeholder(tf.int32, [5], "ids"), tf.placeholder(tf.float32, [5, 3], "y")
+        places, parts = (tf.dynamic_partition(rows, ids % 2, 2) for rows in (tf.range(5), y))
+        stitched = tf.dynamic_stitch(places, [parts[0] * 2.0, parts[1] * parts[1]])
+        gradient = tf.gradients(tf.reduce_sum(stitched * stitched), y)[0]
+    step = npu_shim.compile_step(graph, [gradient], [ids, y])
+    with pytest.raises(PlanError, match=r"node 'DynamicPartition\S*' .* equally many; run the step"):
+        step({"ids:0": [0, 1, 1, 0, 1], "y:0": np.ones([5, 3])})

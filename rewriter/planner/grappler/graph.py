@@ -12,13 +12,14 @@ from typing import Callable, Collection, Dict, Iterable, List, Mapping, Optional
 from ...errors import PlanError, raise_first
 from ...graph.graph_view import GraphView, Node, is_border
 from ...graph.kernel_table import KernelTable, device_type
-from ...tables.dtypes import FLOAT32, FLOATS, LOW
+from ...tables.dtypes import FLOAT32, FLOATS, HANDLES, LOW
 from ...tables.op_table import Entry, OpTable
 from ..decisions import Reason
 from ..overrides import Overrides, asked_of_slot
 
 # lists of this profile, by their names in our op table and in TensorFlow
 WHITE, BLACK, GRAY, CLEAR, UNLISTED = "white", "black", "gray", "clear", ""  # allow, deny, infer, clear
+SCOPE = "to_float"  # what requests a dtype for all nodes that were made in a scope
 Walk = Dict[int, int]  # vertex -> the vertex from which it was first reached, -1 for a root
 
 
@@ -247,7 +248,7 @@ def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, in
     """(source, dtype) where the user requests one floating dtype for a node."""
     override = overrides.of(node)
     if override is None:
-        return ("to_float", node.asked) if node.asked in FLOATS else None
+        return (SCOPE, node.asked) if node.asked in FLOATS else None
     asked = [asked_of_slot(override, node, k) for k in range(len(node.dtypes))]
     found = {pair for pair, was in zip(asked, node.dtypes) if pair is not None and was in FLOATS}
     if not found:
@@ -259,13 +260,24 @@ def _requested_dtype(overrides: Overrides, node: Node) -> Optional[Tuple[str, in
     return override.source, dtype
 
 
+def _is_source(node: Node) -> bool:
+    """Whether a node on no list gives what no floats are computed to, or reads or writes what a handle stands for."""
+    taken = [node.input_dtype(number) for number in range(len(node.inputs))]
+    given = [node.output_dtype(number) for number in range(len(node.layout.outputs))]
+    return FLOATS.isdisjoint(taken) or not HANDLES.isdisjoint([*taken, *given])
+
+
 def _mark_requested(node: Node, mark: Mark, requested: Optional[Tuple[str, int]]) -> Mark:
     if requested is None:
         return mark
     source, dtype = requested
     if dtype not in LOW:
         return Mark(mark.listed, mark.kept or Reason.CUSTOM)
-    if mark.kept not in (None, Reason.SCOPE):
+    kept = None if mark.kept is Reason.SCOPE else mark.kept
+    kept = kept or (Reason.SOURCE if mark.listed == UNLISTED and _is_source(node) else None)
+    if kept is not None and source == SCOPE:
+        return mark  # a scope asks for what can be changed in it
+    if kept is not None:
         text = "%s: the dtypes of '%s' (op %s) cannot be changed: %s"
-        raise PlanError(text % (source, node.name, node.op, mark.kept.value))
+        raise PlanError(text % (source, node.name, node.op, kept.value))
     return Mark(WHITE, None, True)
