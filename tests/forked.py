@@ -1,14 +1,17 @@
-"""Runs command lines one after another, each in a fork of one process that has TensorFlow: its import is paid once.
+"""Runs command lines, each in a fork of one process that has TensorFlow: its import is paid once.
 
 What a command does to its process, importing npu_bridge first of all, is gone with its fork.
 """
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import NamedTuple
 
 
@@ -20,40 +23,69 @@ class Done(NamedTuple):
 
 
 def run(commands, timeout=600):
-    """Runs each of `commands`, (line, folder), in its folder; returns a Done for each.
+    """Runs each of `commands`, (line, folder), in its folder, one after another; returns a Done for each.
 
     A line is what a user types: assignments to environment variables, then `npu-shim ...` or `python SCRIPT ...`.
     """
-    typed = json.dumps([[line, str(folder)] for line, folder in commands])
-    served = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__], input=typed,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout, check=False,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+    with server(timeout) as together:
+        return [done for command in commands for done in together([command])]
+
+
+@contextlib.contextmanager
+def server(timeout=600):
+    """Starts the process that has TensorFlow; gives a function that runs commands at the same time, as `run` does."""
+    served = subprocess.Popen(
+        [sys.executable, "-W", "ignore", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}, start_new_session=True,
     )  # fmt: skip
-    assert served.returncode == 0, served.stderr
-    return [Done(*each) for each in json.loads(served.stdout)]
+    stopped = threading.Timer(timeout, os.killpg, [served.pid, signal.SIGKILL])  # its forks too
+    stopped.start()
+
+    def together(commands):
+        served.stdin.write(json.dumps([[line, str(folder)] for line, folder in commands]) + "\n")
+        served.stdin.flush()
+        answer = served.stdout.readline()
+        assert answer, "the process with TensorFlow ended, after %d s at the latest" % timeout
+        return [Done(*each) for each in json.loads(answer)]
+
+    try:
+        yield together
+    finally:
+        stopped.cancel()
+        served.stdin.close()
+        served.stdout.close()
+        served.wait()
 
 
 def _serve():
     import tensorflow  # noqa: F401  the forks have it
 
-    print(json.dumps([_fork(line, folder) for line, folder in json.load(sys.stdin)]))
+    for commands in sys.stdin:
+        started = [_fork(line, folder) for line, folder in json.loads(commands)]
+        print(json.dumps([_end(*each) for each in started]), flush=True)
 
 
 def _fork(line, folder):
-    with tempfile.TemporaryFile() as written:
-        child = os.fork()
-        if not child:
-            os.dup2(written.fileno(), 1)
-            os.dup2(written.fileno(), 2)
-            status = 70  # of a fork that dies without a word of Python's
-            try:
-                status = _typed(line, folder)
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(status)
-        _, ended = os.waitpid(child, 0)
+    """Starts a command; returns its process and the file of what it writes."""
+    written = tempfile.TemporaryFile()  # noqa: SIM115  `_end` closes it
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(written.fileno(), 1)
+        os.dup2(written.fileno(), 2)
+        status = 70  # of a fork that dies without a word of Python's
+        try:
+            status = _typed(line, folder)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    return child, written
+
+
+def _end(child, written):
+    _, ended = os.waitpid(child, 0)
+    with written:
         written.seek(0)
         return (ended >> 8 if not ended & 0x7F else -(ended & 0x7F)), written.read().decode("utf-8", "replace")
 

@@ -1,12 +1,10 @@
 """Two processes of one job: their collectives, and a training that is the one of a single process on all data."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 
+import forked
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -129,26 +127,25 @@ def free_port():
         return found.getsockname()[1]
 
 
-def run(script, size, *arguments):
-    """Runs a script in `size` processes; returns what each prints last, read as JSON."""
-    hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
-    running = []
-    for rank in range(size):
-        own = {"RANK_SIZE": str(size), "RANK_ID": str(rank), "NPU_SHIM_HOSTS": hosts, "CUDA_VISIBLE_DEVICES": ""}
-        command = [sys.executable, "-c", script, *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        running.append(subprocess.Popen(command, env={**os.environ, **own}, **pipes))
-    try:
-        ended = [each.communicate(timeout=200) for each in running]
-    finally:
-        for each in running:
-            each.kill()
-    for process, (_, errors) in zip(running, ended):
-        assert process.returncode == 0, errors.decode()[-2000:]
-    return [json.loads(output.decode().splitlines()[-1]) for output, _ in ended]
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Function that runs a script in `size` processes; returns what each prints last, read as JSON."""
+    folder = tmp_path_factory.mktemp("ranks")
+    with forked.server() as together:
+
+        def run(script, size, *arguments):
+            hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
+            (folder / "script.py").write_text(script)
+            line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python script.py %s"
+            lines = [line % (size, rank, hosts, " ".join(arguments)) for rank in range(size)]
+            ended = together([(each, folder) for each in lines])
+            assert not any(each.status for each in ended), "\n".join(each.output for each in ended)
+            return [json.loads(each.output.splitlines()[-1]) for each in ended]
+
+        yield run
 
 
-def test_collectives_of_two_ranks():
+def test_collectives_of_two_ranks(run):
     one, other = run(COLLECTIVES, 2)
     assert (one[:2], other[:2]) == ([2, 0], [2, 1])
     shared = {
@@ -192,7 +189,7 @@ def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
     assert len(started) == 1
 
 
-def test_exchanges_of_three_ranks():
+def test_exchanges_of_three_ranks(run):
     zero, one, two = run(EXCHANGES, 3)
     assert zero["v_c"] == zero["v"] == [0.0, 100.0, 101.0, 200.0, 201.0, 202.0]
     assert one["v_c"] == [1.0, 102.0, 203.0]
@@ -202,7 +199,7 @@ def test_exchanges_of_three_ranks():
 
 
 @pytest.mark.parametrize("mode", ["force_fp32", "allow_mix_precision"])
-def test_two_ranks_train_as_one_on_all_data(mode):
+def test_two_ranks_train_as_one_on_all_data(run, mode):
     (alone,) = run(TRAINING, 1, mode)
     one, other = run(TRAINING, 2, mode)
     assert one == other
@@ -213,14 +210,14 @@ def test_two_ranks_train_as_one_on_all_data(mode):
         np.testing.assert_allclose(ours, expected, atol=30 * epsilon)
 
 
-def test_an_estimator_gives_all_ranks_the_first_ranks_weights():
+def test_an_estimator_gives_all_ranks_the_first_ranks_weights(run):
     one, other = run(ESTIMATOR, 2)
     assert one == other
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wrapped_by", ["class", "wrapper"])
-def test_keras_on_two_ranks_is_keras_on_all_data(wrapped_by):
+def test_keras_on_two_ranks_is_keras_on_all_data(run, wrapped_by):
     (alone,) = run(KERAS, 1, wrapped_by)
     one, other = run(KERAS, 2, wrapped_by)
     assert one == other

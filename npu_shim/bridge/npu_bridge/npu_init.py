@@ -9,16 +9,7 @@ import os
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
-from hccl.manage.api import (
-    create_group,
-    destroy_group,
-    get_group_rank_from_world_rank,
-    get_local_rank_id,
-    get_local_rank_size,
-    get_rank_id,
-    get_rank_size,
-    get_world_rank_from_group_rank,
-)
+from hccl.manage.api import *
 from hccl.split.api import set_split_strategy_by_idx, set_split_strategy_by_size
 from npu_bridge import embedding as npu_embedding
 from npu_bridge import scoped_graph_manager
