@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.cli import graph_file
+from npu_shim.pjrt import whole
 
 
 def session(graph, shimmed):
@@ -90,7 +91,8 @@ def main():
         lines.append("rewrite of %s: %d nodes in %.2f s" % (os.path.basename(args.graph), nodes, seconds))
     print("\n".join(lines))
     if args.write:
-        graph_file.write_bytes(args.write, ("\n".join(lines) + "\n").encode())
+        with whole.file(args.write) as f:
+            f.write(("\n".join(lines) + "\n").encode())
 
 
 if __name__ == "__main__":

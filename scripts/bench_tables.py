@@ -7,7 +7,7 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.cli import graph_file
+from npu_shim.pjrt import whole
 
 
 def where():
@@ -35,7 +35,8 @@ def table(columns, rows, write=None, title=()):
         lines.append(_row(cells))
         print(lines[-1], flush=True)
     if write:
-        graph_file.write_bytes(write, ("\n".join(lines) + "\n").encode())
+        with whole.file(write) as f:
+            f.write(("\n".join(lines) + "\n").encode())
 
 
 def _row(cells):

@@ -11,6 +11,7 @@ RULES = (
     "differential", "functions_random", "gradient_arrays", "loop_shapes", "migrate_checkpoint", "migrate_faults",
     "guides", "mode_goldens", "numerics", "real_graphs", "shapes", "tensor_lists", "xla_constants",
 )  # fmt: skip
+WITH_JAX = ("tests/pure/test_pjrt.py", "tests/pure/test_pjrt_cost.py")  # JAX cannot be installed beside 2.15
 VERSION = ("tests/tf", *("--ignore=tests/tf/test_%s.py" % name for name in RULES), *QUICK)
 
 
@@ -38,7 +39,7 @@ class Tier(NamedTuple):
 TIERS = (
     Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
     Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", ("tests/pure", *VERSION), "what depends on the version"),
-    Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", VERSION, "what depends on the version"),
+    Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", (*WITH_JAX, *VERSION), "version, JAX"),
     Tier("2.15.1", ("3.9",), ".venv-py39", "cpu-test", ("tests/pure",), "pure, doctor", ("npu-shim doctor",)),
 )
 

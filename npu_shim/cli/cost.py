@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_shim.cli.export import add_step_arguments, step_of
 from npu_shim.cli.plan import OPTIONS, names
+from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -42,8 +43,8 @@ def main(args: argparse.Namespace) -> int:
         values, text = as_json(costs), as_text(costs)
     written = json.dumps(values, indent=1, sort_keys=True) + "\n"
     if args.json and args.json != "-":
-        with open(args.json, "w", encoding="utf-8") as f:
-            f.write(written)
+        with whole.file(args.json) as f:
+            f.write(written.encode("utf-8"))
     print(written if args.json == "-" else text, end="")
     return 0
 

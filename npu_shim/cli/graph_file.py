@@ -9,7 +9,6 @@ import gzip
 import io
 import os
 import re
-import tempfile
 import zlib
 
 import tensorflow.compat.v1 as tf
@@ -17,6 +16,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 
 SUFFIXES = (".pb", ".pbtxt", ".meta")
@@ -67,7 +67,8 @@ def write(path: str, graph_def: tf.GraphDef) -> None:
     data = graph_def.SerializeToString(deterministic=True)
     if kind == ".pbtxt":
         data = text_format.MessageToString(graph_def).encode("utf-8")
-    write_bytes(path, _compressed(data) if path.endswith(".gz") else data)
+    with whole.file(path) as f:
+        f.write(_compressed(data) if path.endswith(".gz") else data)
 
 
 def _compressed(data):
@@ -75,24 +76,6 @@ def _compressed(data):
     with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as f:  # no time of day: the same graph gives the same bytes
         f.write(data)
     return out.getvalue()
-
-
-def write_bytes(path: str, data: bytes) -> None:
-    """Writes a file whole or not at all. Raises ConfigError when it cannot be written."""
-    folder = os.path.dirname(os.path.abspath(path))
-    unfinished = None
-    try:
-        handle, unfinished = tempfile.mkstemp(dir=folder)
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(unfinished, 0o666 & ~umask)
-        os.replace(unfinished, path)
-    except OSError as reason:
-        if unfinished is not None and os.path.exists(unfinished):
-            os.unlink(unfinished)
-        raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
 
 
 def _file_of(path):

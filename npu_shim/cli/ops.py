@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import tempfile
 
+from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.op_table import Entry, OpTable
 
@@ -47,19 +47,12 @@ def copied(table: OpTable, folder: str) -> str:
     Raises:
         ConfigError: there is something already, or it cannot be written.
     """
-    try:
-        if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-            raise ConfigError("--copy-to %s: exists already, and nothing is overwritten" % folder)
-        parent = os.path.dirname(os.path.abspath(folder))
-        with tempfile.TemporaryDirectory(prefix=".npu_shim_ops_", dir=parent) as made:
-            inner = os.path.join(made, "copy")  # with the usual permissions, which a temporary folder has not
-            os.mkdir(inner)
-            paths = sorted(set(table.files.values()))
-            for path in paths:
-                shutil.copyfile(path, os.path.join(inner, os.path.basename(path)))
-            os.rename(inner, folder)
-    except OSError as reason:
-        raise ConfigError("--copy-to %s cannot be written: %s" % (folder, reason.strerror or reason)) from reason
+    if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        raise ConfigError("--copy-to %s: exists already, and nothing is overwritten" % folder)
+    paths = sorted(set(table.files.values()))
+    with whole.folder(folder) as made:
+        for path in paths:
+            shutil.copyfile(path, os.path.join(made, os.path.basename(path)))
     text = "%d op information files are in %s; NPU_SHIM_OPS_INFO_DIR or npu_shim_ops_info_dir make sessions read them"
     return text % (len(paths), folder)
 

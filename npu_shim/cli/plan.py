@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 
 OPTIONS = (
@@ -63,7 +64,8 @@ def main(args: argparse.Namespace) -> int:
         graph_file.write(args.write, done.graph_def)
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
     if args.json and args.json != "-":
-        graph_file.write_bytes(args.json, text.encode("utf-8"))
+        with whole.file(args.json) as f:
+            f.write(text.encode("utf-8"))
     if args.json == "-":
         print(text, end="")
     else:

@@ -6,13 +6,12 @@ Arrays of dtypes that numpy lacks (bfloat16) are stored as their bits, under the
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from typing import Any, Iterable, Mapping
 
 import numpy as np
 
+from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
@@ -53,24 +52,15 @@ def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
         values: iterable of (name, array).
 
     Raises:
-        OSError: it cannot be written; no partial file stays.
+        ConfigError: it cannot be written; no partial file stays.
     """
-    handle, unfinished = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
-    try:
-        with os.fdopen(handle, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, value in values:
-                value = np.asarray(value)
-                if value.dtype.name in BITS:
-                    name, value = "%s|%s" % (name, value.dtype.name), value.view(BITS[value.dtype.name])
-                with archive.open(zipfile.ZipInfo(name + ".npy", EPOCH), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, value, allow_pickle=False)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(unfinished, 0o666 & ~umask)
-        os.replace(unfinished, path)
-    finally:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
+    with whole.file(path) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, value in values:
+            value = np.asarray(value)
+            if value.dtype.name in BITS:
+                name, value = "%s|%s" % (name, value.dtype.name), value.view(BITS[value.dtype.name])
+            with archive.open(zipfile.ZipInfo(name + ".npy", EPOCH), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, value, allow_pickle=False)
 
 
 def slices_member(slices: Mapping[str, Any] | None) -> list[tuple[str, Any]]:

@@ -14,12 +14,10 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Iterable, Mapping
 
-from npu_shim.pjrt import arrays
+from npu_shim.pjrt import arrays, whole
 from npu_shim.rewriter.errors import ConfigError
 
 FORMAT = 2
@@ -123,21 +121,8 @@ def write(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple
     folder = os.path.abspath(folder)
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ConfigError("'%s' exists; an export goes to a new or empty folder" % folder)
-    unfinished = None
-    try:
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        unfinished = tempfile.mkdtemp(prefix=os.path.basename(folder) + ".", dir=os.path.dirname(folder))
-        manifest = _fill(unfinished, program, manifest, state)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(unfinished, 0o777 & ~umask)
-        os.replace(unfinished, folder)
-    except OSError as reason:
-        raise ConfigError("'%s' cannot be written: %s" % (folder, reason.strerror or reason)) from reason
-    finally:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
-    return manifest
+    with whole.folder(folder, parents=True) as unfinished:
+        return _fill(unfinished, program, manifest, state)
 
 
 def _fill(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple[str, Any]] | None) -> Manifest:

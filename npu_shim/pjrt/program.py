@@ -130,13 +130,10 @@ class Program:
 
     def save(self, path: str) -> None:
         """Writes the state as .npz; the file appears whole or not at all. Raises ConfigError when it cannot."""
-        try:
-            with self._lock:
-                values = dict(self._kept, **self._donated)
-                named = ((t.name, np.asarray(values[t.name])) for t in self.manifest.state)
-                arrays.write(path, itertools.chain(named, arrays.slices_member(self.manifest.slices)))
-        except OSError as reason:
-            raise ConfigError("'%s' cannot be written: %s" % (path, reason.strerror or reason)) from reason
+        with self._lock:
+            values = dict(self._kept, **self._donated)
+            named = ((t.name, np.asarray(values[t.name])) for t in self.manifest.state)
+            arrays.write(path, itertools.chain(named, arrays.slices_member(self.manifest.slices)))
 
     def restore(self, state: Any) -> None:
         """Takes values for every variable: dict of name to array, or the path of a file that `save` wrote.

@@ -76,6 +76,15 @@ def test_without_compiling(steps, capsys):
     assert "compiled for" not in out
 
 
+def test_figures_go_to_a_file_or_the_error_names_it(steps, tmp_path, capsys):
+    argv = ["cost", str(steps / "float32"), "--no-compile", "--json"]
+    assert cli.main([*argv, str(tmp_path / "cost.json")]) == 0
+    assert json.loads((tmp_path / "cost.json").read_text())[0]["name"] == "float32"
+    assert cli.main([*argv, str(tmp_path / "absent" / "cost.json")]) == 2
+    assert "cost.json' cannot be written: No such file" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["cost.json"]
+
+
 def test_a_folder_that_is_no_export(tmp_path, capsys):
     assert cli.main(["cost", str(tmp_path)]) == 2
     assert "is no exported step" in capsys.readouterr().err
