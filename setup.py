@@ -100,6 +100,7 @@ setup(
         "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
         "npu_shim.compat": ["*.json"],
+        "npu_shim.rewriter.page": ["page.*"],
         "npu_shim.configs": ["*.json", "*/*.json"],
     },
     distclass=Platform,

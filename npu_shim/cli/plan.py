@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from npu_shim.pjrt import whole
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from npu_shim.options.precision import Precision
+    from npu_shim.rewriter.rewrite import Rewritten
 
 OPTIONS = (
     "precision_mode", "precision_mode_v2", "modify_mixlist", "customize_dtypes", "graph_run_mode", "profile",
@@ -26,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", action="store_true", help="show what engine pjrt takes of it, and what stays in "
                         "the session, instead of its dtypes")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write all decisions as JSON; - for standard output")
+    parser.add_argument("--html", metavar="OUT.html", help="write a page to look into: a map of the graph, search, "
+                        "reasons")  # fmt: skip
+    parser.add_argument("--explain", metavar="NODE", help="show the chain of reasons for a node's dtypes")
+    parser.add_argument("--diff", metavar=("A", "B"), nargs=2, help="show what differs between two precision modes, "
+                        "profiles or modify_mixlist files; the other options hold for both")  # fmt: skip
     parser.add_argument("--write", metavar="OUT", help="write the rewritten graph: .pb or .pbtxt, also with .gz")
 
 
@@ -43,13 +54,17 @@ def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Prints the report; writes what was asked for. Returns the exit status."""
-    from npu_shim.cli import graph_file
+    from npu_shim.cli import pages
     from npu_shim.options import precision
-    from npu_shim.options.rewriting import rewrite_graph
     from npu_shim.options.table import of_keywords
-    from npu_shim.rewriter.planner import report
 
-    chosen = precision.resolve(of_keywords({name: getattr(args, name) for name in OPTIONS}))
+    out = pages.checked(args.html, "--html") if args.html else None
+    given = {name: getattr(args, name) for name in OPTIONS}
+    wanted = [variant(word, given) for word in args.diff] if args.diff else [given]
+    chosen = [precision.resolve(of_keywords(each)) for each in wanted]
+
+    from npu_shim.cli import graph_file  # TensorFlow: late, so that a wrong option is told at once
+
     graph, targets = graph_file.read(args.graph)
     fetches = names(args.fetches) or targets
     if not fetches:
@@ -59,18 +74,93 @@ def main(args: argparse.Namespace) -> int:
 
         print(engine_report.of_graph(graph, fetches, [tensor_of(name) for name in names(args.feeds)]), end="")
         return 0
-    done = rewrite_graph(graph, names(args.feeds), fetches, chosen, device(args.device))
+    asked = Asked(graph, names(args.feeds), fetches, device(args.device))
+    if args.diff:
+        return show_differences(asked, args, chosen, out)
+    done = rewritten(asked, chosen[0])
     if args.write:
         graph_file.write(args.write, done.graph_def)
+    if out:
+        pages.write(out, [page_of(asked, chosen[0], done, os.path.basename(args.graph))], args.graph)
+    show(args, chosen[0], done)
+    return 0
+
+
+class Asked(NamedTuple):
+    """A graph and its interface, and what runs it."""
+
+    graph: Any
+    feeds: Sequence[str]
+    fetches: Sequence[str]
+    device: str
+
+
+def rewritten(asked: Asked, chosen: Precision) -> Rewritten:
+    """Rewrites a graph by resolved options."""
+    from npu_shim.options.rewriting import rewrite_graph
+
+    return rewrite_graph(asked.graph, asked.feeds, asked.fetches, chosen, asked.device)
+
+
+def page_of(asked: Asked, chosen: Precision, done: Rewritten, title: str) -> dict[str, Any]:
+    """The page of a planned graph."""
+    from npu_shim.options import pages
+
+    return pages.page(done, asked.graph, asked.feeds, asked.fetches, chosen, title)
+
+
+def show(args: argparse.Namespace, chosen: Precision, done: Rewritten) -> None:
+    """Prints the report or the explanation; writes the JSON file."""
+    from npu_shim.rewriter.planner import explain, report
+
     text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
     if args.json and args.json != "-":
         with whole.file(args.json) as f:
             f.write(text.encode("utf-8"))
     if args.json == "-":
         print(text, end="")
+    elif args.explain:
+        print(explain.explain(done.plan, args.explain), end="")
     else:
         print(report.as_text(done.plan, done.seconds) + report.group("modify_mixlist", chosen.matched), end="")
+
+
+def show_differences(asked: Asked, args: argparse.Namespace, both: Sequence[Precision], out: str | None) -> int:
+    """Prints, and with --html writes, what differs between the plans of two sets of options."""
+    from npu_shim.cli import pages
+    from npu_shim.rewriter.planner import explain
+
+    one, other = (rewritten(asked, chosen) for chosen in both)
+    found = explain.differences(one.plan, other.plan)
+    if out:
+        page = page_of(asked, both[1], other, os.path.basename(args.graph))
+        rows = [[each.node, each.op, each.one, each.other] for each in found]
+        page["differences"] = {"one": args.diff[0], "other": args.diff[1], "nodes": rows}
+        pages.write(out, [page], "%s: %s and %s" % (args.graph, *args.diff))
+    print(explain.as_text(found, *args.diff), end="")
     return 0
+
+
+def variant(word: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options with one of them replaced by what `word` names: a mode, a profile or a mixlist's path.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    from npu_shim.options.profiles import PROFILES
+    from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2
+
+    if word in PRECISION_MODE:
+        return {**given, "precision_mode": word, "precision_mode_v2": None}
+    if word in PRECISION_MODE_V2:
+        return {**given, "precision_mode": None, "precision_mode_v2": word}
+    if word in PROFILES:
+        return {**given, "profile": word}
+    if os.path.exists(word):
+        return {**given, "modify_mixlist": word}
+    known = [*PRECISION_MODE, *PRECISION_MODE_V2, *PROFILES]
+    text = "--diff: '%s' is no precision mode, profile or modify_mixlist file%s"
+    raise ConfigError(text % (word, nearest(word, known)))
 
 
 def tensor_of(name: str) -> str:

@@ -1,25 +1,34 @@
-"""npu-shim run [--engine E] SCRIPT ARGS..."""
+"""npu-shim run [--engine E] [--report OUT.html] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
+import tempfile
 from typing import Sequence
 
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError
 
-OPTION = "--engine"
+ENGINE, REPORT = "--engine", "--report"
+OPTIONS = (ENGINE, REPORT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describes the arguments, for help only: `main` takes them as they are."""
     parser.usage = (
-        "npu-shim run [--engine E] SCRIPT ARGS...   or   npu-shim run -m MODULE ARGS...   or   npu-shim run - ARGS..."
+        "npu-shim run [OPTIONS] SCRIPT ARGS...   or   npu-shim run [OPTIONS] -m MODULE ARGS...   or   "
+        "npu-shim run [OPTIONS] - ARGS..."
     )
     parser.add_argument(
-        OPTION, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
+        ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
         "(default), session or pjrt; as NPU_SHIM_ENGINE",
+    )  # fmt: skip
+    parser.add_argument(
+        REPORT, metavar="OUT.html", help="write a page about each graph that the script trains or evaluates: what runs "
+        "in low precision, what does not, and why",
     )  # fmt: skip
     parser.add_argument(
         "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
@@ -28,12 +37,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the script `argv[0]` with the rest as its arguments; returns its exit status."""
+    """Runs the script behind the options with the rest as its arguments; returns its exit status."""
+    if not isinstance(argv, list):
+        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
+    options, argv = _split(argv)
+    if argv in ([], ["-m"]):
+        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
+    if ENGINE in options:  # all later sessions and processes see it
+        os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
+    return _run_and_report(argv, options[REPORT]) if REPORT in options else _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     from npu_shim.compat import launcher
 
-    argv = _without_engine(argv) if isinstance(argv, list) else argv
-    if not isinstance(argv, list) or argv in ([], ["-m"]):
-        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     try:
         status: int = launcher.run(argv[0], argv[1:])
         return status
@@ -43,12 +60,30 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("script '%s' cannot be read: %s" % (argv[0], reason.strerror)) from reason
 
 
-def _without_engine(argv: Sequence[str]) -> Sequence[str]:
-    """Takes the option in front of the script, which all later sessions and processes see."""
-    if not argv or argv[0].partition("=")[0] != OPTION:
-        return argv
-    name, given, word = argv[0].partition("=")
-    if not given and len(argv) < 2:
-        raise ConfigError("%s needs one of %s" % (name, ", ".join(engine.ENGINES)))
-    os.environ[engine.VARIABLE] = engine.checked(word if given else argv[1], OPTION)
-    return argv[1:] if given else argv[2:]
+def _run_and_report(argv: list[str], out: str) -> int:
+    """Runs a script and writes the report of its graphs, whatever way the script ends."""
+    from npu_shim.cli import pages
+    from npu_shim.options.pages import SWITCH
+
+    out = pages.checked(out, REPORT)  # before the script runs for hours, and before it changes its folder
+    folder = os.environ[SWITCH] = tempfile.mkdtemp(prefix="npu_shim_report_")
+    heading = " ".join(argv)
+    try:
+        return _run(argv)
+    finally:
+        said = pages.write_collected(folder, out, heading)
+        print(said, file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Splits the options in front of the script from it."""
+    options: dict[str, str] = {}
+    while argv and argv[0].partition("=")[0] in OPTIONS:
+        name, given, word = argv[0].partition("=")
+        if not given and len(argv) < 2:
+            wanted = "one of " + ", ".join(engine.ENGINES) if name == ENGINE else "the name of a file"
+            raise ConfigError("%s needs %s" % (name, wanted))
+        options[name] = word if given else argv[1]
+        argv = argv[1:] if given else argv[2:]
+    return options, argv

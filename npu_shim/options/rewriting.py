@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import kernel_tables, precision, table
+from npu_shim.options import kernel_tables, pages, precision, table
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
@@ -99,7 +99,10 @@ def rewrite_graph(
         chosen.warnings + tuple(map(_of_folded, folded)),
         unmatched,
     )
-    return rewrite_graph_def(graph_def, feeds, preserved, asked)
+    feeds, preserved = list(feeds), list(preserved)
+    done = rewrite_graph_def(graph_def, feeds, preserved, asked)
+    pages.keep(done, graph_def, feeds, preserved, chosen)
+    return done
 
 
 def _folded(chosen, graph_def, built):

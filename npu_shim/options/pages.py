@@ -1,0 +1,88 @@
+"""NPU_SHIM_REPORT=FOLDER: keeps a page of each graph that is planned, for `npu-shim run --report`.
+
+Each page is a file of its own, so that the processes that a script starts can write into the same folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import os
+from typing import Any, Iterable
+
+from npu_shim.options.precision import Precision
+from npu_shim.pjrt import whole
+from npu_shim.rewriter.graphdef.inlining import inline
+from npu_shim.rewriter.page import model, sizes
+from npu_shim.rewriter.planner.decisions import Plan
+from npu_shim.rewriter.rewrite import Rewritten
+
+SWITCH = "NPU_SHIM_REPORT"
+SUFFIX = ".json.gz"
+MOST_NAMES = 2  # of what is fetched, in a page's title
+_numbers = itertools.count()
+
+
+def keep(done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Iterable[str], chosen: Precision) -> None:
+    """Writes the page of a planned graph into the folder of NPU_SHIM_REPORT, if that is set and the graph computes.
+
+    Raises:
+        ConfigError: the folder cannot be written to.
+    """
+    folder = os.environ.get(SWITCH)
+    if not folder or not _computes(done.plan, chosen):
+        return
+    names = list(dict.fromkeys(preserved))
+    shown = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+    kind = "training" if any("Apply" in node.op for node in done.plan.view.nodes) else "evaluation"
+    made = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
+    path = os.path.join(folder, "%d-%06d%s" % (os.getpid(), next(_numbers), SUFFIX))
+    with whole.file(path) as f:
+        f.write(gzip.compress(json.dumps(made).encode("utf-8")))
+
+
+def _computes(plan: Plan, chosen: Precision) -> bool:
+    """Whether a graph has products or their like: not one that only initializes or saves variables."""
+    entries = chosen.table.entries
+    return any(node.op in entries and entries[node.op].listed == "white" for node in plan.view.nodes)
+
+
+def page(
+    done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Iterable[str], chosen: Precision, title: str
+) -> dict[str, Any]:
+    """Returns the page of a planned graph, see `rewriter.page.model.of`.
+
+    Args:
+        done: what rewriting `graph_def` gave.
+        graph_def: tf.compat.v1.GraphDef as written.
+        feeds: names of tensors that are fed.
+        preserved: names of nodes or tensors that keep their names and dtypes.
+        chosen: the options that it was rewritten by.
+        title: what the graph is, for people.
+    """
+    flat = inline(graph_def, feeds, preserved).graph_def
+    made: dict[str, Any] = model.of(done.plan, sizes.of(flat, chosen.table.entries), title, done.seconds)
+    return made
+
+
+def collected(folder: str) -> list[dict[str, Any]]:
+    """Returns the pages that were written into a folder, in the order of time, equal ones once."""
+    files = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(SUFFIX)]
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(files, key=lambda path: (os.stat(path).st_mtime_ns, path)):
+        with gzip.open(path, "rt", encoding="utf-8") as f:
+            each = json.load(f)
+        found.setdefault(json.dumps([each["mode"], each["nodes"], each["slots"]]), each)
+    return _with_own_titles(list(found.values()))
+
+
+def _with_own_titles(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Numbers the pages whose titles are equal, as those of other shapes are."""
+    seen: dict[str, int] = {}
+    for each in pages:
+        title = each["title"]
+        seen[title] = seen.get(title, 0) + 1
+        if seen[title] > 1:
+            each["title"] = "%s (%d)" % (title, seen[title])
+    return pages
