@@ -196,6 +196,7 @@ class Copy:
     def __init__(self, folder):
         self.root, installed = pathlib.Path(folder, "tree"), pathlib.Path(folder, "installed")
         self._killers = collections.Counter()  # file of tests -> mutants that it killed
+        self._age = 0  # seconds by which the last mutant was older than the file
         listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=str(ROOT)).decode()
         for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -213,7 +214,9 @@ class Copy:
         path = self.root / mutant.path
         text, stat = path.read_bytes(), path.stat()
         path.write_bytes(text[: mutant.begin] + mutant.after.encode() + text[mutant.end :])
-        os.utime(str(path), (stat.st_mtime - 100, stat.st_mtime - 100))  # what was compiled is not its text's
+        # no compiled text is this one's, not even what processes that tests start have compiled of another mutant
+        self._age += 100
+        os.utime(str(path), (stat.st_mtime - self._age, stat.st_mtime - self._age))
         try:
             return self.failed(tests, limit, mutant.path)
         finally:

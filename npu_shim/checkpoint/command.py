@@ -186,7 +186,7 @@ def _options(own):
             with open(own.names) as file:
                 names = json.load(file)
         except ValueError as error:
-            raise ConfigError("names: '%s' is no JSON: %s" % (own.names, error)) from error
+            raise ConfigError("names: '%s' is not JSON: %s" % (own.names, error)) from error
         if not isinstance(names, dict):
             raise ConfigError("names: '%s' is not an object of old to new names" % own.names)
     wrong = [rule for rule in own.rename if "=>" not in rule]

@@ -198,7 +198,7 @@ def _check(source, target, on_overflow, overwrite, update_state):
         ("update_state", update_state, ("no", "append", "replace")),
     ):
         if value not in accepted:
-            problems.append("%s: '%s' is none of %s" % (name, value, ", ".join(accepted)))
+            problems.append("%s: '%s' is not one of %s" % (name, value, ", ".join(accepted)))
     if problems:
         raise ConfigError(*problems)
 

@@ -168,14 +168,14 @@ def _check_options(options: Options) -> list[str]:
     for option, value, accepted in choices:
         if value not in accepted:
             names = [a for a in accepted if a]
-            problems.append("%s: '%s' is none of %s%s" % (option, value, ", ".join(names), nearest(value, names)))
+            problems.append("%s: '%s' is not one of %s%s" % (option, value, ", ".join(names), nearest(value, names)))
     for pattern in (*options.include, *options.exclude, *options.drop, *(old for old, _ in options.rename)):
         try:
             re.compile(pattern)
         except re.error as error:
-            problems.append("'%s' is no regular expression: %s" % (pattern, error))
+            problems.append("'%s' is not a regular expression: %s" % (pattern, error))
     wrong = [name for pair in options.names.items() for name in pair if not isinstance(name, str)]
-    problems += ["names: %r is no name, expected text" % (name,) for name in wrong]
+    problems += ["names: %r is not a name, expected text" % (name,) for name in wrong]
     if options.init_loss_scale is not None and not 1 <= options.init_loss_scale <= 2.0**127:
         problems.append("init_loss_scale: %r is outside of 1 to 2**127" % options.init_loss_scale)
     return problems

@@ -13,16 +13,16 @@ from npu_shim.options.engine import nvidia_here
 from npu_shim.rewriter.errors import ConfigError, PlanError
 
 COMMANDS = {
-    "run": "run a TensorFlow 1 script, unmodified, under the TensorFlow that is installed",
-    "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which are not here; nothing is run",
+    "run": "run an unmodified TensorFlow 1 script under the installed TensorFlow",
+    "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which of them are missing; runs nothing",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
     "options": "show the option table: what each option means, takes and does here",
-    "export": "write a training step as a program that runs without TensorFlow, on any GPU that JAX knows",
+    "export": "write a training step as a program that runs without TensorFlow, on any GPU that JAX supports",
     "cost": "show what a training step costs: operations by dtype, bytes moved, memory; float32 beside a mode",
-    "check": "check the options, and the files they name: every problem at once",
-    "migrate-checkpoint": "write a checkpoint again in another floating-point dtype",
-    "doctor": "say what is installed, whether sessions can be hooked, and try it",
+    "check": "check options and the files they name, and report every problem at once",
+    "migrate-checkpoint": "rewrite a checkpoint in another floating-point dtype",
+    "doctor": "report what is installed and whether sessions can be hooked, and test it",
 }
 
 

@@ -67,7 +67,7 @@ def _value(text: str, field: str) -> Any:
 
 
 def _config(path: str | None, flags: Mapping[str, Any]) -> Any:
-    """What --config has, with the flags in it; the flags alone without --config."""
+    """The options of --config, overridden by the flags."""
     if path is None:
         return flags
     text = _text(path)

@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(_: argparse.Namespace) -> int:
-    """Prints what it finds, one line a fact; returns 0 when a session can be rewritten here, else 1."""
+    """Prints what it finds, one fact per line; returns 0 when a session can be rewritten here, else 1."""
     from npu_shim import __version__
     from npu_shim.compat import tensorflow_v1
 
@@ -81,7 +81,7 @@ def _self_test():
 
 
 def _sees(node):
-    """The number of the dtype that readers of an executed node see; on a CPU it may run in float32 for it."""
+    """The dtype number that readers of an executed node see; on a CPU the node may run in float32 on rounded values."""
     from npu_shim.rewriter.graph.emulation import ROUNDED
 
     return node.attr[ROUNDED if ROUNDED in node.attr else "T"].type

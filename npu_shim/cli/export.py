@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the step is."""
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations of a training step")
-    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; default: all placeholders")
+    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors to feed; default: all placeholders")
     parser.add_argument("--batch", metavar="N", type=int, help="size of unknown first dimensions of what is fed")
     parser.add_argument("--shape", metavar="X=2,3", action="append", default=[], help="shape of one feed; repeatable")
     parser.add_argument("--constant", metavar="X=JSON", action="append", default=[], help="a tensor's value, made part "

@@ -1,4 +1,4 @@
-"""Graphs in files: GraphDef as .pb or .pbtxt, MetaGraphDef as .meta, each also with .gz behind it; and SavedModels.
+"""Reads and writes graph files: GraphDef as .pb or .pbtxt, MetaGraphDef as .meta, each also gzipped; and SavedModels.
 
 A SavedModel is named by its folder or by its saved_model.pb; a checkpoint by its folder or prefix stands for its .meta.
 """
@@ -28,15 +28,15 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
     """Reads a graph.
 
     Args:
-        path: of a graph file, of a SavedModel (of several graphs in it that for training counts, else the first), or of
+        path: of a graph file, of a SavedModel (of several graphs in it the one for training, else the first), or of
             a checkpoint with its .meta.
 
     Returns:
-        (GraphDef, what is run where nobody says: list of str). These are the operations in the collection `train_op` of
-        a MetaGraphDef; of a SavedModel without one the outputs of its signatures.
+        (GraphDef, names of what to run by default, list of str). These are the operations in the collection `train_op`
+        of a MetaGraphDef; of a SavedModel without one the outputs of its signatures.
 
     Raises:
-        ConfigError: the file is missing, has another suffix, or is no graph.
+        ConfigError: the file is missing, has another suffix, or is not a graph.
     """
     path = _file_of(path)
     kind = _kind(path)
@@ -73,13 +73,13 @@ def write(path: str, graph_def: tf.GraphDef) -> None:
 
 def _compressed(data):
     out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as f:  # no time of day: the same graph gives the same bytes
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as f:  # no time stamp: the same graph gives the same bytes
         f.write(data)
     return out.getvalue()
 
 
 def _file_of(path):
-    """The file with the graph that a folder or the prefix of a checkpoint stands for, or the file itself."""
+    """The graph file that a folder or the prefix of a checkpoint stands for; a file stands for itself."""
     if os.path.isdir(path):
         for name in SAVED_MODEL:
             if os.path.exists(os.path.join(path, name)):

@@ -72,7 +72,7 @@ def described(table: OpTable, name: str) -> list[str]:
     if not found:
         note = op_names.without_tensorflow().get(name)
         if note:
-            return ["%s: an op of Ascend's without a TensorFlow op: %s" % (name, note)]
+            return ["%s: an Ascend op without a TensorFlow op: %s" % (name, note)]
         hint = nearest(name, set(table.names) | set(table.entries))
         raise ConfigError("%s: no op type of this name in profile %s%s" % (name, table.profile, hint))
     return [line for entry in found for line in _lines(table, entry)]
@@ -93,7 +93,7 @@ def _lines(table: OpTable, entry: Entry) -> list[str]:
 
 
 def category(entry: Entry) -> str:
-    """The list of an op for people; what only moves data, or keeps its dtype, is on none."""
+    """The list that an op is on, in words; ops that only move data, or keep their dtype, are on none."""
     return entry.listed if entry.role == "computes" else "none (%s)" % entry.role
 
 

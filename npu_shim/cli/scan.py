@@ -1,4 +1,4 @@
-"""npu-shim scan DIR: the names of TensorFlow and the bridge that a script tree uses, and which are missing."""
+"""npu-shim scan DIR: the names of TensorFlow and the bridge that a script tree uses, and which of them are missing."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ Report = collections.namedtuple("Report", "found optional missing stops perhaps 
 
 
 def examined(files, script=None):
-    """Reads files and sorts what they use.
+    """Reads files and sorts the names that they use.
 
     Args:
         files: list of paths.
-        script: path of the one that is started; None: any of them may be.
+        script: path of the script that is started; None: any of them may be.
 
     Returns:
         Report: found and optional are dicts of name -> list of scan.Use; missing is a list of Use; stops and perhaps
@@ -94,7 +94,7 @@ def _missing(use):
 
 
 def _refusals(scripts):
-    """The calls by the names of arguments that there are not."""
+    """Calls with names of arguments that do not exist."""
     for call in (call for script in scripts for call in script.calls):
         answers = [refused(name, call.keywords) for name in call.names]
         if all(wrong for wrong, _ in answers):
@@ -104,7 +104,7 @@ def _refusals(scripts):
 
 
 def _without_effect(scripts):
-    """Lines about precision options that nothing reads."""
+    """Lines about precision options without effect."""
     names = [(name, use) for script in scripts for use in script.uses for name in use.names]
     bridge = any(name.startswith(("npu_bridge", "hccl")) for name, _ in names)
     says = next((script for script in scripts if script.says_npu_optimizer), None)
@@ -134,7 +134,7 @@ def sort(uses):
 
     Returns:
         (found, optional, missing): found and optional are dicts of name -> list of Use, missing is a list of Use.
-        Optional is what is not here, but has an alternative in the script, or gets its value from it.
+        Optional is what is missing, but has an alternative in the script, or a value set by it.
     """
     found, optional, missing = collections.defaultdict(list), collections.defaultdict(list), []
     uses = list(uses)
@@ -156,7 +156,7 @@ def _given(name, given):
 
 
 def _of_nowhere(use):
-    """Whether a bare name, which star imports could give, is like none of theirs: the script's own fault."""
+    """Whether a bare name, which star imports could give, is like none of theirs: a mistake of the script itself."""
     if not use.bare:
         return False
     stars = {name.rpartition(".")[0] for name in use.names}
@@ -164,7 +164,7 @@ def _of_nowhere(use):
 
 
 def explained(name):
-    """A line about a name that is not here, with the nearest that is."""
+    """A line about a missing name, with the nearest that exists."""
     from npu_shim.compat import names
 
     if name.startswith("tensorflow.contrib.") and not names.tensorflow_1():
@@ -181,7 +181,7 @@ def explained(name):
 
 
 def summary(found, missing, files, unread, version):
-    """The last line: how much resolves, never rounded up to all of it."""
+    """The last line: the share that resolves, never rounded up to 100 %."""
     lost = len({use.names[0] for use in missing})
     total = len(found) + lost
     where = "%d file%s" % (files, "" if files == 1 else "s")
@@ -209,7 +209,7 @@ def _short(name):
 
 
 def _prepare():
-    """Makes `tensorflow` what `npu-shim run` makes it, quietly; returns its version."""
+    """Installs `tensorflow` as `npu-shim run` does, without warnings; returns its version."""
     from npu_shim.compat import tensorflow_v1
 
     warnings.simplefilter("ignore")

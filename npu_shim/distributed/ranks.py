@@ -181,7 +181,7 @@ def _int_from_environment(names: Iterable[str], default: int) -> int:
             try:
                 return int(text)
             except ValueError:
-                raise ConfigError("%s=%r in the environment is no whole number" % (name, text)) from None
+                raise ConfigError("%s=%r in the environment is not a whole number" % (name, text)) from None
     return default
 
 

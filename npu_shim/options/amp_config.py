@@ -35,7 +35,7 @@ def amp_level(level: str, config: Any = None, dtype: Any = "float16") -> Any:
         >>> session = tf.compat.v1.Session(config=npu_shim.amp_level("O2", tf.compat.v1.ConfigProto()))
     """
     if level not in tuple(levels()):
-        raise ConfigError("amp_level: '%s' is none of %s%s" % (level, ", ".join(levels()), nearest(level, levels())))
+        raise ConfigError("amp_level: '%s' is not one of %s%s" % (level, ", ".join(levels()), nearest(level, levels())))
     return _apply({LEVEL: level, "precision_mode": _precision_mode(level, dtype)}, config)
 
 
@@ -97,7 +97,7 @@ def _precision_mode(level: str, dtype: Any) -> str:
     name = getattr(dtype, "name", dtype)
     modes: Mapping[str, str] = levels()[level]["precision_mode"]
     if name not in tuple(modes):
-        raise ConfigError("dtype: %r is none of %s%s" % (name, ", ".join(DTYPES), nearest(name, DTYPES)))
+        raise ConfigError("dtype: %r is not one of %s%s" % (name, ", ".join(DTYPES), nearest(name, DTYPES)))
     return modes[name]
 
 

@@ -90,12 +90,12 @@ def check_path(path: str) -> str:
 
 
 def check_aoe_mode(aoe_mode: Any) -> None:
-    """Raises ConfigError if `aoe_mode` is none of "1", "2", "3", "4"."""
+    """Raises ConfigError if `aoe_mode` is not one of "1", "2", "3", "4"."""
     _check_tuning("aoe_mode", aoe_mode)
 
 
 def check_mstune_mode(mstune_mode: Any) -> None:
-    """Raises ConfigError if `mstune_mode`, the name of aoe_mode in 2021, is none of "1", "2", "3", "4"."""
+    """Raises ConfigError if `mstune_mode`, the name of aoe_mode in 2021, is not one of "1", "2", "3", "4"."""
     _check_tuning("mstune_mode", mstune_mode)
 
 

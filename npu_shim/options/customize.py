@@ -151,7 +151,7 @@ def _dtype(text: str) -> Optional[str]:
     if not word:
         return None
     if word.lower() not in DTYPES:
-        raise ValueError("%s is no dtype%s" % (_shorten(word), nearest(word, DTYPES)))
+        raise ValueError("%s is not a dtype%s" % (_shorten(word), nearest(word, DTYPES)))
     return DTYPES[word.lower()]
 
 

@@ -281,7 +281,7 @@ def _value_problems(option: Option, value: Any) -> Iterator[Problem]:
         expected = ", ".join(str(accepted) for accepted in option.accepted)
         unset = " (a parameter_map entry must be written to its field 's')" if value == "" else ""
         hint = unset or nearest(value, map(str, option.accepted))
-        yield Problem(option.name, "'%s' is none of %s%s" % (value, expected, hint), option.code)
+        yield Problem(option.name, "'%s' is not one of %s%s" % (value, expected, hint), option.code)
     elif option.minimum is not None and value < option.minimum:
         yield Problem(option.name, "must be at least %d, got %d" % (option.minimum, value), option.code)
 

@@ -15,20 +15,20 @@ from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
-SLICES = "npu_shim/slices"  # a member that says what is part of what, see `Manifest.slices`
+SLICES = "npu_shim/slices"  # the member that names the parts of partitioned variables, see `Manifest.slices`
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: the files hold no real time
 
 
 def as_dtype(what: str, value: Any, dtype: Any) -> Any:
-    """Returns an array_like as an array of `dtype`, itself where it is one: precision may be lost, no whole number.
+    """Converts an array_like to `dtype`: floating-point values may lose precision, integers must fit.
 
     Args:
-        what: it is, for errors: "feed 'x:0'".
-        value: array_like; what has a dtype stays an array of its library (numpy's, JAX's).
+        what: names the value in errors: "feed 'x:0'".
+        value: array_like; an array stays one of its library (numpy's, JAX's).
         dtype: numpy dtype.
 
     Raises:
-        ConfigError: the value is of another kind, or not among the dtype's integers.
+        ConfigError: the value is of another kind, or has an integer that the dtype cannot hold.
     """
     typed = hasattr(value, "dtype") and isinstance(value.dtype, np.dtype)
     array = value if typed else np.asarray(value)
@@ -64,7 +64,7 @@ def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
 
 
 def slices_member(slices: Mapping[str, Any] | None) -> list[tuple[str, Any]]:
-    """Returns what `write` takes beside variables: [(SLICES, array)], or nothing without partitioned variables."""
+    """Returns what `write` takes besides variables: [(SLICES, array)], or nothing without partitioned variables."""
     return [(SLICES, np.array(json.dumps(slices, sort_keys=True)))] if slices else []
 
 
@@ -74,7 +74,7 @@ def read(path: str) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return dict(_named(key, archive[key]) for key in archive.files)
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError, TypeError) as reason:
-        raise ConfigError("'%s' holds no arrays that can be read (%s)" % (path, reason)) from reason
+        raise ConfigError("'%s' has no arrays that can be read (%s)" % (path, reason)) from reason
 
 
 def _named(key: str, value: Any) -> tuple[str, Any]:

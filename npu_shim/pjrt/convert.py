@@ -1,6 +1,6 @@
-"""HLO protos as StableHLO, with what ships in jaxlib.
+"""Converts HLO protos to StableHLO with what jaxlib ships.
 
-Run as a file it needs no more than JAX, so that `npu-shim export` can borrow another interpreter for it:
+As a script it needs only JAX, so that `npu-shim export` can run it under another interpreter:
 
     python convert.py IN OUT
 """
@@ -10,14 +10,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-TARGET = "1.0.0"  # the version of StableHLO that is written: every release of JAX that is supported reads it
+TARGET = "1.0.0"  # the version of StableHLO to write: every supported release of JAX reads it
 
 
 def stablehlo(hlo: bytes) -> bytes:
     """Converts a serialized HLO module proto (of TensorFlow's XLA, say) to a StableHLO portable artifact.
 
     Raises:
-        RuntimeError or ValueError: the module has something that StableHLO cannot express.
+        RuntimeError or ValueError: the module contains something that StableHLO cannot express.
     """
     from jax.interpreters import mlir
     from jaxlib import _jax

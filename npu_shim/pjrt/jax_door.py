@@ -1,6 +1,6 @@
 """The one door to JAX: which releases work, devices, a StableHLO program as a JAX function.
 
-What is not public in JAX is used here and in `convert` only. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
+Only this module and `convert` use what is not public in JAX. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def function(
 ) -> Callable[..., Any]:
     """Returns a StableHLO program as a function of jax arrays, to be called within `jax.enable_x64(True)`.
 
-    A program of zeros with the same arguments and results is exported, and its StableHLO replaced by ours: so nothing
+    Exports a program of zeros with the same arguments and results, and replaces its StableHLO by ours, so that nothing
     here depends on how a release of JAX describes an exported function.
 
     Args:
@@ -97,12 +97,12 @@ def stablehlo(hlo: bytes) -> bytes:
     """Converts a serialized HLO module proto to a StableHLO portable artifact.
 
     Raises:
-        ConfigError: the module has something that StableHLO cannot express.
+        ConfigError: the module contains something that StableHLO cannot express.
     """
     try:
         return convert.stablehlo(hlo)
     except (RuntimeError, ValueError) as reason:
-        raise ConfigError("npu_shim: the HLO program cannot be made into StableHLO: %s" % reason) from reason
+        raise ConfigError("npu_shim: the HLO program cannot be converted to StableHLO: %s" % reason) from reason
 
 
 def hlo_text(artifact: bytes) -> str:

@@ -59,7 +59,7 @@ def _bits(dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an exported step is.
+    """Describes an exported step.
 
     Attributes:
         arguments: feeds and state, in the program's order.
@@ -67,11 +67,11 @@ class Manifest:
         kind: of the program's file, a key of `PROGRAMS`.
         sha256: file name to the SHA-256 of its bytes.
         float32_products: "highest" or "default": float32 matrix products and convolutions in float32, or in what the
-            device takes for them (TF32 on NVIDIA GPUs since Ampere).
-        iterations: steps that one run of the program makes; feeds have that many entries in front when above 1.
+            device uses for them by default (TF32 on NVIDIA GPUs since Ampere).
+        iterations: steps per run of the program; if above 1, feeds have a first dimension of that size.
         options: the precision options, as given.
         plan: counts of the rewrite and of its reasons.
-        versions: of what wrote it.
+        versions: of the software that wrote it.
         slices: name of a partitioned variable's part to (the variable's name, the part's place in it), as TensorFlow's
             checkpoints have them.
     """
@@ -158,9 +158,9 @@ def read(folder: str) -> Manifest:
             raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, found, FORMAT))
         return decoded(values)
     except OSError as reason:
-        raise ConfigError("'%s' is no exported step: %s" % (folder, reason.strerror or reason)) from reason
+        raise ConfigError("'%s' is not an exported step: %s" % (folder, reason.strerror or reason)) from reason
     except (ValueError, KeyError, TypeError, AttributeError) as reason:
-        raise ConfigError("'%s' is no manifest of an exported step (%s)" % (path, reason)) from reason
+        raise ConfigError("'%s' is not the manifest of an exported step (%s)" % (path, reason)) from reason
 
 
 def decoded(values: Mapping[str, Any]) -> Manifest:

@@ -1,4 +1,4 @@
-"""Loads an exported step and runs it: state stays on the device, each step's new state takes the old one's memory."""
+"""Loads and runs an exported step: state stays on the device, each step's new state reuses the memory of the old."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load(folder: str, device: Any = None, state: Any = None) -> Program:
 
 
 class Program:
-    """An exported step on one device; `load` makes it. Threads may share it: their steps run one after another.
+    """An exported step on one device, made by `load`. Threads may share it: their steps run one after another.
 
     Attributes:
         manifest: the step's Manifest.
@@ -68,12 +68,13 @@ class Program:
 
         Args:
             feeds: dict of tensor name ("x:0", or "x") to array_like. The arrays may be changed once this returns.
-            iterations: None for one step. N runs N steps in one XLA loop on the device; each feed then has N entries in
-                front, one a step. On CPU, steps with convolutions run one after another, which is faster there.
+            iterations: None for one step. N runs N steps in one XLA loop on the device; each feed then has a first
+                dimension of N, one entry per step. On CPU, steps with convolutions run one after another, which is
+                faster there.
 
         Returns:
-            dict of fetch name to jax array, with N entries in front for N `iterations`. They may still be computed when
-            this returns; numpy.asarray waits for them.
+            dict of fetch name to jax array, with a first dimension of N for N `iterations`. Their computation may still
+            run when this returns; numpy.asarray waits for it.
 
         Raises:
             ConfigError: a feed is missing, unknown, or of another shape or dtype.
@@ -95,7 +96,7 @@ class Program:
         return self.device.platform == "cpu" and b"convolution" in self._artifact
 
     def compile(self, iterations: int | None = None) -> Any:
-        """Returns the program of `run`, compiled, as jax has it: with cost_analysis() and memory_analysis()."""
+        """Returns the program of `run`, as a compiled jax program, with cost_analysis() and memory_analysis()."""
         if self._has_slow_loops():
             iterations = None
         if iterations not in self._compiled:
@@ -136,7 +137,7 @@ class Program:
             arrays.write(path, itertools.chain(named, arrays.slices_member(self.manifest.slices)))
 
     def restore(self, state: Any) -> None:
-        """Takes values for every variable: dict of name to array, or the path of a file that `save` wrote.
+        """Sets every variable: dict of name to array, or the path of a file that `save` wrote.
 
         Raises:
             ConfigError: a variable is missing, or a value has another shape or dtype.
@@ -152,7 +153,7 @@ class Program:
                 value = _fitted("variable", tensor, state[tensor.name], tensor.shape)
                 # a copy: what is donated must not be the caller's own memory
                 placed[tensor.name] = self._jax.device_put(value, self.device, may_alias=False)
-            self._jax.block_until_ready(placed)  # from now on the caller may change his arrays
+            self._jax.block_until_ready(placed)  # from now on the caller may change the arrays
         with self._lock:
             self._donated = {name: value for name, value in placed.items() if name in self.manifest.donated}
             self._kept = {name: value for name, value in placed.items() if name not in self.manifest.donated}
@@ -164,7 +165,7 @@ class Program:
             full = name if ":" in name else name + ":0"
             if full not in known:
                 raise ConfigError(
-                    "feed '%s' is none of the program's: %s%s" % (name, ", ".join(known), nearest(full, known))
+                    "feed '%s' is not one of the program's: %s%s" % (name, ", ".join(known), nearest(full, known))
                 )
             if full in given:
                 raise ConfigError("feed '%s' is given twice, with and without ':0'" % full)

@@ -169,7 +169,7 @@ class CompiledStep:
         problems = [
             "feed '%s' is given twice" % name for name, count in Counter(n for n, _ in named).items() if count > 1
         ]
-        problems += ["feed '%s' is none of the step's%s" % (n, nearest(n, known)) for n in given if n not in known]
+        problems += ["feed '%s' is not one of the step's%s" % (n, nearest(n, known)) for n in given if n not in known]
         problems += ["feed '%s' is missing" % name for name in known if name not in given]
         if problems:
             raise ConfigError(*problems)

@@ -55,7 +55,7 @@ class Argument:
         except ConfigError:
             raise
         except ValueError as reason:  # rows of several lengths
-            raise ConfigError("%s is no array: %s" % (what, reason)) from reason
+            raise ConfigError("%s is not an array: %s" % (what, reason)) from reason
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Source:
                 given = given._as_graph_element()  # the result of a resource variable's assign()
             given = getattr(given, "name", given)
         if not isinstance(given, str):
-            raise ConfigError("%s %r is no tensor, operation or name" % (role, given))
+            raise ConfigError("%s %r is not a tensor, operation or name" % (role, given))
         try:
             return self.graph.as_graph_element(given)
         except (KeyError, ValueError):

@@ -185,7 +185,7 @@ def load(
     try:
         reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, ValueError) as reason:
-        raise ConfigError("'%s' is no checkpoint of TensorFlow: %s" % (prefix, reason)) from reason
+        raise ConfigError("'%s' is not a TensorFlow checkpoint: %s" % (prefix, reason)) from reason
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     names = sorted(name for name in variables if name != random_ops.STATE or name in shapes)
     problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]

@@ -278,7 +278,8 @@ def _require_fed(graph_def, feeds):
     """Raises ConfigError for placeholders that are neither fed nor constants."""
     open_ones = [n.name for n in graph_def.node if n.op in ("Placeholder", "PlaceholderV2") and n.name not in feeds]
     if open_ones:
-        raise ConfigError(*("placeholder '%s' is needed, and is no feed and no constant" % name for name in open_ones))
+        text = "placeholder '%s' is needed, and is neither a feed nor a constant"
+        raise ConfigError(*(text % name for name in open_ones))
 
 
 def _name(fetched):

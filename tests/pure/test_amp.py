@@ -157,11 +157,11 @@ def test_a_black_list_of_ones_own_leaves_losses_where_they_are(caplog):
 
 
 WRONG_CALLS = [
-    (lambda: npu_shim.amp_level("O4"), r"amp_level: 'O4' is none of O0, O1, O2, O3, auto"),
+    (lambda: npu_shim.amp_level("O4"), r"amp_level: 'O4' is not one of O0, O1, O2, O3, auto"),
     (lambda: npu_shim.amp_level("o2"), r"did you mean 'O2'\?"),
-    (lambda: npu_shim.amp_level("O2", dtype="float17"), r"'float17' is none of .*did you mean 'float16'\?"),
-    (lambda: npu_shim.amp_level("O2", dtype=[]), "is none of float16, bfloat16"),
-    (lambda: npu_shim.amp_level(["O2"]), "is none of O0"),
+    (lambda: npu_shim.amp_level("O2", dtype="float17"), r"'float17' is not one of .*did you mean 'float16'\?"),
+    (lambda: npu_shim.amp_level("O2", dtype=[]), "is not one of float16, bfloat16"),
+    (lambda: npu_shim.amp_level(["O2"]), "is not one of O0"),
     (lambda: npu_shim.custom_mixed_precision(), "exactly one of them; got none"),
     (lambda: npu_shim.custom_mixed_precision(white_list=[], black_list=[]), "exactly one of them; got both"),
     (lambda: npu_shim.custom_mixed_precision(white_list="MatMul"), "white_list must be a list of op types, got 'MatM"),
@@ -181,7 +181,7 @@ def test_wrong_calls(call, words):
 
 
 CONFLICTS = [
-    ({"npu_shim_amp_level": "O4"}, "npu_shim_amp_level: 'O4' is none of"),
+    ({"npu_shim_amp_level": "O4"}, "npu_shim_amp_level: 'O4' is not one of"),
     ({"npu_shim_amp_level": "O2", "precision_mode": "force_fp16"}, "amp_level: goes with precision_mode allow_mix"),
     ({"npu_shim_amp_level": "O2", "precision_mode_v2": "mixed_float16"}, "at the same time as precision_mode_v2"),
     ({"npu_shim_amp_level": "O2", "npu_shim_white_list": "MatMul"}, "npu_shim_white_list: cannot be assigned at"),

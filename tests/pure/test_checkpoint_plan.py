@@ -183,11 +183,11 @@ def test_master_copies_are_created():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"to": "float61"}, "to: 'float61' is none of float32, float16, bfloat16 (did you mean 'float16'?)"),
+    ({"to": "float61"}, "to: 'float61' is not one of float32, float16, bfloat16 (did you mean 'float16'?)"),
     ({"profile": "contribs"}, "(did you mean 'contrib'?)"),
     ({"include": ("zzz",)}, "include: 'zzz' matches no tensor"),
     ({"rename": (("zzz", "y"),)}, "rename: 'zzz' matches no tensor"),
-    ({"exclude": ("(",)}, "'(' is no regular expression"),
+    ({"exclude": ("(",)}, "'(' is not a regular expression"),
     ({"names": {"w/Adm": "x"}}, "names: there is no tensor 'w/Adm' (did you mean 'w/Adam'?)"),
     ({"names": {"w": "table"}}, "the new name 'table' belongs to 'table' and 'w'"),
     ({"strip_prefix": "zzz"}, "strip_prefix: no tensor starts with 'zzz'"),
@@ -360,7 +360,7 @@ def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
 
 @pytest.mark.parametrize("option", [{"names": {"w": 3}}, {"rename": (("w", r"\2"),)}, {"rename": (("w", r"\g<x>"),)}])
 def test_names_and_replacements_that_cannot_be_are_named(option):  # C13
-    with pytest.raises(ConfigError, match=r"names: 3 is no name|cannot replace 'w'"):
+    with pytest.raises(ConfigError, match=r"names: 3 is not a name|cannot replace 'w'"):
         planned("w float32 2", **option)
 
 

@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path):
 
 @pytest.mark.parametrize(("length", "told"), [(60, "x" * 60), (61, "x" * 57 + "...")])
 def test_a_long_word_is_shortened(length, told):
-    with pytest.raises(ConfigError, match="line 1: '%s' is no dtype" % told.replace(".", "[.]")):
+    with pytest.raises(ConfigError, match="line 1: '%s' is not a dtype" % told.replace(".", "[.]")):
         parsed("n::InputDtype:" + "x" * length)
 
 
@@ -100,12 +100,12 @@ WRONG = {
     "OpType::MatMul": "expected 'NODE::InputDtype",
     "OpType::MatMul:float16": "expected 'NODE::InputDtype",
     "OpType:::InputDtype:float16": "expected 'NODE::InputDtype",
-    "n::InputDtype:float17,OutputDtype:float16": r"'float17' is no dtype \(did you mean 'float16'\?\)",
+    "n::InputDtype:float17,OutputDtype:float16": r"'float17' is not a dtype \(did you mean 'float16'\?\)",
     "n::InputDtype:float16OutputDtype:float16": "a comma is missing before 'OutputDtype:'",
-    "n::InputDtype:float16,OutptDtype:float16": "'OutptDtype:float16' is no dtype",
-    "n::OutputDtype:float16,InputDtype:float16": "'InputDtype:float16' is no dtype",
+    "n::InputDtype:float16,OutptDtype:float16": "'OutptDtype:float16' is not a dtype",
+    "n::OutputDtype:float16,InputDtype:float16": "'InputDtype:float16' is not a dtype",
     "n::InputDtype:float16;OutputDtype:float16": "a comma is missing",
-    "n::InputDtype:resource": "'resource' is no dtype",
+    "n::InputDtype:resource": "'resource' is not a dtype",
     "n" * 1005 + "::InputDtype:float16": "1025 characters, at most 1024 are read",
 }
 

@@ -281,7 +281,7 @@ WRONG = [
     ({"dump_data": "sta"}, "INTERNAL", ["did you mean 'stats'?"]),
     ({"graph_slice": "000"}, "INTERNAL", ["auto, manual"]),
     ({"aoe_mode": "3"}, "INVALID_ARGUMENT", ["1, 2, 4"]),
-    ({"graph_run_mode": 2}, "INVALID_ARGUMENT", ["graph_run_mode: '2' is none of 0, 1"]),
+    ({"graph_run_mode": 2}, "INVALID_ARGUMENT", ["graph_run_mode: '2' is not one of 0, 1"]),
     ({"session_device_id": -1}, "INVALID_ARGUMENT", ["at least 0, got -1"]),
     ({"optypelist_for_implmode": "Pooling"}, "INVALID_ARGUMENT", ["needs op_select_implmode"]),
     ({"input_shape": "data:1,-1"}, "INVALID_ARGUMENT", ["input_shape: also needs dynamic_dims, dynamic_node_type"]),

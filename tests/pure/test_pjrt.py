@@ -175,7 +175,7 @@ def test_an_export_without_values_takes_the_callers(programs, tmp_path):
     ("change", "message"),
     [
         (lambda f: f.pop("y:0"), "feeds lack 'y:0'"),
-        (lambda f: f.update(yy=1), "feed 'yy' is none of the program's: x:0, y:0"),
+        (lambda f: f.update(yy=1), "feed 'yy' is not one of the program's: x:0, y:0"),
         (lambda f: f.update({"x:0": f["x:0"][:3]}), r"feed 'x:0' has shape \(3, 4\), expected \(5, 4\)"),
         (lambda f: f.update({"y:0": np.full(5, 0.5)}), "feed 'y:0' is float64, expected int32"),
         (lambda f: f.update(x=f["x:0"] + 1), "feed 'x:0' is given twice"),  # M7
@@ -248,7 +248,7 @@ def test_a_program_that_was_changed_is_not_run(folder):
 
 def test_bytes_that_are_no_program(tmp_path):
     manifest.write(str(tmp_path / "step"), b"nothing", Manifest(ARGUMENTS, RESULTS, kind="hlo"), initial().items())
-    with pytest.raises(ConfigError, match="cannot be made into StableHLO"):
+    with pytest.raises(ConfigError, match="cannot be converted to StableHLO"):
         pjrt.load(str(tmp_path / "step"))
 
 

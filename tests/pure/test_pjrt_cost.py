@@ -87,6 +87,6 @@ def test_figures_go_to_a_file_or_the_error_names_it(steps, tmp_path, capsys):
 
 def test_a_folder_that_is_no_export(tmp_path, capsys):
     assert cli.main(["cost", str(tmp_path)]) == 2
-    assert "is no exported step" in capsys.readouterr().err
+    assert "is not an exported step" in capsys.readouterr().err
     assert cli.main(["cost", str(tmp_path), "graph.pb"]) == 2
     assert "'graph.pb' is no folder" in capsys.readouterr().err

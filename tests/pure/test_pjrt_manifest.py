@@ -60,7 +60,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path):
 @pytest.mark.parametrize("text", ["{}", "[]", "not json", '{"arguments": [{"a": 1}]}'])
 def test_a_manifest_that_is_none(tmp_path, text):
     (tmp_path / manifest.FILE).write_text(text)
-    with pytest.raises(ConfigError, match="is no manifest of an exported step"):
+    with pytest.raises(ConfigError, match="is not the manifest of an exported step"):
         manifest.read(str(tmp_path))
 
 
@@ -71,7 +71,7 @@ def test_a_later_format_and_a_missing_folder(tmp_path):
     (tmp_path / "step" / manifest.FILE).write_text(json.dumps(dict(values, format=3)))
     with pytest.raises(ConfigError, match="has format 3; this npu_shim reads format 2"):
         manifest.read(folder)
-    with pytest.raises(ConfigError, match="is no exported step: No such file"):
+    with pytest.raises(ConfigError, match="is not an exported step: No such file"):
         manifest.read(str(tmp_path / "absent"))
 
 
@@ -118,7 +118,7 @@ def test_arrays_that_are_cut_off(tmp_path):
     path = tmp_path / "a.npz"
     arrays.write(str(path), VALUES)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ConfigError, match="holds no arrays that can be read"):
+    with pytest.raises(ConfigError, match="has no arrays that can be read"):
         arrays.read(str(path))
 
 

@@ -118,12 +118,12 @@ def test_dicts_have_names_and_types():
 
 def test_run_configs():
     assert problems(NPURunConfig(precision_mode="x", dump_config=None, modify_mixlist=""))[0].startswith(
-        "precision_mode: 'x' is none of"
+        "precision_mode: 'x' is not one of"
     )
     assert problems(NPURunConfig(precision_mode=True, precision_mode_v2=3.5, aoe_mode="3")) == (
         "precision_mode: must be str, got bool True",
         "precision_mode_v2: must be str, got float 3.5",
-        "aoe_mode: '3' is none of 1, 2, 4",
+        "aoe_mode: '3' is not one of 1, 2, 4",
     )
     assert problems(3) == ("check_config needs a ConfigProto, an NPURunConfig or a dict of options, got int",)
 

@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
 from npu_shim.cli import graph_file
+from npu_shim.options import engine
 
 
 def run(*argv, **env):
@@ -50,7 +51,7 @@ MIX = ("--precision-mode", "allow_mix_precision")
 def test_a_gpus_missing_libraries_are_not_hidden(gpu, hidden, monkeypatch, tmp_path):  # review, fault 9
     script = tmp_path / "script.py"
     script.write_text("")
-    monkeypatch.setattr(cli, "NVIDIA", [str(tmp_path if gpu else tmp_path / "none")])
+    monkeypatch.setattr(engine, "NVIDIA", [str(tmp_path if gpu else tmp_path / "none")])
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     monkeypatch.setattr(cli, "_module", lambda _: type("Run", (), {"main": staticmethod(lambda _: 0)}))
@@ -110,7 +111,7 @@ WRONG = {
     "no fetch": (["GRAPH"], "--fetches is needed"),
     "missing mixlist": ([*FETCH, *MIX, "--modify-mixlist", "/nowhere/m.json"], "m.json.*cannot be read"),
     "mixlist without mixed mode": ([*FETCH, "--modify-mixlist", "m.json"], "modify_mixlist"),
-    "unknown profile": ([*FETCH, "--profile", "ascend"], "profile: 'ascend' is none of ascend910, gpu"),
+    "unknown profile": ([*FETCH, "--profile", "ascend"], "profile: 'ascend' is not one of ascend910, gpu"),
     "unknown device": ([*FETCH, "--device", "TPU"], "'TPU', expected one of CPU, GPU, XLA"),
     "cannot be written": ([*FETCH, *MIX, "--write", "/nowhere/out.pb"], "/nowhere/out.pb.*cannot be written"),
 }

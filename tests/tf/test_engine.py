@@ -441,7 +441,7 @@ def test_ctrl_c_in_a_step_loses_no_state():
 def test_a_wrong_engine_is_an_error():
     product = tf.matmul(tf.placeholder_with_default(tf.ones([4, 4]), [4, 4]), tf.ones([4, 4]))
     session = tf.Session(config=sessions.config(npu_shim_engine="pjtr"))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="'pjtr' is none of auto, session, pjrt"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="'pjtr' is not one of auto, session, pjrt"):
         session.run(product)
 
 

@@ -72,10 +72,10 @@ def test_damaged_files_end_in_a_message_and_status_3(source, target, tmp_path, c
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ('{"net/w": 3}', "3 is no name"),
+        ('{"net/w": 3}', "3 is not a name"),
         ("[1]", "is not an object"),
-        ("{", "is no JSON"),
-        (b"\xff", "no JSON"),
+        ("{", "is not JSON"),
+        (b"\xff", "not JSON"),
         (None, ""),
     ],
 )

@@ -77,7 +77,7 @@ def products():
 
 
 GIVEN = [  # M6
-    ({"feeds": ["x", "n"]}, "placeholder 'y' is needed, and is no feed and no constant"),
+    ({"feeds": ["x", "n"]}, "placeholder 'y' is needed, and is neither a feed nor a constant"),
     ({"feeds": ["x", "y", "n"], "constants": {"n:0": 2}}, "tensor 'n:0' is given twice, as a feed or constant"),
     ({"feeds": {"x": [3, 2], "x:0": [4, 2], "y": [3, 2], "n": []}}, "tensor 'x:0' is given twice"),
     ({"feeds": ["x", "y", "n"], "fetches": []}, r"fetches is \[\], expected at least one tensor or operation"),

@@ -145,7 +145,7 @@ def test_a_checkpoint_that_does_not_fit_is_one_error(tmp_path):
     assert "no variable 'net/w1' (did you mean 'net/w" in str(error.value)
     assert "no variable 'global_step'" in str(error.value)
     assert "'net/w2' has shape [32, 11], the step has [32, 10]" in str(error.value)
-    with pytest.raises(npu_shim.ConfigError, match="is no checkpoint of TensorFlow"):
+    with pytest.raises(npu_shim.ConfigError, match="is not a TensorFlow checkpoint"):
         step.load(tmp_path / "nothing")
 
 
@@ -157,7 +157,7 @@ BAD_CALLS = [
     ({"x": np.ones([2, 64])}, "feed 'x:0' is given twice"),  # M7
     ({"y:0": [1, 2**40]}, "feed 'y:0' has 1099511627776, which int32 cannot hold"),
     ({"z:0": np.ones(3)}, "feed 'z:0' is not in the graph"),
-    ({"loss:0": np.ones([])}, "feed 'loss:0' is none of the step's"),
+    ({"loss:0": np.ones([])}, "feed 'loss:0' is not one of the step's"),
 ]
 
 

@@ -85,7 +85,7 @@ def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
 
 @pytest.mark.parametrize(
     ("feeds", "message"),
-    [([1.0], "feeds are list, expected a dict"), ({"x:0": [[1.0], [2.0, 3.0]]}, "feed 'x:0' is no array")],
+    [([1.0], "feeds are list, expected a dict"), ({"x:0": [[1.0], [2.0, 3.0]]}, "feed 'x:0' is not an array")],
 )
 def test_feeds_that_are_no_feeds_are_named(feeds, message):
     with tf.Graph().as_default() as graph:

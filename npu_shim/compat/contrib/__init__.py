@@ -1,1 +1,1 @@
-"""What we wrote of tf.contrib ourselves; which of its names means what is in names.json."""
+"""Our own implementations of names in tf.contrib; `compat/names.json` says what each name stands for."""

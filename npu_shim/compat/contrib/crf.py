@@ -104,7 +104,7 @@ def crf_decode(potentials, transition_params, sequence_length):
         sequence_length: int [batch].
 
     Returns:
-        (tags int32 [batch, time], 0 behind the end; scores [batch]).
+        (tags int32 [batch, time], 0 past the end; scores [batch]).
     """
     potentials, lengths = tf.convert_to_tensor(potentials), tf.cast(sequence_length, tf.int32)
     shape = tf.shape(potentials)
@@ -114,7 +114,7 @@ def crf_decode(potentials, transition_params, sequence_length):
         paths = tf.expand_dims(state[0], 2) + transition_params
         inside = tf.broadcast_to(tf.expand_dims(time < lengths, 1), tf.shape(unary))
         best = tf.where(inside, unary + tf.reduce_max(paths, [1]), state[0])
-        # behind the end every tag comes from itself
+        # past the end every tag points to itself
         return best, tf.where(inside, tf.argmax(paths, 1, output_type=tf.int32), same)
 
     same = tf.broadcast_to(tf.range(shape[2]), [shape[0], shape[2]])
@@ -135,7 +135,7 @@ def crf_decode(potentials, transition_params, sequence_length):
 
 
 class _Step:
-    """A cell's face for one step of the recursions above."""
+    """One step of the recursions above, as a cell."""
 
     def __init__(self, transition_params):
         self._transition_params = tf.expand_dims(transition_params, 0)

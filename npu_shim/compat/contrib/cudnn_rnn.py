@@ -19,7 +19,7 @@ class CudnnCompatibleLSTMCell(LSTMBlockCell):
 
 
 class CudnnCompatibleGRUCell(tf.nn.rnn_cell.GRUCell):
-    """GRU as cuDNN computes it: the reset gate acts behind the recurrent kernel."""
+    """GRU as cuDNN computes it: the reset gate is applied after the recurrent kernel."""
 
     def __init__(self, num_units, reuse=None, kernel_initializer=None):
         super().__init__(num_units, activation=None, reuse=reuse, kernel_initializer=kernel_initializer)
@@ -49,7 +49,7 @@ class CudnnCompatibleGRUCell(tf.nn.rnn_cell.GRUCell):
 
 
 class _CudnnRNN:
-    """Layers of one kind of cell over [time, batch, depth], as cuDNN's were called.
+    """Layers of one kind of cell over [time, batch, depth], called as cuDNN's were.
 
     Args:
         num_layers: int.
@@ -88,7 +88,7 @@ class _CudnnRNN:
         self._built = False
 
     def build(self, input_shape=None):
-        """Nothing: the first call makes the variables."""
+        """Does nothing: the first call makes the variables."""
 
     def __call__(self, inputs, initial_state=None, sequence_lengths=None, time_major=True, training=True):
         """Runs the layers.
@@ -98,7 +98,7 @@ class _CudnnRNN:
             initial_state: optional tuple of [layers * directions, batch, units], (h, c) for LSTM and (h,) for GRU.
             sequence_lengths: optional int32 [batch].
             time_major: bool.
-            training: bool, whether there is dropout.
+            training: bool, whether to apply dropout.
 
         Returns:
             (outputs, states like `initial_state`).

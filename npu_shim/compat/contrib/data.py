@@ -1,4 +1,4 @@
-"""Names of tf.contrib.data that tf.data has under no name of its own."""
+"""Functions of tf.contrib.data without a counterpart in tf.data."""
 
 import tensorflow.compat.v1 as tf
 
@@ -21,7 +21,7 @@ def dense_to_sparse_batch(batch_size, row_shape):
 
 
 def sloppy_interleave(map_func, cycle_length, block_length=1):
-    """A transformation: tf.data.experimental.parallel_interleave that need not keep the order."""
+    """A transformation: tf.data.experimental.parallel_interleave, in any order."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, sloppy=True)
 
 
@@ -50,7 +50,7 @@ def sliding_window_batch(window_size, stride=None, window_shift=None, window_str
 
 
 def assert_element_shape(expected_shapes):
-    """A transformation: checks (nested) shapes of the elements, and makes them known."""
+    """A transformation: checks the elements' (nested) shapes and makes them static."""
 
     def checked(dataset):
         def check(*elements):
@@ -64,7 +64,7 @@ def assert_element_shape(expected_shapes):
 
 
 def reduce_dataset(dataset, reducer):
-    """What a tf.data.experimental.Reducer makes of a whole dataset."""
+    """Reduces a whole dataset by a tf.data.experimental.Reducer."""
     state = dataset.reduce(reducer.init_func(tf.constant(0, tf.int64)), reducer.reduce_func)
     return reducer.finalize_func(state)
 

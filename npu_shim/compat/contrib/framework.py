@@ -1,10 +1,10 @@
-"""Functions of tf.contrib.framework that tf-slim has not taken over (behaviour of TensorFlow 1.15.5)."""
+"""Functions of tf.contrib.framework that tf-slim lacks (behaviour of TensorFlow 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
 
 
 def assert_scalar_int(tensor, name=None):
-    """Returns the tensor; TypeError when it is no integer, ValueError when it is no scalar."""
+    """Returns the tensor; TypeError if it is not an integer, ValueError if it is not a scalar."""
     with tf.name_scope(name, "assert_scalar_int", [tensor]):
         tensor = tf.convert_to_tensor(tensor)
         if tensor.dtype.base_dtype not in (tf.int32, tf.int64):
@@ -40,10 +40,10 @@ def with_same_shape(expected_tensor, tensor):
 
 
 def get_graph_from_inputs(op_input_list, graph=None):
-    """The graph of the first tensor or operation in a list, the default graph without any.
+    """The graph of a list's first tensor or operation; the default graph for an empty list.
 
     Raises:
-        ValueError: they are not all of one graph.
+        ValueError: they are not all from one graph.
     """
     graphs = [x.graph for x in tf.nest.flatten(op_input_list) if hasattr(x, "graph")]
     for other in graphs:
@@ -70,8 +70,8 @@ def py_func(func, args=(), kwargs=None, output_types=None, output_shapes=None, s
 
     Args:
         func: a function of numpy arrays.
-        args: tuple of its tensors.
-        kwargs: dict of its tensors.
+        args: tuple of tensors, its positional arguments.
+        kwargs: dict of tensors, its keyword arguments.
         output_types: (nested) dtypes of what it returns.
         output_shapes: (nested) shapes.
         stateful: bool.

@@ -1,10 +1,10 @@
-"""What recomputation needs of tf.contrib.graph_editor: walks, copies of subgraphs, inputs that are moved.
+"""The part of tf.contrib.graph_editor that recomputation needs: walks, copies of subgraphs, rerouted inputs.
 
-Everywhere an argument means operations, it may be an operation, a tensor (the operation that makes it), or any
-iterable of them; where it means tensors, a tensor, an operation (its outputs), or an iterable of tensors.
+An argument for operations may be an operation, a tensor (for the operation that computes it), or an iterable of them;
+an argument for tensors may be a tensor, an operation (for its outputs), or an iterable of tensors.
 
-    copy_with_input_replacements    copies operations; what they take from outside of them stays, or is replaced
-    reroute_ts                      lets consumers of one tensor take another
+    copy_with_input_replacements    copies operations; their inputs from outside stay, or are replaced
+    reroute_ts                      makes the consumers of one tensor take another
 """
 
 import logging
@@ -16,7 +16,7 @@ LOG = logging.getLogger("npu_shim")
 
 
 def _several(x):
-    """A list of what may be one thing, or a collection of them."""
+    """Returns a list of one thing, or of those in a collection."""
     if isinstance(x, (tf.Operation, tf.Tensor, str)) or hasattr(x, "search"):
         return [x]
     return list(x.ops if isinstance(x, SubGraphView) else x)
@@ -28,7 +28,7 @@ def _ops(x):
     for one in x.get_operations() if isinstance(x, tf.Graph) else _several(x):
         op = one.op if isinstance(one, tf.Tensor) else one
         if not isinstance(op, tf.Operation):
-            raise TypeError("npu_shim: graph_editor: %r is no tf.Operation and no tf.Tensor" % (one,))
+            raise TypeError("npu_shim: graph_editor: %r is neither a tf.Operation nor a tf.Tensor" % (one,))
         found[op] = None
     return list(found)
 
@@ -49,9 +49,9 @@ class SubGraphView:
 
     Attributes:
         ops: list of tf.Operation.
-        inputs: list of tf.Tensor: what they take from outside of them.
-        outputs: list of tf.Tensor: what operations outside of them, or none, take of them.
-        graph: their tf.Graph, or None without any.
+        inputs: list of tf.Tensor: the tensors that they take from outside.
+        outputs: list of tf.Tensor: those of their tensors that operations outside, or none at all, take.
+        graph: their tf.Graph; None if there are no operations.
     """
 
     def __init__(self, inside_ops=()):
@@ -73,7 +73,7 @@ class SubGraphView:
 
 
 def make_view(*args, **kwargs):
-    """A SubGraphView of operations, given by themselves, their tensors, or regular expressions with `graph`."""
+    """Returns a SubGraphView of operations, given directly, by tensors, or by regular expressions with `graph`."""
     return SubGraphView(select_ops(*args, **{"tensors": True, **kwargs}))
 
 
@@ -137,9 +137,9 @@ def get_backward_walk_ops(
     Args:
         seed_ops: operations, or tensors for those that make them.
         inclusive: bool, whether the seeds are among them.
-        within_ops: operations that the walk keeps to, or None.
+        within_ops: operations to which the walk is restricted, or None.
         within_ops_fn: function of an operation that says whether the walk may go there, or None.
-        stop_at_ts: tensors behind which the walk does not go.
+        stop_at_ts: tensors at which the walk stops.
         control_inputs: bool, whether it follows control edges, too.
     """
     stop = set(_tensors(stop_at_ts))
@@ -181,19 +181,19 @@ def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
 
 
 class TransformerInfo:
-    """What became of what: `transformed(original)` and `original(transformed)`, of an operation or a tensor."""
+    """Maps operations and tensors to their copies, `transformed(original)`, and back, `original(transformed)`."""
 
     def __init__(self, ops, tensors):
         self._transformed_ops = ops
         self._transformed_ts = tensors
 
     def transformed(self, original, missing_fn=None):
-        """The copy of an operation or a tensor; what `missing_fn` makes of it, or None, where there is none."""
+        """Returns the copy of an operation or tensor; if there is none, what `missing_fn` returns for it, or None."""
         made = self._transformed_ops if isinstance(original, tf.Operation) else self._transformed_ts
         return made.get(original) if original in made or not missing_fn else missing_fn(original)
 
     def original(self, transformed, missing_fn=None):
-        """What an operation or a tensor is the copy of."""
+        """Returns the operation or tensor of which another is the copy."""
         made = self._transformed_ops if isinstance(transformed, tf.Operation) else self._transformed_ts
         found = next((before for before, after in made.items() if after is transformed), None)
         return missing_fn(transformed) if found is None and missing_fn else found
@@ -213,10 +213,10 @@ def copy_with_input_replacements(
         reuse_dst_scope: bool, whether the scope may be there already.
 
     Returns:
-        (SubGraphView of the copies, TransformerInfo). What the copies take, and is neither copied nor replaced, stays.
+        (SubGraphView of the copies, TransformerInfo). Inputs that are neither copied nor replaced stay.
 
     Raises:
-        ValueError: the operations are of another graph, or in a loop.
+        ValueError: the operations are from another graph, or in a loop.
     """
     ops = _in_order(_ops(sgv))
     if dst_graph is not None and ops and ops[0].graph is not dst_graph:
@@ -239,7 +239,7 @@ def copy(sgv, dst_graph=None, dst_scope="", src_scope="", reuse_dst_scope=False)
 
 
 def graph_replace(target_ts, replacement_ts, dst_scope="", src_scope="", reuse_dst_scope=False):
-    """Returns (nested) targets as they are with other tensors in the place of some: what lies between is copied.
+    """Returns (nested) targets computed from replaced tensors: the operations in between are copied.
 
     Raises:
         ValueError: no target depends on a tensor that is replaced.
@@ -255,7 +255,7 @@ def graph_replace(target_ts, replacement_ts, dst_scope="", src_scope="", reuse_d
 
 
 def _in_order(ops):
-    """The operations, each behind those whose tensors it takes; loops of TensorFlow 1 have no such order."""
+    """The operations in topological order; TensorFlow 1's loops have none."""
     inside, ordered, state = set(ops), [], {}
     for seed in ops:
         stack = [(seed, False)]
@@ -301,7 +301,7 @@ def _copied(op, inputs, name):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Lets consumers of `ts1` take `ts0` instead.
+    """Makes the consumers of `ts1` take `ts0` instead.
 
     Args:
         ts0: tensors.
@@ -313,7 +313,7 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
         int, how many inputs were changed.
 
     Raises:
-        ValueError: there are not as many of the one as of the other.
+        ValueError: `ts0` and `ts1` differ in number.
     """
     new, old = _tensors(ts0), _tensors(ts1)
     if len(new) != len(old):
@@ -334,13 +334,13 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
 
 
 def swap_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Lets the consumers of `ts0` and `ts1` change places; returns how many inputs were changed."""
+    """Swaps the consumers of `ts0` and `ts1`; returns the number of inputs that were changed."""
     new, old = _tensors(ts0), _tensors(ts1)
     return reroute_ts([*new, *old], [*old, *new], can_modify, cannot_modify)
 
 
 def add_control_inputs(op, cops):
-    """Lets an operation wait for others.
+    """Makes an operation wait for others.
 
     Raises:
         ValueError: it waits for one of them already.
@@ -352,7 +352,7 @@ def add_control_inputs(op, cops):
 
 
 def remove_control_inputs(op, cops):
-    """Lets an operation no longer wait for others.
+    """Makes an operation no longer wait for others.
 
     Raises:
         ValueError: it does not wait for one of them.

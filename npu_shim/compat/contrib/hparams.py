@@ -14,11 +14,11 @@ ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Hyperparameters as attributes; the type of a value is that of its first one.
+    """Hyperparameters as attributes; each keeps the type of its first value.
 
     Args:
-        hparam_def: None; the proto has gone with tf.contrib.
-        model_structure: kept and given back.
+        hparam_def: None; its proto is gone with tf.contrib.
+        model_structure: an object that is stored.
         **kwargs: the hyperparameters.
     """
 
@@ -33,7 +33,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Adds one.
+        """Adds a hyperparameter.
 
         Raises:
             ValueError: the name is taken, or the value is an empty list.
@@ -47,7 +47,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Changes one; a number may become a float, all else must have the right type.
+        """Changes a hyperparameter; an int may become a float, everything else must have the right type.
 
         Raises:
             KeyError: there is no such name.
@@ -61,7 +61,7 @@ class HParams:
         setattr(self, name, [_cast(name, kind, v) for v in value] if is_list else _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes one, if it is there."""
+        """Removes a hyperparameter if it exists."""
         if hasattr(self, name):
             delattr(self, name)
             del self._hparam_types[name]
@@ -83,11 +83,11 @@ class HParams:
     set_from_map = override_from_dict
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Keeps an object."""
+        """Stores an object."""
         self._model_structure = model_structure
 
     def get_model_structure(self) -> Any:
-        """Returns what was kept."""
+        """Returns the stored object."""
         return self._model_structure
 
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
@@ -99,11 +99,11 @@ class HParams:
         return self.override_from_dict(json.loads(values_json))
 
     def values(self) -> dict[str, Any]:
-        """Returns a dict of all."""
+        """Returns a dict of all values."""
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Returns one, or `default`, which must fit the type of one that is there.
+        """Returns a value, or `default`, which must fit the type of an existing one.
 
         Raises:
             ValueError: `default` does not fit.
@@ -134,7 +134,7 @@ class HParams:
 
 
 def _cast(name: str, kind: type, value: Any) -> Any:
-    """The value as a `kind`, where that loses nothing but the kind of a number."""
+    """Converts a value to `kind`; only the type of a number may change."""
     if type(value) is kind or kind is type(None):
         return value
     text, truth = (str, bytes), bool

@@ -22,7 +22,7 @@ def rotate(images, angles, interpolation="NEAREST", name=None):
 
 
 def translate(images, translations, interpolation="NEAREST", name=None):
-    """Moves images by float32 [dx, dy] or [batch, 2]."""
+    """Translates images by float32 [dx, dy] or [batch, 2]."""
     with tf.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -82,7 +82,7 @@ def angles_to_projective_transforms(angles, image_height, image_width, name=None
 
 
 def translations_to_projective_transforms(translations, name=None):
-    """Moves by [dx, dy]: [batch, 8]."""
+    """Translations by [dx, dy]: [batch, 8]."""
     with tf.name_scope(name, "translations_to_projective_transforms"):
         moves = tf.convert_to_tensor(translations, tf.float32)
         moves = moves[None] if moves.shape.ndims == 1 else moves
@@ -149,7 +149,7 @@ def _bilinear(image, points):
 
 
 def resampler(data, warp, name="resampler"):
-    """Values of images at points (Jaderberg et al. 2015), bilinear; 0 outside.
+    """Samples images at points (Jaderberg et al. 2015), bilinear; 0 outside.
 
     Args:
         data: float [batch, height, width, channels].

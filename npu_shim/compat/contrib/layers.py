@@ -1,4 +1,4 @@
-"""Functions of tf.contrib.layers that tf-slim has not taken over (behaviour of TensorFlow 1.15.5)."""
+"""Functions of tf.contrib.layers that tf-slim lacks (behaviour of TensorFlow 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
 
@@ -47,7 +47,7 @@ def bow_encoder(
         ids: int Tensor or SparseTensor [batch, time].
         vocab_size: int.
         embed_dim: int.
-        sparse_lookup: whether a dense `ids` is looked up without its zeros.
+        sparse_lookup: whether to skip the zeros of dense `ids`.
         initializer: of the variable "embeddings".
         regularizer: of it.
         trainable: bool.

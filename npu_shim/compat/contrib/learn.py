@@ -1,23 +1,23 @@
-"""What runs of tf.contrib.learn: its configuration; its estimators are those of tf.estimator."""
+"""The part of tf.contrib.learn that works: its configuration; its estimators are tf.estimator's."""
 
 import tensorflow.compat.v1 as tf
 
 
 class ModeKeys(tf.estimator.ModeKeys):
-    """What a model function is built for; prediction goes by two names."""
+    """The modes of a model function; prediction has two names."""
 
     INFER = tf.estimator.ModeKeys.PREDICT
 
 
 def replace_monitors_with_hooks(monitors_or_hooks, estimator):
-    """The list of hooks, as it is: monitors, which could stand among them, are gone.
+    """Returns the list of hooks unchanged: the monitors that it could contain are gone.
 
     Raises:
-        TypeError: something is no tf.train.SessionRunHook.
+        TypeError: an item is not a tf.train.SessionRunHook.
     """
     for hook in monitors_or_hooks or ():
         if not isinstance(hook, tf.train.SessionRunHook):
-            raise TypeError("npu_shim: replace_monitors_with_hooks: %r is no tf.train.SessionRunHook" % (hook,))
+            raise TypeError("npu_shim: replace_monitors_with_hooks: %r is not a tf.train.SessionRunHook" % (hook,))
     return list(monitors_or_hooks or ())
 
 
@@ -32,10 +32,10 @@ class TaskType:
 def RunConfig(
     master=None, num_cores=0, log_device_placement=False, gpu_memory_fraction=1, evaluation_master="", **kwargs
 ):
-    """A tf.estimator.RunConfig made of contrib's arguments.
+    """A tf.estimator.RunConfig that takes contrib's arguments.
 
     Args:
-        master: unused, TF_CONFIG says it.
+        master: unused; TF_CONFIG has it.
         num_cores: int, threads within and between ops; 0 for all.
         log_device_placement: bool.
         gpu_memory_fraction: float.

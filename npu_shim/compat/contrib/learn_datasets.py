@@ -1,4 +1,4 @@
-"""tf.contrib.learn.datasets: what reads local files. Nothing is downloaded."""
+"""The part of tf.contrib.learn.datasets that reads local files. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any, 
 
 
 def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Dataset:
-    """As `load_csv_with_header`, for a file of rows only."""
+    """As `load_csv_with_header`, for a file without a header."""
     with open(filename, newline="") as f:
         return _split(list(csv.reader(f)), target_dtype, features_dtype, target_column)
 

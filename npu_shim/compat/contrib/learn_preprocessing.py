@@ -23,7 +23,7 @@ class CategoricalVocabulary:
 
     Args:
         unknown_token: str.
-        support_reverse: whether ids can be turned into words again.
+        support_reverse: whether ids can be mapped back to words.
     """
 
     def __init__(self, unknown_token: str = "<UNK>", support_reverse: bool = True) -> None:
@@ -38,11 +38,11 @@ class CategoricalVocabulary:
         return len(self._mapping)
 
     def freeze(self, freeze: bool = True) -> None:
-        """No new words from now on."""
+        """Adds no new words from now on."""
         self._freeze = freeze
 
     def get(self, category: str) -> int:
-        """Returns the id of a word, a new one unless frozen."""
+        """Returns the id of a word; a new word gets a new id unless frozen."""
         if category not in self._mapping:
             if self._freeze:
                 return 0
@@ -58,7 +58,7 @@ class CategoricalVocabulary:
             self._freq[category] += count
 
     def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
-        """Forgets words seen too rarely or too often, and numbers the rest by frequency, then by word."""
+        """Removes words seen too rarely or too often, and numbers the rest by frequency, then by word."""
         kept = sorted(self._freq.items(), key=lambda item: (-item[1], item[0]))
         if max_frequency > 0:
             kept = [item for item in kept if item[1] < max_frequency]
@@ -77,7 +77,7 @@ class CategoricalVocabulary:
 
 
 class VocabularyProcessor:
-    """Turns texts into rows of word ids of one length, 0 behind the end.
+    """Turns texts into rows of word ids of one length, padded with 0.
 
     Args:
         max_document_length: int.
@@ -129,6 +129,6 @@ class VocabularyProcessor:
 
     @classmethod
     def restore(cls, filename: str) -> Any:
-        """Reads what `save` has written; a file from elsewhere can run code."""
+        """Reads a file that `save` wrote; a file from an untrusted source can run code."""
         with open(filename, "rb") as f:
             return pickle.loads(f.read())

@@ -6,7 +6,7 @@ from npu_shim.compat.contrib.rnn.linear import linear
 
 
 def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=None):
-    """Runs a cell over inputs, or over what `loop_function` makes of its outputs.
+    """Runs a cell over inputs, or over `loop_function` of its outputs.
 
     Args:
         decoder_inputs: list of [batch, depth].
@@ -67,7 +67,7 @@ def attention_decoder(
         output_size: int, the cell's by default.
         num_heads: int.
         loop_function: optional, (output, step) -> next input.
-        dtype: of the first attention; that of the inputs otherwise.
+        dtype: of the first attention; the inputs' by default.
         scope: variable scope, "attention_decoder" by default.
         initial_state_attention: whether the first attention is computed from the initial state; zeros otherwise.
 
@@ -110,7 +110,7 @@ def attention_decoder(
 
 
 def _heads(states, count, dtype):
-    """An object: called with a query it gives the attention of each head, [batch, size]."""
+    """Returns a callable from a query to the attention of each head, [batch, size]."""
     length = states.shape.as_list()[1] or tf.shape(states)[1]
     size = states.shape.as_list()[2]
     hidden = tf.reshape(states, [-1, length, 1, size])

@@ -1,4 +1,4 @@
-"""Functions of tf.contrib.lookup that are a table and a lookup."""
+"""Functions of tf.contrib.lookup that combine a table with a lookup."""
 
 import tensorflow.compat.v1 as tf
 

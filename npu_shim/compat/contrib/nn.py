@@ -4,7 +4,7 @@ import tensorflow.compat.v1 as tf
 
 
 def alpha_dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
-    """Dropout for selu (Klambauer et al. 2017): mean and variance stay."""
+    """Dropout for selu (Klambauer et al. 2017): it keeps mean and variance."""
     with tf.name_scope(name, "alpha_dropout", [x]):
         x = tf.convert_to_tensor(x)
         if isinstance(keep_prob, float) and not 0 < keep_prob <= 1:
@@ -22,7 +22,7 @@ def alpha_dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
 
 
 def scaled_softplus(x, alpha, clip=None, name=None):
-    """Alpha * softplus(x / alpha), no more than `clip` if that is given."""
+    """Alpha * softplus(x / alpha), at most `clip` if that is given."""
     with tf.name_scope(name, "scaled_softplus", [x, alpha]):
         y = alpha * tf.nn.softplus(x / alpha)
         return y if clip is None else tf.minimum(y, clip)

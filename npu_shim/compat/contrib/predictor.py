@@ -1,4 +1,4 @@
-"""tf.contrib.predictor: a session behind a function of numpy arrays."""
+"""tf.contrib.predictor: a session as a function of numpy arrays."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,7 +6,7 @@ DEFAULT = "serving_default"
 
 
 class Predictor:
-    """Called with a dict of arrays it returns a dict of arrays.
+    """A callable from a dict of arrays to a dict of arrays.
 
     Attributes:
         graph: the tf.Graph.

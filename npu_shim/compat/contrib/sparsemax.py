@@ -4,7 +4,7 @@ import tensorflow.compat.v1 as tf
 
 
 def sparsemax(logits, name=None):
-    """The projection of logits [batch, classes] on the simplex; most of it is 0."""
+    """Projects logits [batch, classes] onto the simplex; most results are 0."""
     with tf.name_scope(name, "sparsemax", [logits]):
         logits = tf.convert_to_tensor(logits)
         z = logits - tf.reduce_mean(logits, 1, keepdims=True)

@@ -59,10 +59,10 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
 
     Args:
         logdir: str, or None for a writer that writes nothing.
-        max_queue: int, events kept back; 10 by default.
+        max_queue: int, events to buffer; 10 by default.
         flush_millis: int, milliseconds between two flushes; 120000 by default.
         filename_suffix: str, ".v2" by default.
-        name: name that graphs share the writer under; made of `logdir` otherwise.
+        name: name under which graphs share the writer; derived from `logdir` by default.
     """
     if logdir is None:
         return SummaryWriter(None, None)
@@ -100,7 +100,7 @@ def always_record_summaries():
 
 
 def never_record_summaries():
-    """A scope in which none is recorded."""
+    """A scope in which no summary is recorded."""
     return _recorded(False)
 
 

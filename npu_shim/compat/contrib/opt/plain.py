@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 class PlainOptimizer:
-    """Mix-in: `_dense(grad, var)` and `_sparse(values, var, indices)` are all that an optimizer has to say.
+    """Mix-in: `_dense(grad, var)` and `_sparse(values, var, indices)` are all that an optimizer must define.
 
     Indices are unique; variables may be reference or resource variables.
     """
@@ -94,7 +94,7 @@ class NadamOptimizer(PlainOptimizer, tf.train.AdamOptimizer):
         return tf.group(tf.scatter_sub(var, indices, step), m, v)
 
     def _decayed(self, slot, beta, indices, rows):
-        """The slot after decay of all rows and addition to some; the value after both."""
+        """Decays all rows of a slot and adds to some; returns the new value."""
         with tf.control_dependencies([tf.assign(slot, slot * beta).op]):
             added = tf.scatter_add(slot, indices, rows)
         with tf.control_dependencies([added]):
@@ -102,7 +102,7 @@ class NadamOptimizer(PlainOptimizer, tf.train.AdamOptimizer):
 
 
 class LazyAdamOptimizer(PlainOptimizer, tf.train.AdamOptimizer):
-    """Adam that updates the moments of only those rows that have gradients."""
+    """Adam that updates only the moments of rows that have gradients."""
 
     def _apply_dense(self, grad, var):
         return tf.train.AdamOptimizer._apply_dense(self, grad, var)
@@ -132,7 +132,7 @@ class LARSOptimizer(PlainOptimizer, tf.train.Optimizer):
         eeta: float, the trust coefficient.
         epsilon: float.
         name: of the optimizer.
-        skip_list: optional list of str; variables whose name has one of them get neither decay nor their own rate.
+        skip_list: optional list of str; variables whose name contains one of them get neither decay nor their own rate.
         use_nesterov: bool.
 
     Raises:

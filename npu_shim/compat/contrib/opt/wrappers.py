@@ -19,7 +19,7 @@ class DecoupledWeightDecayExtension:
         super().__init__(*args, **kwargs)
 
     def minimize(self, loss, *args, decay_var_list=None, **kwargs):
-        """As the optimizer's; only the variables of `decay_var_list`, if it is given, decay."""
+        """As the optimizer's; if `decay_var_list` is given, only its variables decay."""
         self._decay_var_list = decay_var_list
         return super().minimize(loss, *args, **kwargs)
 
@@ -84,7 +84,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
 
 
 class MovingAverageOptimizer(tf.train.Optimizer):
-    """Keeps moving averages of what an optimizer trains, and saves them in place of the variables.
+    """Keeps moving averages of the variables that an optimizer trains, and saves the averages in their place.
 
     Args:
         opt: a tf.train.Optimizer.
@@ -115,7 +115,7 @@ class MovingAverageOptimizer(tf.train.Optimizer):
         return tf.group(train, average, name="train_with_avg")
 
     def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
-        """Returns a Saver that writes the averages under the names of the variables, and the other way round.
+        """Returns a Saver that writes the averages under the names of the variables, and vice versa.
 
         Args:
             var_list: list or dict of variables, all global ones by default.
@@ -196,7 +196,7 @@ class VariableClippingOptimizer(tf.train.Optimizer):
 
 
 class MultitaskOptimizerWrapper:
-    """An optimizer that leaves a variable and its slots alone when its gradient is all zeros.
+    """An optimizer that leaves a variable and its slots unchanged if its gradient is all zeros.
 
     Args:
         opt: a tf.train.Optimizer; its update methods are replaced.
@@ -232,7 +232,7 @@ def _all_zeros(grad):
 
 
 def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
-    """Clips gradients by their global norm, in which those of all zeros do not count.
+    """Clips gradients by their global norm, which leaves out those that are all zeros.
 
     Args:
         gradients_variables: list of (gradient, variable).

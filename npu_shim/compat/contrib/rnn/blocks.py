@@ -1,7 +1,7 @@
-"""LSTM and GRU of tf.contrib.rnn that were one kernel a step (behaviour and variable names of TensorFlow 1.15.5).
+"""LSTM and GRU of tf.contrib.rnn that were one kernel per step (behaviour and variable names of TensorFlow 1.15.5).
 
-A single step is written in ordinary ops here: its kernels have lost their gradients, and XLA and the casts of mixed
-precision know what a MatMul is. LSTMBlockFusedCell runs TensorFlow's BlockLSTM, which still has everything.
+A single step consists of ordinary ops here: TensorFlow dropped the gradients of its kernels, and XLA and mixed
+precision handle a MatMul. LSTMBlockFusedCell runs TensorFlow's BlockLSTM, which still has its gradient.
 """
 
 import tensorflow.compat.v1 as tf
@@ -76,7 +76,7 @@ class GRUBlockCell(LayerCell):
 
     Args:
         num_units: int.
-        cell_size: int, an older name of it.
+        cell_size: int, an older name of `num_units`.
         reuse: whether the variables exist.
         name: of the layer.
 
@@ -121,7 +121,7 @@ class LSTMBlockWrapper(Layer):
 
     @property
     def num_units(self):
-        """Int."""
+        """The number of units, an int."""
         raise NotImplementedError
 
     def _call_cell(self, inputs, initial_cell_state, initial_output, dtype, sequence_length):
@@ -134,7 +134,7 @@ class LSTMBlockWrapper(Layer):
             inputs: [time, batch, depth], or a list of [batch, depth].
             initial_state: optional (c, h).
             dtype: of the zero state, when none is given.
-            sequence_length: optional int32 [batch]; outputs behind it are zero, and the state is that at the end.
+            sequence_length: optional int32 [batch]; outputs past it are zero, and the state is that at the end.
 
         Returns:
             (outputs like inputs, LSTMStateTuple of the last step).
@@ -157,7 +157,7 @@ class LSTMBlockWrapper(Layer):
         else:
             inside = tf.sequence_mask(sequence_length, tf.shape(inputs)[0], dtype=outputs.dtype)
             outputs *= tf.expand_dims(tf.transpose(inside), -1)
-            # the state after n steps lies at n, behind the initial one
+            # the state after n steps is at n; the initial state is at 0
             at = tf.stack([tf.cast(sequence_length, tf.int32), tf.range(tf.shape(inputs)[1])], 1)
             last = [tf.gather_nd(tf.concat([[x], xs], 0), at) for x, xs in ((c, states), (h, outputs))]
         return (tf.unstack(outputs) if is_list else outputs), LSTMStateTuple(*last)
@@ -199,7 +199,7 @@ class LSTMBlockFusedCell(LSTMBlockWrapper):
 
 
 class FusedRNNCell:
-    """What runs a whole sequence: (inputs [time, batch, ...], initial_state, dtype, sequence_length, scope)."""
+    """Runs a whole sequence; called with (inputs [time, batch, ...], initial_state, dtype, sequence_length, scope)."""
 
 
 class FusedRNNCellAdaptor(FusedRNNCell):
@@ -227,7 +227,7 @@ class FusedRNNCellAdaptor(FusedRNNCell):
 
 
 class TimeReversedFusedRNN(FusedRNNCell):
-    """Runs a FusedRNNCell backwards, and turns its outputs again."""
+    """Runs a FusedRNNCell backwards, and reverses its outputs."""
 
     def __init__(self, cell):
         self._cell = cell

@@ -70,7 +70,7 @@ class CoupledInputForgetGateLSTMCell(Cell):
         initializer: unused, as in the original.
         num_proj: int, or None for no projection.
         proj_clip: float, or None.
-        num_unit_shards: int, into how many variables the kernel is cut.
+        num_unit_shards: int, the number of variables into which the kernel is split.
         num_proj_shards: int, the same for the projection.
         forget_bias: float.
         state_is_tuple: bool.
@@ -132,7 +132,7 @@ class CoupledInputForgetGateLSTMCell(Cell):
 
 
 def _sharded(name, shape, dtype, shards):
-    """A matrix in `shards` variables, cut along its rows."""
+    """A matrix in `shards` variables, split by rows."""
     sizes = [shape[0] // shards + (index < shape[0] % shards) for index in range(shards)]
     parts = [tf.get_variable("%s_%d" % (name, i), [rows, shape[1]], dtype) for i, rows in enumerate(sizes)]
     return parts[0] if shards == 1 else tf.concat(parts, 0)
@@ -192,7 +192,7 @@ class NASCell(LayerCell):
 
 
 class UGRNNCell(Cell):
-    """Update gate RNN (Collins et al. 2017): one gate decides what goes on.
+    """Update gate RNN (Collins et al. 2017): one gate decides what is carried on.
 
     Args:
         num_units: int.
@@ -224,7 +224,7 @@ class IntersectionRNNCell(Cell):
 
     Args:
         num_units: int.
-        num_in_proj: int, the inputs' depth is mapped to `num_units` when it differs.
+        num_in_proj: int, the depth to which the inputs are projected if theirs is not `num_units`.
         initializer: of the kernels.
         forget_bias: float.
         y_activation: of the output's candidate.
@@ -260,7 +260,7 @@ class SRUCell(LayerCell):
     """Simple recurrent unit (Lei et al. 2017).
 
     Args:
-        num_units: int, the depth of the inputs too.
+        num_units: int, also the depth of the inputs.
         activation: of the state, tanh by default.
         reuse: whether the variables exist.
         name: of the layer.
@@ -338,7 +338,7 @@ class PhasedLSTMCell(Cell):
             "ratio_on", units, initializer=tf.constant_initializer(self._ratio_on), trainable=self._trainable_ratio_on
         )
         shifted, length = time - tf.cast(phase, time.dtype), tf.cast(period, time.dtype)
-        # the gradient of the remainder is that of what is divided
+        # the remainder's gradient is that of the dividend
         cycle = (tf.stop_gradient(tf.mod(shifted, length) - shifted) + shifted) / length
         cycle = tf.cast(cycle, tf.float32)
         rising = 2 * cycle / ratio

@@ -1,4 +1,4 @@
-"""Cells whose units see only themselves in time (Li et al. 2018), and LSTM in groups (Kuchaiev and Ginsburg 2017)."""
+"""Cells whose units see only their own past (Li et al. 2018), and LSTM in groups (Kuchaiev and Ginsburg 2017)."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,7 +6,7 @@ from npu_shim.compat.contrib.rnn.linear import Cell, LayerCell, LSTMStateTuple, 
 
 
 class _IndyCell(LayerCell):
-    """What the three share; `kernel_initializer` and `bias_initializer` are the defaults when None.
+    """The base of the three; None as `kernel_initializer` or `bias_initializer` means the default.
 
     Args:
         num_units: int.
@@ -29,7 +29,7 @@ class _IndyCell(LayerCell):
         self._bias_initializer = bias_initializer
 
     def _weights(self, inputs_shape, gates, names, bias_start):
-        """(kernel of the inputs, one weight a unit for the state, bias) for a number of gates."""
+        """(kernel of the inputs, one weight per unit for the state, bias) for a number of gates."""
         wide = gates * self._num_units
         start = self._bias_initializer if self._bias_initializer is not None else bias_start
         return (
@@ -57,7 +57,7 @@ class IndRNNCell(_IndyCell):
 
 
 class IndyGRUCell(_IndyCell):
-    """GRU with one recurrent weight a unit."""
+    """GRU with one recurrent weight per unit."""
 
     def build(self, inputs_shape):
         """Makes the variables."""
@@ -76,7 +76,7 @@ class IndyGRUCell(_IndyCell):
 
 
 class IndyLSTMCell(_IndyCell):
-    """LSTM with one recurrent weight a unit; `forget_bias` is added to the forget gate."""
+    """LSTM with one recurrent weight per unit; `forget_bias` is added to the forget gate."""
 
     def __init__(
         self, num_units, forget_bias=1.0, activation=None, reuse=None, kernel_initializer=None, bias_initializer=None,
@@ -109,7 +109,7 @@ def _gates(inputs, state, weights, count):
 
 
 class GLSTMCell(Cell):
-    """LSTM whose units and inputs are cut into groups that do not see each other.
+    """LSTM whose units and inputs are split into independent groups.
 
     Args:
         num_units: int, a multiple of the groups.

@@ -35,7 +35,7 @@ class LayerCell(LayerRNNCell):
 def linear(args, output_size, bias=True, bias_initializer=None, kernel_initializer=None):
     """Maps the concatenated args: [batch, sum of depths] -> [batch, output_size].
 
-    The variables are "kernel" and "bias" of the current scope. Inside of a cell they are made in its first step.
+    The variables are "kernel" and "bias" of the current scope. Inside a cell they are made in its first step.
 
     Args:
         args: a tensor [batch, depth] or a list of them.
@@ -62,7 +62,7 @@ def linear(args, output_size, bias=True, bias_initializer=None, kernel_initializ
 
 
 class Linear:
-    """`linear` as an object, as scripts make it of core_rnn_cell._Linear; the first call decides nothing."""
+    """`linear` as an object, like core_rnn_cell._Linear, from which scripts make it."""
 
     def __init__(self, args, output_size, build_bias, bias_initializer=None, kernel_initializer=None):
         self._arguments = (output_size, build_bias, bias_initializer, kernel_initializer)

@@ -1,4 +1,4 @@
-"""Several bidirectional layers, one over the other (behaviour and variable names of TensorFlow 1.15.5)."""
+"""Stacked bidirectional layers (behaviour and variable names of TensorFlow 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
 
@@ -10,8 +10,8 @@ def stack_bidirectional_rnn(
     """Layers of tf.nn.static_bidirectional_rnn; each reads both directions of the one below.
 
     Args:
-        cells_fw: list of RNNCell, a layer each.
-        cells_bw: list of RNNCell, as many.
+        cells_fw: list of RNNCell, one per layer.
+        cells_bw: list of RNNCell, one per layer.
         inputs: list of [batch, depth].
         initial_states_fw: optional list of states.
         initial_states_bw: optional list of states.
@@ -46,8 +46,8 @@ def stack_bidirectional_dynamic_rnn(
     """As `stack_bidirectional_rnn` with tf.nn.bidirectional_dynamic_rnn; inputs and outputs are [batch, time, depth].
 
     Args:
-        cells_fw: list of RNNCell, a layer each.
-        cells_bw: list of RNNCell, as many.
+        cells_fw: list of RNNCell, one per layer.
+        cells_bw: list of RNNCell, one per layer.
         inputs: [batch, time, depth].
         initial_states_fw: optional list of states.
         initial_states_bw: optional list of states.

@@ -1,4 +1,4 @@
-"""Cells of tf.contrib.rnn around other cells (behaviour and variable names of TensorFlow 1.15.5)."""
+"""Cells of tf.contrib.rnn that wrap other cells (behaviour and variable names of TensorFlow 1.15.5)."""
 
 import math
 
@@ -8,7 +8,7 @@ from npu_shim.compat.contrib.rnn.linear import RNNCell, linear
 
 
 class _Wrapper(RNNCell):
-    """A cell with the state of the one inside."""
+    """A cell with the wrapped cell's state."""
 
     def __init__(self, cell, reuse=None):
         super().__init__(_reuse=reuse)
@@ -23,7 +23,7 @@ class _Wrapper(RNNCell):
         return self._cell.output_size
 
     def zero_state(self, batch_size, dtype):
-        """Returns the zero state of the cell inside."""
+        """Returns the wrapped cell's zero state."""
         with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
             return self._cell.zero_state(batch_size, dtype)
 
@@ -34,7 +34,7 @@ class InputProjectionWrapper(_Wrapper):
     Args:
         cell: an RNNCell.
         num_proj: int.
-        activation: optional, of what was mapped.
+        activation: optional, applied to the result of the map.
         input_size: unused.
         reuse: whether the variables exist.
     """
@@ -56,7 +56,7 @@ class OutputProjectionWrapper(_Wrapper):
     Args:
         cell: an RNNCell.
         output_size: int, 1 or more.
-        activation: optional, of what was mapped.
+        activation: optional, applied to the result of the map.
         reuse: whether the variables exist.
     """
 
@@ -85,7 +85,7 @@ class EmbeddingWrapper(_Wrapper):
         cell: an RNNCell.
         embedding_classes: int.
         embedding_size: int.
-        initializer: of the table; the scope's, or uniform with variance 1, otherwise.
+        initializer: of the table; by default the scope's, or uniform with variance 1.
         reuse: whether the variables exist.
     """
 
@@ -133,7 +133,7 @@ class HighwayWrapper(RNNCell):
         return self._cell.output_size
 
     def zero_state(self, batch_size, dtype):
-        """Returns the zero state of the cell inside."""
+        """Returns the wrapped cell's zero state."""
         with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
             return self._cell.zero_state(batch_size, dtype)
 
@@ -163,14 +163,14 @@ class AttentionCellWrapper(RNNCell):
     Args:
         cell: an RNNCell.
         attn_length: int, the number of outputs kept.
-        attn_size: int, the depth of what is kept; the cell's output size otherwise.
-        attn_vec_size: int, the depth in which query and outputs are compared; `attn_size` otherwise.
-        input_size: int, the depth of the cell's inputs; that of the inputs otherwise.
+        attn_size: int, the depth of the kept outputs; the cell's output size by default.
+        attn_vec_size: int, the depth in which query and outputs are compared; `attn_size` by default.
+        input_size: int, the depth of the cell's inputs; by default that of the inputs.
         state_is_tuple: whether the state is (cell state, attention, outputs), concatenated otherwise.
         reuse: whether the variables exist.
 
     Raises:
-        ValueError: `attn_length` is not positive, or the cell's state is a tuple and must not be.
+        ValueError: `attn_length` is not positive, or the cell's state is a tuple without `state_is_tuple`.
     """
 
     def __init__(

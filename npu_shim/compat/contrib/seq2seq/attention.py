@@ -19,7 +19,7 @@ from npu_shim.compat.contrib.seq2seq.scores import (
 
 
 class AttentionMechanism:
-    """What AttentionWrapper asks of a mechanism."""
+    """The interface that AttentionWrapper expects of a mechanism."""
 
     @property
     def alignments_size(self):
@@ -39,7 +39,7 @@ class _BaseAttentionMechanism(AttentionMechanism):
         query_layer: optional tf.layers.Layer for the query.
         memory: tensor [batch, time, ...].
         probability_fn: (score, previous alignments) -> alignments.
-        memory_sequence_length: optional int32 [batch]; what lies behind is masked.
+        memory_sequence_length: optional int32 [batch]; later steps are masked.
         memory_layer: optional tf.layers.Layer that makes the keys of the memory.
         check_inner_dims_defined: whether all but batch and time must be known.
         score_mask_value: the score of masked steps, -inf by default.
@@ -90,7 +90,7 @@ class _BaseAttentionMechanism(AttentionMechanism):
 
     @property
     def batch_size(self):
-        """Int, or int32 scalar."""
+        """The batch size, an int or int32 scalar."""
         return self._batch_size
 
     @property
@@ -248,7 +248,7 @@ class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
 
 
 class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
-    """Monotonic attention with the multiplicative score; the arguments are those of its sisters."""
+    """Monotonic attention with the multiplicative score; arguments as of its sister and LuongAttention."""
 
     def __init__(
         self, num_units, memory, memory_sequence_length=None, scale=False, score_mask_value=None,

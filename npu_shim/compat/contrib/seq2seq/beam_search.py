@@ -34,7 +34,7 @@ class BeamSearchDecoder(Decoder):
         end_token: int32 scalar.
         initial_state: (nested) tensors [batch * beam_width, ...].
         beam_width: int.
-        output_layer: optional layer that makes logits of the cell's output.
+        output_layer: optional layer that turns the cell's output into logits.
         length_penalty_weight: float, 0 for none.
         coverage_penalty_weight: float, 0 for none.
         reorder_tensor_arrays: whether TensorArrays in the state (alignment histories) are sorted by the final beams.
@@ -147,7 +147,7 @@ class BeamSearchDecoder(Decoder):
         return gather_tree_from_array(array.stack(), parent_ids, lengths)
 
     def _sortable(self, sizes):
-        """As in 1.15.5, where scripts rely on it: a known [batch * beam, depth] is given back as it is, an array."""
+        """As in 1.15.5, where scripts rely on it: a known [batch * beam, depth] is returned as a TensorArray."""
         flat = sizes[0] == self._static_batch * self._beam_width and (len(sizes) == 1 or sizes[1] is None)
         return flat or sizes[:2] == [self._static_batch, self._beam_width]
 
@@ -168,7 +168,7 @@ class BeamSearchDecoder(Decoder):
         return t if isinstance(t, tf.TensorArray) or t.shape.ndims < 1 else self._merge(t)
 
     def _split_state(self, t, size):
-        """As `_split`, with the cell's own size behind; scalars and arrays stay."""
+        """As `_split`, and with the cell's own size last; scalars and TensorArrays stay."""
         if isinstance(t, tf.TensorArray):
             return t
         t = tf.convert_to_tensor(t)
@@ -220,8 +220,8 @@ def gather_tree(step_ids, parent_ids, max_sequence_lengths, end_token, name=None
     Args:
         step_ids: int32 [time, batch, beam].
         parent_ids: int32 [time, batch, beam], which beam of the step before each comes from.
-        max_sequence_lengths: int32 [batch]; what lies behind is `end_token`.
-        end_token: int32 scalar; all ids behind the first of them are it, too.
+        max_sequence_lengths: int32 [batch]; later ids become `end_token`.
+        end_token: int32 scalar; all ids after the first one become it, too.
         name: the name scope.
 
     Returns:
@@ -261,7 +261,7 @@ def gather_tree_from_array(t, parent_ids, sequence_length):
     Args:
         t: [time, batch * beam, ...] or [time, batch, beam, ...].
         parent_ids: int32 [time, batch, beam].
-        sequence_length: int [batch, beam]; steps behind it keep their beam.
+        sequence_length: int [batch, beam]; later steps keep their beam.
 
     Returns:
         A tensor of the shape of `t`.

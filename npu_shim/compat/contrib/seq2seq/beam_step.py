@@ -42,7 +42,7 @@ def beam_search_step(
     classes = logits.shape.as_list()[-1] or tf.shape(logits)[-1]
     total = tf.expand_dims(state.log_probs, 2) + _only_end(tf.nn.log_softmax(logits), end_token, state.finished)
     alive = tf.logical_not(state.finished)
-    # a hypothesis that goes on grows by one, unless it goes on with the end token
+    # a hypothesis that continues grows by one, unless it continues with the end token
     grows = tf.one_hot(end_token, classes, on_value=0, off_value=1, dtype=tf.int64)
     lengths = tf.expand_dims(state.lengths, 2) + grows * tf.expand_dims(tf.cast(alive, tf.int64), 2)
     scores = total
@@ -83,7 +83,7 @@ def _wanted(weight):
 
 
 def _only_end(log_probs, end_token, finished):
-    """Log probabilities [batch, beam, classes], where a finished beam can only go on with the end token."""
+    """Log probabilities [batch, beam, classes], where a finished beam can only continue with the end token."""
     end = tf.one_hot(
         end_token, tf.shape(log_probs)[2], dtype=log_probs.dtype, on_value=0.0, off_value=log_probs.dtype.min
     )

@@ -9,7 +9,7 @@ BasicDecoderOutput = collections.namedtuple("BasicDecoderOutput", ["rnn_output",
 
 
 class Decoder:
-    """What `dynamic_decode` asks of a decoder."""
+    """The interface that `dynamic_decode` expects of a decoder."""
 
     @property
     def batch_size(self):
@@ -45,7 +45,7 @@ class Decoder:
 
 
 class BasicDecoder(Decoder):
-    """One step of a cell, then a helper samples from what it gave and chooses the next inputs.
+    """Runs a step of a cell; a helper samples from its output and chooses the next inputs.
 
     Args:
         cell: an RNNCell.
@@ -190,7 +190,7 @@ def _step(decoder, zeros, impute_finished, limit, time, arrays, state, inputs, f
 
 
 def _kept(finished, new, old):
-    """The old state where a sequence has finished; arrays and what has no batch just go on."""
+    """The old state where a sequence has finished; TensorArrays and what has no batch dimension take the new one."""
     if isinstance(old, tf.TensorArray) or old.shape.ndims == 0:
         return new
     new.set_shape(old.shape)

@@ -1,4 +1,4 @@
-"""What a BasicDecoder samples and reads next: the helpers of tf.contrib.seq2seq (behaviour of TensorFlow 1.15.5)."""
+"""The helpers of tf.contrib.seq2seq, which choose what a BasicDecoder samples and reads next (as in 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,7 +6,7 @@ from npu_shim.compat.contrib.seq2seq.decoders import _transpose_batch_time
 
 
 class Helper:
-    """What BasicDecoder asks of a helper."""
+    """The interface that BasicDecoder expects of a helper."""
 
     @property
     def batch_size(self):
@@ -102,7 +102,7 @@ class _Int32Samples(Helper):
 
 
 class TrainingHelper(_Int32Samples):
-    """Reads given inputs, step after step (teacher forcing).
+    """Reads the given inputs step by step (teacher forcing).
 
     Args:
         inputs: (nested) tensors [batch, time, ...], or [time, batch, ...] with `time_major`.
@@ -390,5 +390,5 @@ def _categorical(logits, seed):
 
 
 def _unstacked(x):
-    """A TensorArray of what lies along the first axis."""
+    """A TensorArray of the entries along the first axis."""
     return tf.TensorArray(x.dtype, tf.shape(x)[0], element_shape=x.shape[1:]).unstack(x)

@@ -24,7 +24,7 @@ def sequence_loss(
         A scalar, [time], [batch] or [batch, time], by what is averaged or summed over.
 
     Raises:
-        ValueError: a shape has the wrong rank, or averaging and summing is asked of one axis.
+        ValueError: a shape has the wrong rank, or both averaging and summing are requested for one axis.
     """
     for value, rank, what in ((logits, 3, "Logits"), (targets, 2, "Targets"), (weights, 2, "Weights")):
         if len(value.shape) != rank:

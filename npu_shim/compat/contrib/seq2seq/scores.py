@@ -77,14 +77,14 @@ def safe_cumprod(x, *args, **kwargs):
 
 
 def hardmax(logits, name=None):
-    """1 at the largest of the last axis, 0 elsewhere."""
+    """1 at the largest value along the last axis, 0 elsewhere."""
     with tf.name_scope(name, "Hardmax", [logits]):
         logits = tf.convert_to_tensor(logits, name="logits")
         return tf.one_hot(tf.argmax(logits, -1), _dim(logits, -1), dtype=logits.dtype)
 
 
 def _maybe_mask_score(score, memory_sequence_length=None, memory_mask=None, score_mask_value=None):
-    """The score with `score_mask_value` behind the end of each memory."""
+    """The score with `score_mask_value` past the end of each memory."""
     if memory_sequence_length is None and memory_mask is None:
         return score
     if memory_mask is None:
@@ -93,7 +93,7 @@ def _maybe_mask_score(score, memory_sequence_length=None, memory_mask=None, scor
 
 
 def _prepare_memory(memory, memory_sequence_length=None, memory_mask=None, check_inner_dims_defined=True):
-    """The memory as tensors, zero behind the end of each sequence."""
+    """The memory as tensors, zero past the end of each sequence."""
     memory = tf.nest.map_structure(lambda m: tf.convert_to_tensor(m, name="memory"), memory)
     for part in tf.nest.flatten(memory) if check_inner_dims_defined else ():
         if not part.shape[2:].is_fully_defined():

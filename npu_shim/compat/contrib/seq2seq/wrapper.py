@@ -15,7 +15,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIE
 
     Attributes:
         cell_state: the wrapped cell's state.
-        attention: [batch, attention size], what was emitted last.
+        attention: [batch, attention size], as emitted last.
         time: int32 scalar, the number of steps taken.
         alignments: [batch, memory time], or a tuple, one for each mechanism.
         alignment_history: a TensorArray of alignments, a tuple of them, or ().
@@ -55,8 +55,8 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
         dtype: of the layers, float32 by default.
 
     Raises:
-        TypeError: a mechanism is none, or `cell_input_fn` cannot be called.
-        ValueError: as many layers as mechanisms are needed, and only one of the two ways to give them.
+        TypeError: a mechanism is not an AttentionMechanism, or `cell_input_fn` is not callable.
+        ValueError: layers are given in both ways, or their number is not that of the mechanisms.
     """
 
     def __init__(
