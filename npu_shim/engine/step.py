@@ -15,7 +15,7 @@ from npu_shim.engine.cut import Place, source_of
 from npu_shim.export import step as export
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.session import lines
+from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
 
@@ -214,6 +214,7 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     preserved = [name for name in dict.fromkeys(preserved) if source_of(name) in present]
     done = rewrite_graph(graph_def, placeholders, preserved, options.precision(), "XLA", built)
     lines.say(done, options.precision())
+    trace.graph(done.plan, done.seconds)
     return done.graph_def, done.plan
 
 

@@ -23,7 +23,11 @@ class Ran(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A row of the table: what a recipe came to, and the figures."""
+    """A row of the table: what a recipe came to, and the figures.
+
+    Where an engine ran the session: `taken` of the steps as programs, their number for the last step, the ops that a
+    step leaves to the host, and why others were not taken.
+    """
 
     result: str
     cause: str = ""
@@ -36,6 +40,10 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     float32_ms: Optional[float] = None
     float32_loss: Optional[float] = None
+    taken: Optional[int] = None
+    programs: int = 0
+    host_ops: int = 0
+    why_not: str = ""
 
 
 def judge(recipe, ran):
@@ -57,6 +65,7 @@ def judge(recipe, ran):
         first_loss=losses[0] if losses else None,
         step_ms=_step_ms(steps),
         seconds=round(ran.seconds, 1),
+        **_of_engine(steps),
     )
     stops = _stops(recipe, ran, steps, losses)
     if recipe.own_fault:
@@ -66,6 +75,17 @@ def judge(recipe, ran):
         return outcome._replace(result=STOPS, cause=stops[:LONGEST])
     other = _other_precision(recipe, graphs, steps)
     return outcome._replace(result=OTHER, cause=other) if other else outcome
+
+
+def _of_engine(steps):
+    """What an engine made of the steps; {} where there was none."""
+    told = [line for line in steps if "taken" in line]
+    taken = [line for line in told if line["taken"]]
+    if not told:
+        return {}
+    why = next((line["why"] for line in told if not line["taken"]), "")
+    last = taken[-1] if taken else {"programs": 0, "host_ops": 0}
+    return {"taken": len(taken), "programs": last["programs"], "host_ops": last["host_ops"], "why_not": why}
 
 
 def _weight(recipe, line):

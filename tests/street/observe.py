@@ -4,18 +4,23 @@
 
 The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetched": 1, "seconds": 0.02, "scalars":
 {"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After STREET_STEPS steps the process
-ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with.
+ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with. A step
+of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3, "programs": 1} or
+{"taken": false, "why": "..."}; it is watched at the session's doors, since the engine's programs run in front of what
+TensorFlow runs.
 """
 
 import json
 import os
 import sys
+import threading
 import time
 
 import numpy as np
 
 from npu_shim import cli
 from npu_shim.compat.tensorflow_v1 import import_tensorflow
+from npu_shim.options import engine as options_of_engine
 from npu_shim.options import precision
 
 TRACE = os.environ["NPU_SHIM_TRACE"]
@@ -41,13 +46,13 @@ class Watch:
             self.known[key] = sum(n is not None for n in self.known.values()) if trains else None
         return self.known[key]
 
-    def ran(self, number, names, values, seconds):
+    def ran(self, number, names, values, seconds, **more):
         """Writes one training step."""
         self.steps += 1
         self.begin = self.begin or time.time()
         pairs = [(name, value) for name, value in zip(names, values or ()) if _is_scalar(value)]
         scalars = {name: float(np.asarray(value).reshape(())) for name, value in pairs}
-        _write({"step": self.steps, "fetched": number, "seconds": seconds, "scalars": scalars})
+        _write({"step": self.steps, "fetched": number, "seconds": seconds, "scalars": scalars, **more})
         if STEPS and (self.steps >= STEPS or (self.steps >= LEAST and time.time() - self.begin > SECONDS)):
             _write({"enough": self.steps})
             sys.stdout.flush()
@@ -111,6 +116,52 @@ def watch(base):
     base._Callable.__init__, base._Callable.__call__ = watched_init, watched_call
 
 
+def watch_doors():
+    """Puts a watch on the doors of sessions, in front of the engine, and on what TensorFlow runs without a door."""
+    from npu_shim.engine import requests, sessions
+    from npu_shim.engine.cut import Place
+    from npu_shim.session import doors
+
+    see, inner, thread = Watch(), doors._run_watched, threading.local()
+
+    def seen(session, once, fetches, feed_dict, options, run_metadata):
+        request = requests.of(session.graph, fetches, feed_dict)
+        if request is None or getattr(thread, "inside", False):
+            return inner(session, once, fetches, feed_dict, options, run_metadata)
+        names = [*request.tensors, *request.targets]
+        number, flat = see.number(session.graph, names), []
+        build = request.handler.build_results
+        begin, thread.inside = time.perf_counter(), True
+        try:
+            # asked for as a flat list, so that each value has its name
+            flat = inner(session, once, list(request.tensors) + _operations(session.graph, request), feed_dict, options,
+                         run_metadata)[: len(request.tensors)]  # fmt: skip
+        finally:
+            thread.inside = False
+        if number is not None:
+            told = _told(getattr(session, sessions.ENGINE, None), request, Place)
+            see.ran(number, request.tensors, flat, time.perf_counter() - begin, **told)
+        return build(session, flat)
+
+    doors._run_watched = seen
+
+
+def _operations(graph, request):
+    return [graph.get_operation_by_name(name) for name in request.targets]
+
+
+def _told(engine, request, place):
+    """What an engine made of a run; {} for a session without one."""
+    known = None if engine is None else engine.known.get(request.key)
+    if known is None:
+        return {}
+    if known.step is None:
+        return {"taken": False, "why": known.reason}
+    places = list(known.step.cut.places.values())
+    hosts = sum(places.count(each) for each in (place.FEED, place.READ))
+    return {"taken": True, "host_ops": hosts, "programs": len(known.programs)}
+
+
 def keep_float32():
     """Every precision option from now on means: as the script wrote it."""
     resolve = precision.resolve
@@ -118,7 +169,11 @@ def keep_float32():
 
 
 if __name__ == "__main__":
-    watch(import_tensorflow().compat.v1.Session.__mro__[1])
+    base = import_tensorflow().compat.v1.Session.__mro__[1]
+    if os.environ.get(options_of_engine.VARIABLE) == "pjrt":
+        watch_doors()
+    else:
+        watch(base)
     if os.environ.get("STREET_FLOAT32"):
         keep_float32()
     sys.exit(cli.main(["run", *sys.argv[1:]]))

@@ -7,14 +7,28 @@ from judge import OTHER, OWN_FAULT, STOPS, WHOLE, Outcome
 
 HEAD = ("network", "script", "result", "mode", "slots lowered", "steps", "first loss", "ms a step", "float32", "cause")
 
+ENGINE_HEAD = (
+    "network", "script", "result", "steps taken", "programs", "host ops a step", "first loss", "ms a step", "why",
+)  # fmt: skip
+
 
 def row(name, outcome):
     """The cells of a result, as text."""
+    if outcome.taken is not None:
+        return _engine_row(name, outcome)
     network, script = name.split(":")
     lowered = "%d of %d" % (outcome.lowered, outcome.slots) if outcome.slots else ""
     figures = (_figure(outcome.first_loss), _figure(outcome.step_ms), _figure(outcome.float32_ms))
     short = network.replace("TensorFlow/", "", 1)
     return (short, script, outcome.result, outcome.mode, lowered, str(outcome.steps), *figures, outcome.cause)
+
+
+def _engine_row(name, outcome):
+    network, script = name.split(":")
+    figures = (str(outcome.programs), str(outcome.host_ops), _figure(outcome.first_loss), _figure(outcome.step_ms))
+    taken = "%d of %d" % (outcome.taken, outcome.steps)
+    short = network.replace("TensorFlow/", "", 1)
+    return (short, script, outcome.result, taken, *figures, outcome.cause or outcome.why_not)
 
 
 def line(name, outcome):
@@ -24,15 +38,22 @@ def line(name, outcome):
 
 def counts(outcomes):
     """How many came to what, in one line."""
+    outcomes = list(outcomes)
     results = [outcome.result for outcome in outcomes]
-    return "%d scripts: " % len(results) + ", ".join(
+    text = "%d scripts: " % len(results) + ", ".join(
         "%d %s" % (results.count(each), each) for each in (WHOLE, OTHER, STOPS, OWN_FAULT)
     )
+    ran = [outcome for outcome in outcomes if outcome.taken is not None]
+    if not ran:
+        return text
+    taken = sum(outcome.taken > outcome.steps / 2 for outcome in ran)
+    return text + "; the engine took the steps of %d of %d" % (taken, len(ran))
 
 
 def markdown(outcomes):
     """All results as a Markdown table. `outcomes`: name -> Outcome."""
-    lines = ["| %s |" % " | ".join(HEAD), "|" + " --- |" * len(HEAD)]
+    head = ENGINE_HEAD if any(outcome.taken is not None for outcome in outcomes.values()) else HEAD
+    lines = ["| %s |" % " | ".join(head), "|" + " --- |" * len(head)]
     for name, outcome in sorted(outcomes.items()):
         lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row(name, outcome)))
     return "\n".join([*lines, "", counts(outcomes.values()), ""])
