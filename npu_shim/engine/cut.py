@@ -112,7 +112,7 @@ def why_no_step(nodes: Mapping[str, Node]) -> Optional[str]:
     worked = [name for name in learned if nodes[name].product]
     if worked and not _forward(nodes, worked).isdisjoint(writers):
         return None
-    count = sum(node.computes for node in nodes.values())
+    count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
     if learned.isdisjoint(writers) or count < ENOUGH:
         return "it holds little work: no product in front of what it writes, and %d floating-point ops" % count
     return None

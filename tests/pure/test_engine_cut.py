@@ -53,6 +53,8 @@ def test_it_is_a_step_and_an_initializer_is_none():
     small = "v:VarHandleOp() variable\n read:ReadVariableOp(v) variable learned\n a:AssignAdd(v read) writes=v variable"
     assert why_no_step(graph(small)) is not None
     assert why_no_step(graph(small + "\n" + many)) is None
+    beside = "\n".join("r%d:RandomUniform() computes" % number for number in range(ENOUGH))
+    assert "little work" in why_no_step(graph(small + "\n" + beside))  # variables that are copies of others begin so
 
 
 def test_a_host_op_in_the_middle_is_refused():
