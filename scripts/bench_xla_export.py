@@ -59,10 +59,12 @@ def _export_forms(args, model, sizes, folder):
         begin = time.perf_counter()
         built = bench_models.build(model, sizes, scaled)
         out = os.path.join(args.folder, folder, form)
-        exporting.export(
+        written = exporting.export(
             built.graph, built.fetches, _shapes(built), out, float32_products=products, jax=args.jax, device="GPU",
             **options,
         )  # fmt: skip
+        if options is not AS_WRITTEN and not written.plan["lowered"]:
+            raise SystemExit("%s/%s: no slot was lowered, the program is float32: %s" % (folder, form, written.plan))
         row.update(feeds=built.feeds, rules=dict(row["rules"], **built.rules), own=built.own)
         row["forms"].append(form)
         gc.collect()

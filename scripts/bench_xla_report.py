@@ -70,13 +70,14 @@ def alternate(calls, rounds, steps):
     return {name: statistics.median(each) for name, each in taken.items()}
 
 
-def write(stem, header, rows, table):
+def write(stem, header, rows, table, timed=True):
     """Prints the table; with a stem writes it to STEM.md and the figures to STEM.json."""
     header = dict(
         header, date=str(datetime.date.today()), python=platform.python_version(), cores=os.cpu_count(),
         command="scripts/bench_xla " + " ".join(_plain(word) for word in sys.argv[1:]),
-        load=round(os.getloadavg()[1], 1),
     )  # fmt: skip
+    if timed:
+        header["load"] = round(os.getloadavg()[1], 1)
     text = "\n".join([*_head(header), *table(rows)]) + "\n"
     print(text)
     if stem:
@@ -94,7 +95,7 @@ def _plain(word):
 
 def _head(header):
     facts = ", ".join("%s %s" % (key, header[key]) for key in sorted(header) if key not in ("command", "device"))
-    busy = header["load"] > header["cores"] / 2
+    busy = header.get("load", 0) > header["cores"] / 2
     lines = ["# XLA: training steps on %s" % header["device"], "", facts, "", "    " + header["command"], ""]
     return lines + (["The machine was busy with other work: trust ratios more than times.", ""] if busy else [])
 
