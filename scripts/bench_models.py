@@ -83,15 +83,15 @@ def bert(weights, batch=32, sequence=128, hidden=1024, layers=24, heads=16, voca
     labels = tf.placeholder(tf.int32, [batch], "labels")
     net = tf.gather(weights("embeddings/word", [vocabulary, hidden], 0.02), ids)
     net += weights("embeddings/position", [sequence, hidden], 0.02)
-    net = tf.reshape(_layer_normed(weights, "embeddings/norm", net), [batch * sequence, hidden])
-    bias = (1.0 - tf.cast(tf.reshape(mask, [batch, 1, 1, sequence]), tf.float32)) * -10000.0
+    net = tf.reshape(_layer_normed(weights, "embeddings/norm", net), [-1, hidden])
+    bias = (1.0 - tf.cast(tf.reshape(mask, [-1, 1, 1, sequence]), tf.float32)) * -10000.0
     for layer in range(layers):
         name = "layer%d/" % layer
-        context = _attention(weights, name, net, bias, (batch, sequence, heads, hidden // heads))
+        context = _attention(weights, name, net, bias, (-1, sequence, heads, hidden // heads))
         net = _layer_normed(weights, name + "norm1", net + _dense(weights, name + "output", context, hidden))
         wide = _gelu(_dense(weights, name + "wide", net, 4 * hidden))
         net = _layer_normed(weights, name + "norm2", net + _dense(weights, name + "narrow", wide, hidden))
-    first = tf.reshape(net, [batch, sequence, hidden])[:, 0]
+    first = tf.reshape(net, [-1, sequence, hidden])[:, 0]
     logits = _dense(weights, "classes", tf.tanh(_dense(weights, "pooler", first, hidden)), classes)
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
     tokens = [batch, sequence]
@@ -108,7 +108,7 @@ def _attention(weights, name, net, bias, sizes):
     )  # fmt: skip
     scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + bias
     context = tf.matmul(tf.nn.softmax(scores), value)
-    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [batch * sequence, heads * size])
+    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, heads * size])
 
 
 def _gelu(net):
@@ -194,7 +194,7 @@ def build(name, sizes, scaled=False):
 
     Args:
         name: key of MODELS.
-        sizes: keyword arguments of the model.
+        sizes: keyword arguments of the model; a batch of None, of resnet50 and bert, is open.
         scaled: with dynamic loss scaling, which float16 needs.
 
     Returns:
@@ -215,7 +215,7 @@ def build(name, sizes, scaled=False):
             tf.no_op("train")
         tf.global_variables_initializer()
         rules = _rules(weights.rules)
-    feeds = {key: (dtype, [int(size) for size in shape], bound) for key, (dtype, shape, bound) in feeds.items()}
+    feeds = {key: (dtype, tf.TensorShape(shape).as_list(), bound) for key, (dtype, shape, bound) in feeds.items()}
     return Built(graph, ["loss:0", "train"], feeds, rules, sorted(weights.rules))
 
 

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from typing import Any
 
-from npu_shim.cli.export import add_step_arguments, step_of
+from npu_shim.cli.export import add_step_arguments, feeds_of, step_of
 from npu_shim.cli.plan import OPTIONS, names
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
@@ -24,8 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "exported steps: cpu or cuda, which they are compiled for")  # fmt: skip
     parser.add_argument("--target", metavar="CARD,CARD", help="compile for these cards, which need not be "
                         "here: a100, b200, h100, rtx4090, t4, or files that describe some")  # fmt: skip
-    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX and its CUDA plugin, for --target; "
-                        "default: $NPU_SHIM_JAX, else this one")  # fmt: skip
+    parser.add_argument("--fit", metavar="CARD", help="find the largest batch that fits on that card, of a graph whose "
+                        "feeds have open first dimensions; --batch is tried first")  # fmt: skip
+    parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX and its CUDA plugin, for --target and "
+                        "--fit; default: $NPU_SHIM_JAX, else this one")  # fmt: skip
     parser.add_argument("--no-compile", action="store_true", help="leave out what only the compiler knows; seconds")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON; - for standard output")
 
@@ -36,7 +39,9 @@ def main(args: argparse.Namespace) -> int:
 
     _check(args)
     values: Any
-    if args.target:
+    if args.fit:
+        values, text = _fits(args)
+    elif args.target:
         values, text = _on_cards(args)
     else:
         costs = _costs(args)
@@ -52,8 +57,12 @@ def main(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.target and args.no_compile:
         raise ConfigError("--target and --no-compile: what a step costs on a card is what the compiler says; give one")
-    if args.jax and not args.target:
-        raise ConfigError("--jax names the interpreter that compiles for a card; give --target with it")
+    if args.target and args.fit:
+        raise ConfigError("--fit finds a batch, --target takes the one that is given; give one")
+    if args.jax and not (args.target or args.fit):
+        raise ConfigError("--jax names the interpreter that compiles for a card; give --target or --fit with it")
+    if args.fit and os.path.isdir(args.what[0]):
+        raise ConfigError("'%s' has the batch it was exported with; --fit takes a graph" % args.what[0])
     missing = [path for path in args.what if not os.path.isdir(path)]
     if missing and len(args.what) > 1:
         raise ConfigError("'%s' is no folder; several things to compare are exported steps" % missing[0])
@@ -96,6 +105,23 @@ def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     with tempfile.TemporaryDirectory() as folder:
         paths = write_forms(folder, *given[:4], **given[4])
         return on_cards.report(on_cards.of_folders(paths, wanted, interpreter, _progress))
+
+
+def _fits(args: argparse.Namespace) -> tuple[Any, str]:
+    """Returns (values for JSON, text) of the largest batches that fit on a card."""
+    from npu_shim.pjrt.cost import cards, compiling
+
+    card, python = cards.card(args.fit), compiling.interpreter(args.jax)
+    from npu_shim.export import fit
+
+    args.batch = args.batch or fit.FIRST
+    source, fetches, _, options, given = _graph(args)
+    name = ", ".join(str(value) for value in options.values())
+    forms = {"as written": fit.FORMS["as written"], name: options} if options else fit.FORMS
+    found = fit.of_graph(
+        source, fetches, partial(feeds_of, source, args), forms, card, python, args.batch, _progress, **given
+    )
+    return {"card": card.key, "memory": card.memory, "forms": fit.as_json(found)}, fit.as_text(card, found)
 
 
 def _progress(line: str) -> None:

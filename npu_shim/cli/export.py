@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
@@ -72,7 +72,7 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     if args.checkpoint and args.init:
         raise ConfigError("--checkpoint and --init both say where initial values come from; give one")
     constants = dict(_constant(text) for text in args.constant)
-    feeds = _feeds(source, names(args.feeds), constants, args)
+    feeds = feeds_of(source, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
     given["values"] = _values(args.checkpoint, source.graph) if args.checkpoint else None
@@ -83,10 +83,9 @@ def _device(wanted: str | None) -> str | None:
     return None if wanted is None else wanted.upper()
 
 
-def _feeds(
-    source: Any, wanted: Sequence[str], constants: Mapping[str, Any], args: argparse.Namespace
-) -> dict[str, Any]:
-    """Feed name -> full shape."""
+def feeds_of(source: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
+    """Returns feed name -> full shape; `batch` is the size of open first dimensions."""
+    wanted, constants = names(args.feeds), dict(_constant(text) for text in args.constant)
     if not wanted:
         placeholders = [op.name + ":0" for op in source.graph.get_operations() if op.type == "Placeholder"]
         wanted = [name for name in placeholders if name not in constants]
@@ -94,7 +93,7 @@ def _feeds(
     feeds = {}
     for name in wanted:
         argument = source.feed(name)
-        feeds[name] = shapes.pop(argument.name, None) or _with_batch(argument, args.batch)
+        feeds[name] = shapes.pop(argument.name, None) or _with_batch(argument, batch)
     if shapes:
         raise ConfigError("--shape is given for '%s', which is not fed" % sorted(shapes)[0])
     return feeds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Iterator
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
@@ -16,6 +16,7 @@ from npu_shim.export import step as export
 from npu_shim.pjrt import manifest
 from npu_shim.pjrt.cost import hlo, kernels, report
 from npu_shim.pjrt.cost.report import Cost
+from npu_shim.pjrt.manifest import Manifest
 from npu_shim.xla import step_function
 
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}  # changes nothing
@@ -41,13 +42,15 @@ def of_graph(
         float32_products: as for `export`.
         **given: as for `step_function.build`.
     """
-    steps = _forms(source, fetches, feeds, options, given)
-    return [_cost(name, step, compiled, float32_products) for name, step in steps]
+    export.require_xla()
+    costs = []
+    for name, chosen in (("as written", AS_WRITTEN), (None, options)):
+        step = step_function.prepare(source, fetches, feeds, **dict(given, **chosen)).for_shapes()
+        costs.append(_cost(name or step.plan.policy.name, step, compiled, float32_products))
+    return costs
 
 
-def write_forms(
-    folder: str, source: Any, fetches: Any, feeds: Any, options: Any, float32_products: str = "default", **given: Any
-) -> list[str]:
+def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, options: Any, **given: Any) -> list[str]:
     """Writes the step as written and the step under the options as programs that JAX compiles, without values.
 
     Args:
@@ -56,27 +59,40 @@ def write_forms(
         fetches: likewise.
         feeds: likewise.
         options: likewise.
-        float32_products: likewise.
         **given: likewise.
 
     Returns:
         Paths of the two.
     """
-    paths = []
-    for name, step in _forms(source, fetches, feeds, options, given):
-        module = export.hlo_module(step, float32_products)
-        described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-        paths.append(os.path.join(folder, name))
-        manifest.write(paths[-1], export.without_sources(module), described)
-    return paths
+    paths = [os.path.join(folder, "as written"), os.path.join(folder, "options")]
+    write_form(paths[0], source, fetches, feeds, AS_WRITTEN, **given)
+    policy = write_form(paths[1], source, fetches, feeds, options, **given).plan["policy"]
+    os.rename(paths[1], os.path.join(folder, policy))
+    return [paths[0], os.path.join(folder, policy)]
 
 
-def _forms(source, fetches, feeds, options, given) -> Iterator[Any]:
-    """(name, step) of the step as written and of the one under the options; one in memory at a time."""
+def write_form(
+    path: str, source: Any, fetches: Any, feeds: Any, options: Any, float32_products: str = "default", **given: Any
+) -> Manifest:
+    """Writes the step under some options as a program that JAX compiles, without values; arguments as for `of_graph`.
+
+    Args:
+        path: of a folder that does not exist.
+        source: as for `of_graph`.
+        fetches: likewise.
+        feeds: likewise.
+        options: likewise.
+        float32_products: likewise.
+        **given: likewise.
+
+    Returns:
+        What was written.
+    """
     export.require_xla()
-    for name, chosen in (("as written", AS_WRITTEN), (None, options)):
-        step = step_function.prepare(source, fetches, feeds, **dict(given, **chosen)).for_shapes()
-        yield name or step.plan.policy.name, step
+    step = step_function.prepare(source, fetches, feeds, **dict(given, **options)).for_shapes()
+    module = export.hlo_module(step, float32_products)
+    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options=options)
+    return manifest.write(path, export.without_sources(module), described)
 
 
 def _cost(name, step, compiled, float32_products):
