@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from functools import partial
 from typing import Any
 
@@ -99,12 +98,10 @@ def _on_cards(args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     interpreter = compiling.interpreter(args.jax)
     if _are_steps(args):
         return on_cards.report(on_cards.of_folders(args.what, wanted, interpreter, _progress))
-    from npu_shim.export.cost import write_forms
+    from npu_shim.export import cost
 
-    given = _graph(args)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = write_forms(folder, *given[:4], **given[4])
-        return on_cards.report(on_cards.of_folders(paths, wanted, interpreter, _progress))
+    source, fetches, feeds, options, given = _graph(args)
+    return on_cards.report(cost.on_cards(source, fetches, feeds, wanted, interpreter, _progress, **given, **options))
 
 
 def _fits(args: argparse.Namespace) -> tuple[Any, str]:

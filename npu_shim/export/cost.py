@@ -6,19 +6,24 @@ By TensorFlow's own XLA for this machine's CPU; or written as programs that JAX 
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
 from npu_shim.export import step as export
 from npu_shim.pjrt import manifest
-from npu_shim.pjrt.cost import hlo, kernels, report
+from npu_shim.pjrt.cost import cards, compiling, hlo, kernels, report
+from npu_shim.pjrt.cost.cards import Card
+from npu_shim.pjrt.cost.on_cards import OnCards, of_folders
 from npu_shim.pjrt.cost.report import Cost
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.xla import step_function
+from npu_shim.xla.sources import Source
 
+NO_OPTIONS = ("constants", "values", "device", "float32_products")  # arguments that say what the step is
 AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}  # changes nothing
 
 
@@ -50,7 +55,39 @@ def of_graph(
     return costs
 
 
-def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, options: Any, **given: Any) -> list[str]:
+def on_cards(
+    source: Any,
+    fetches: Any,
+    feeds: Any,
+    targets: Any,
+    jax: str | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+    **given: Any
+) -> OnCards:
+    """Returns what the step as written and the step under options cost on cards that need not be here.
+
+    Args:
+        source: tf.Session, tf.Graph, tf.GraphDef, or a `sources.Source`; values of variables do not matter.
+        fetches: as for `npu_shim.export.export`.
+        feeds: likewise.
+        targets: names of cards ("h100"), or paths of files that describe some; or `cards.Card`s.
+        jax: an interpreter with JAX and its CUDA plugin; default as for `compiling.interpreter`.
+        progress: is told in a line what is done.
+        **given: constants, device, float32_products and precision options, as for `npu_shim.export.export`.
+
+    Raises:
+        ConfigError: an argument, a card or the interpreter cannot be used.
+        PlanError: the graph cannot be rewritten or compiled as asked.
+    """
+    wanted = [each if isinstance(each, Card) else cards.card(each) for each in targets]
+    python = compiling.interpreter(jax)
+    if not isinstance(source, Source):
+        source = Source.of(getattr(source, "graph", source))  # a session's variables need no values yet
+    with tempfile.TemporaryDirectory() as folder:
+        return of_folders(write_forms(folder, source, fetches, feeds, **given), wanted, python, progress)
+
+
+def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, **given: Any) -> list[str]:
     """Writes the step as written and the step under the options as programs that JAX compiles, without values.
 
     Args:
@@ -58,21 +95,21 @@ def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, options: Any
         source: as for `of_graph`.
         fetches: likewise.
         feeds: likewise.
-        options: likewise.
-        **given: likewise.
+        **given: likewise, and the precision options.
 
     Returns:
         Paths of the two.
     """
     paths = [os.path.join(folder, "as written"), os.path.join(folder, "options")]
-    write_form(paths[0], source, fetches, feeds, AS_WRITTEN, **given)
-    policy = write_form(paths[1], source, fetches, feeds, options, **given).plan["policy"]
+    plain = {name: value for name, value in given.items() if name in NO_OPTIONS}
+    write_form(paths[0], source, fetches, feeds, **dict(plain, **AS_WRITTEN))
+    policy = write_form(paths[1], source, fetches, feeds, **given).plan["policy"]
     os.rename(paths[1], os.path.join(folder, policy))
     return [paths[0], os.path.join(folder, policy)]
 
 
 def write_form(
-    path: str, source: Any, fetches: Any, feeds: Any, options: Any, float32_products: str = "default", **given: Any
+    path: str, source: Any, fetches: Any, feeds: Any, float32_products: str = "default", **given: Any
 ) -> Manifest:
     """Writes the step under some options as a program that JAX compiles, without values; arguments as for `of_graph`.
 
@@ -81,17 +118,16 @@ def write_form(
         source: as for `of_graph`.
         fetches: likewise.
         feeds: likewise.
-        options: likewise.
         float32_products: likewise.
-        **given: likewise.
+        **given: likewise, and the precision options.
 
     Returns:
         What was written.
     """
     export.require_xla()
-    step = step_function.prepare(source, fetches, feeds, **dict(given, **options)).for_shapes()
+    step = step_function.prepare(source, fetches, feeds, **given).for_shapes()
     module = export.hlo_module(step, float32_products)
-    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options=options)
+    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
     return manifest.write(path, export.without_sources(module), described)
 
 

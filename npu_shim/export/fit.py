@@ -81,7 +81,7 @@ def of_graph(
 
         def peak(batch, name=name, options=options, found=found):
             begin = time.perf_counter()
-            found[batch] = _cost(name, source, fetches, feeds_of(batch), options, card, python, given)
+            found[batch] = _cost(name, source, fetches, feeds_of(batch), dict(given, **options), card, python)
             taken, seconds = found[batch].peak, time.perf_counter() - begin
             progress("%s: batch %d takes %s of %s, %s (%.0f s)" % (
                 name, batch, report.scaled(taken, "B"), report.scaled(card.memory, "B"),
@@ -95,11 +95,11 @@ def of_graph(
     return fits
 
 
-def _cost(name, source, fetches, feeds, options, card, python, given):
+def _cost(name, source, fetches, feeds, given, card, python):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step")
         try:
-            cost.write_form(path, source, fetches, feeds, options, **given)
+            cost.write_form(path, source, fetches, feeds, **given)
         except PlanError as reason:
             raise PlanError("with feeds %s: %s" % (feeds, reason)) from reason
         return card_report.of_compiled(name, compiling.compiled(path, card, python), card)

@@ -258,6 +258,6 @@ def test_arguments_that_do_not_go_together(step, capsys):
     assert cli.main(["cost", step, "--target", "h100", "--no-compile"]) == 2
     assert "--target and --no-compile" in capsys.readouterr().err
     assert cli.main(["cost", step, "--jax", sys.executable]) == 2
-    assert "give --target with it" in capsys.readouterr().err
+    assert "give --target or --fit with it" in capsys.readouterr().err
     assert cli.main(["cost", step, "--target", "h100,v100"]) == 2
     assert "target 'v100' is no card that is known" in capsys.readouterr().err
