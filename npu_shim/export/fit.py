@@ -75,19 +75,17 @@ def of_graph(
         raise ConfigError(
             "the batch cannot be varied: no feed has an open first dimension (%s); build the graph with None" % shapes
         )
-    fits = []
+    fits: list[Fit] = []
     for name, options in forms.items():
         found: dict[int, CardCost] = {}
 
-        def peak(batch, name=name, options=options, found=found):
+        def peak(
+            batch: int, name: str = name, options: Mapping[str, Any] = options, found: dict[int, CardCost] = found
+        ) -> int:
             begin = time.perf_counter()
             found[batch] = _cost(name, source, fetches, feeds_of(batch), dict(given, **options), card, python)
-            taken, seconds = found[batch].peak, time.perf_counter() - begin
-            progress("%s: batch %d takes %s of %s, %s (%.0f s)" % (
-                name, batch, report.scaled(taken, "B"), report.scaled(card.memory, "B"),
-                "fits" if taken <= card.memory else "does not fit", seconds,
-            ))  # fmt: skip
-            return taken
+            progress(_line(found[batch], batch, card, time.perf_counter() - begin))
+            return found[batch].peak
 
         batch = largest(peak, card.memory, first)
         fits.append(Fit(name, batch, found.get(batch), tuple(found)))
@@ -95,7 +93,15 @@ def of_graph(
     return fits
 
 
-def _cost(name, source, fetches, feeds, given, card, python):
+def _line(found: CardCost, batch: int, card: Card, seconds: float) -> str:
+    fits = "fits" if found.peak <= card.memory else "does not fit"
+    sizes = report.scaled(found.peak, "B"), report.scaled(card.memory, "B")
+    return "%s: batch %d takes %s of %s, %s (%.0f s)" % (found.name, batch, *sizes, fits, seconds)
+
+
+def _cost(
+    name: str, source: Any, fetches: Any, feeds: Any, given: Mapping[str, Any], card: Card, python: str | None
+) -> CardCost:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step")
         try:
