@@ -20,6 +20,7 @@ Path = Tuple[int, ...]  # the dtypes that a tensor is cast to, one after the oth
 Needs = Dict[Tuple[Port, Path], List[Consumer]]
 Narrowed = Tuple[int, int]  # slot whose inputs are rounded first, and the low dtype that they are rounded to
 NO_WAITING: Mapping[int, Tuple[int, ...]] = {}
+RENAMED = "-in-"  # a fetched node x that is lowered is called x-in-float16
 INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "int64"})
 
 
@@ -198,7 +199,7 @@ def _boundaries(decided: Decided, names: Set[str]) -> Tuple[Boundary, ...]:
         changed = [_restores(decided, port) != () for port in ports]
         if any(changed):
             low = next(dtype_name(decided.given(port)) for port in ports if changed[port.port])
-            renamed = reserve_name(node.name + "-in-" + low, names)
+            renamed = reserve_name(node.name + RENAMED + low, names)
             if len(changed) == 1:
                 restored: Tuple[Optional[str], ...] = (node.name,)
             else:

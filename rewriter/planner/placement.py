@@ -78,6 +78,8 @@ def _candidates(state: State) -> Set[int]:
         entry = state.table.entries.get(node.op)
         if entry is None or state.becomes[slot] != FLOAT32 or position in state.view.preserved:
             continue
+        if state.reasons[slot] in (Reason.CUSTOM, Reason.ASKED):
+            continue
         tied = state.tie_of.get(position)
         moves = entry.role == "moves" and node.op not in TAKES_PART
         free = tied is None and moves and position not in state.pins

@@ -25,7 +25,7 @@ from ..tables.dtypes import FLOAT32, FLOATS, LOW
 from ..tables.dtypes import name as dtype_name
 from ..tables.op_table import Entry, OpTable
 from ..tables.policy import Action, PrecisionPolicy
-from .casts import INTEGERS, Decided, find_edits
+from .casts import INTEGERS, RENAMED, Decided, find_edits
 from .decisions import Plan, Reason
 from .grappler.plan import plan as by_neighbours
 from .loops import decide_tied, settle_ties
@@ -130,7 +130,7 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
     node = state.view.nodes[position]
     if node.op == "Sum" and _only_moves(state, rule, position, node):
         rule = _Rule(_MOVES, True, None, state.policy.gray, Reason.MODE, rule.governed)
-    override = None if overrides is NO_OVERRIDES else overrides.of(node)
+    override = None if overrides is NO_OVERRIDES or _restores(state, node) else overrides.of(node)
     if rule.entry is not None and rule.entry.role == "cast":
         _require_no_override(override, node, Reason.CAST)
         return _decide_cast(state, position, node, rule.entry)
@@ -149,6 +149,13 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
     _record(state, rule, position, wanted, neutral)
+
+
+def _restores(state: State, node: Node) -> bool:
+    """Whether a node restores the name and dtypes of a fetched one, which an earlier rewrite lowered and renamed."""
+    behind = [state.view.nodes[port.node] for port in node.inputs] if node.op in ("Cast", "IdentityN") else []
+    behind += [state.view.nodes[port.node] for each in behind if each.op == "Cast" for port in each.inputs]
+    return any(each.name.startswith(node.name + RENAMED) for each in behind)
 
 
 def _record(state: State, rule: _Rule, position: int, wanted: Sequence[Wanted], neutral: bool) -> None:

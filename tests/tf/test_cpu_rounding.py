@@ -185,6 +185,32 @@ def test_a_second_rewrite_knows_what_casts_were_moved_across(device):  # R5
     assert npu_shim.rewrite(done, ["loss"], ["x", "w"], **how)[0] is done
 
 
+CUSTOMIZED = """\
+turned::InputDtype:float32,OutputDtype:float32
+relu::InputDtype:float16,OutputDtype:float16
+parts::InputDtype:,float16,OutputDtype:float16,float16
+"""
+
+
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_a_second_rewrite_finds_requests_fulfilled(device, tmp_path):
+    """D12: a cast was moved across what was asked for in float32; of what is fetched the up-cast was to be low."""
+    (tmp_path / "dtypes.txt").write_text(CUSTOMIZED)
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        tf.matmul(x, tf.identity(x, "turned"), name="product")
+        tf.nn.relu(x, "relu")
+        tf.split(x, 2, 0, name="parts")
+    how = {"device": device, "precision_mode": MIX, "customize_dtypes": str(tmp_path / "dtypes.txt")}
+    fetches = ["product", "relu", "parts:0", "parts:1"]
+    done, plan = npu_shim.rewrite(graph.as_graph_def(), fetches, ["x"], **how)
+    decided = {decision.node: (decision.becomes, decision.reason) for decision in plan.decisions()}
+    low = tf.float16.as_datatype_enum
+    expected = {"turned": tf.float32.as_datatype_enum, "relu": low, "parts": low}
+    assert {name: decided[name] for name in expected} == {name: (d, Reason.CUSTOM) for name, d in expected.items()}
+    assert npu_shim.rewrite(done, fetches, ["x"], **how)[0] is done
+
+
 def test_what_is_fetched_changes_no_bit():
     values = {"x:0": np.random.RandomState(0).normal(size=(8, 16))}
     losses = [run(products(chain, fetches=names)[1], "loss:0", values) for names in ([], ["first"], ["Relu", "second"])]
