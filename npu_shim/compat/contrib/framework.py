@@ -1,6 +1,8 @@
-"""Functions of tf.contrib.framework that tf-slim lacks (behaviour of TensorFlow 1.15.5)."""
+"""Functions of tf.contrib.framework that tf-slim lacks, or that have other arguments today (as TensorFlow 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
+
+from npu_shim.compat import names
 
 
 def assert_scalar_int(tensor, name=None):
@@ -37,6 +39,33 @@ def with_same_shape(expected_tensor, tensor):
     """The tensor, with a check that its shape is that of another."""
     expected = expected_tensor.shape
     return with_shape(expected if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
+
+
+def remove_squeezable_dimensions(predictions, labels, name=None):
+    """The (predictions, labels), without the last dimension of 1 that one has more than the other."""
+    of_today = names.load("tensorflow.python.ops.confusion_matrix.remove_squeezable_dimensions")
+    labels, predictions = of_today(labels, predictions, name=name)  # takes and gives them in the other order
+    return predictions, labels
+
+
+def init_from_checkpoint(checkpoint_dir, assignment_map):
+    """Replaces variables' initial values by those of a checkpoint."""
+    return tf.train.init_from_checkpoint(checkpoint_dir, assignment_map)
+
+
+def list_variables(checkpoint_dir):
+    """(Name, shape) of a checkpoint's variables, sorted."""
+    return tf.train.list_variables(checkpoint_dir)
+
+
+def load_checkpoint(filepattern):
+    """The reader of a checkpoint."""
+    return tf.train.load_checkpoint(filepattern)
+
+
+def load_variable(checkpoint_dir, name):
+    """A variable's value in a checkpoint, np.ndarray."""
+    return tf.train.load_variable(checkpoint_dir, name)
 
 
 def get_graph_from_inputs(op_input_list, graph=None):

@@ -1,8 +1,43 @@
-"""Functions of tf.contrib.lookup that combine a table with a lookup."""
+"""tf.contrib.lookup, where its arguments are others than those of today's tables (behaviour of TensorFlow 1.15.5)."""
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import names
+
+_tables = names.load("tensorflow.python.ops.lookup_ops")
+
+
+class HashTable(_tables.StaticHashTableV1):
+    """A table that an initializer fills, unknown keys get a default value.
+
+    Args:
+        initializer: what fills it, a KeyValueTensorInitializer or TextFileInitializer.
+        default_value: of unknown keys.
+        shared_name: tables of one shared name are one table in all sessions of a server.
+        name: of the op.
+    """
+
+    def __init__(self, initializer, default_value, shared_name=None, name=None):
+        self._given_name = shared_name
+        super().__init__(initializer, default_value, name)
+
+    def _create_resource(self):
+        if self._given_name:
+            self._shared_name = self._given_name
+        return super()._create_resource()
+
+
+def index_table_from_tensor(
+    mapping, num_oov_buckets=0, default_value=-1, hasher_spec=None, dtype=tf.string, name=None
+):
+    """A table from the elements of a tensor to their positions."""
+    spec = hasher_spec or _tables.FastHashSpec
+    return _tables.index_table_from_tensor(mapping, num_oov_buckets, default_value, spec, dtype, name)
+
+
+def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
+    """A table from positions to the strings of a tensor."""
+    return _tables.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1, hasher_spec=None, name=None):
@@ -10,7 +45,7 @@ def string_to_index_table_from_tensor(mapping, num_oov_buckets=0, default_value=
     keys = tf.convert_to_tensor(mapping)
     size = tf.shape(keys, out_type=tf.int64)[0]
     start = tf.lookup.KeyValueTensorInitializer(keys, tf.range(size))
-    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets)
+    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets, hasher_spec)
 
 
 def string_to_index_table_from_file(
@@ -23,13 +58,14 @@ def string_to_index_table_from_file(
     start = tf.lookup.TextFileInitializer(
         vocabulary_file, tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER, vocab_size
     )
-    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets)
+    return _with_buckets(tf.lookup.StaticHashTable(start, default_value, name=name), num_oov_buckets, hasher_spec)
 
 
-def _with_buckets(table, count):
+def _with_buckets(table, count, hasher_spec):
     if not count:
         return table
-    return names.load("tensorflow.python.ops.lookup_ops.IdTableWithHashBuckets")(table, num_oov_buckets=count)
+    spec = hasher_spec or _tables.FastHashSpec
+    return _tables.IdTableWithHashBuckets(table, num_oov_buckets=count, hasher_spec=spec)
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):

@@ -86,3 +86,18 @@ def slim_layers(tf, contrib):
     z = layers.fully_connected(layers.flatten(y), 5, weights_regularizer=layers.l2_regularizer(0.1))
     group = layers.group_norm(x, groups=2)
     return [z, layers.layer_norm(z), layers.instance_norm(x), group, tf.losses.get_regularization_losses()]
+
+
+@case
+def tables_and_checks(tf, contrib):
+    words, keys = tf.constant(["a", "b"]), tf.constant(["b", "z", "y", "x"])
+    lookup, strong = contrib.lookup, contrib.lookup.StrongHashSpec([3, 5])
+    start = contrib.lookup.KeyValueTensorInitializer(words, tf.constant([5, 7], tf.int64))
+    return [
+        lookup.index_table_from_tensor(mapping=words, num_oov_buckets=5, hasher_spec=strong).lookup(keys),
+        lookup.string_to_index_table_from_tensor(words, 5, -1, strong).lookup(keys),
+        lookup.string_to_index_table_from_tensor(words, 5).lookup(keys),
+        lookup.index_to_string_table_from_tensor(mapping=words).lookup(tf.constant([1, 9], tf.int64)),
+        lookup.HashTable(start, -1, "shared", "named").lookup(keys),
+        contrib.framework.remove_squeezable_dimensions(predictions=tf.ones([3, 1]), labels=tf.zeros([3])),
+    ]
