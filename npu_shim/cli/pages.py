@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, Sequence
 
@@ -37,12 +38,60 @@ def write(path: str, pages: Sequence[dict[str, Any]], heading: str) -> None:
         f.write(data)
 
 
-def write_collected(folder: str, path: str, heading: str) -> str:
-    """Writes the pages in a folder; returns what is to be said about it."""
+def checked_steps(text: str, option: str) -> int:
+    """Returns the number of steps in a text; raises ConfigError where it is none, as `option` demands."""
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError("%s is '%s', expected a number of training steps, 1 or more" % (option, text))
+    return int(text)
+
+
+def switches(folder: str, out: str | None, steps: int) -> dict[str, str]:
+    """The environment of a run whose graphs are kept in a folder for a report, and whose first steps are measured."""
+    from npu_shim.options import pages
+    from npu_shim.session import calibration
+
+    kept = {pages.SWITCH: folder} if out else {}
+    measured = {calibration.SWITCH: str(steps), calibration.FOLDER: folder} if steps else {}
+    return {**kept, **measured}
+
+
+def tell(folder: str, out: str | None, steps: int, heading: str) -> str:
+    """Writes the report of a run; returns what is to be said about it, and about its ranges."""
+    from npu_shim.session import ranges
+
+    said, measured = [], []
+    if steps:
+        measured = _measured(folder)
+        said += [ranges.as_text(*each) for each in measured] or ["npu-shim: no training step was measured"]
+    if out:
+        said.append(_write_collected(folder, out, heading, measured))
+    return "\n".join(said)
+
+
+def _measured(folder: str) -> list[Any]:
+    """What the processes of a run measured: the arguments of `ranges.as_text` for each graph."""
+    from npu_shim.session import calibration, ranges
+
+    calibration.write_all(folder)
+    found = []
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(calibration.SUFFIX)):
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            each = json.load(f)
+        tensors = [ranges.of_json(fields) for fields in each["tensors"]]
+        found.append((tensors, each["steps"], each["scale"] and tuple(each["scale"]), each["left_out"]))
+    return found
+
+
+def _write_collected(folder: str, path: str, heading: str, measured: Sequence[Any]) -> str:
+    """Writes the pages in a folder with the ranges of their tensors; returns what is to be said about it."""
     from npu_shim.options import pages
 
     found = pages.collected(folder)
     if not found:
         return "npu-shim: no graph with products reached the rewriter, so there is no report"
+    rows = {one.tensor: one.as_json() for tensors, *_ in measured for one in tensors}
+    for each in found:
+        names = set(each["nodes"]["name"])
+        each["ranges"] = [row for name, row in sorted(rows.items()) if name.partition(":")[0] in names]
     write(path, found, heading)
     return "npu-shim: wrote %s, %d graph%s" % (path, len(found), "" if len(found) == 1 else "s")

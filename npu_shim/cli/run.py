@@ -1,19 +1,23 @@
-"""npu-shim run [--engine E] [--report OUT.html] SCRIPT ARGS..."""
+"""npu-shim run [--engine E] [--report OUT.html] [--calibrate N] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError
 
-ENGINE, REPORT = "--engine", "--report"
-OPTIONS = (ENGINE, REPORT)
+ENGINE, REPORT, CALIBRATE = "--engine", "--report", "--calibrate"
+# option -> what is expected behind it
+OPTIONS = {
+    ENGINE: "one of " + ", ".join(engine.ENGINES),
+    REPORT: "the name of a file",
+    CALIBRATE: "a number of training steps",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "in low precision, what does not, and why",
     )  # fmt: skip
     parser.add_argument(
+        CALIBRATE, metavar="N", help="measure the ranges of the tensors of the first N training steps; say at the end "
+        "what leaves float16, what is lost below it, and what to change",
+    )  # fmt: skip
+    parser.add_argument(
         "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
@@ -45,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
-    return _run_and_report(argv, options[REPORT]) if REPORT in options else _run(argv)
+    return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
 
 
 def _run(argv: list[str]) -> int:
@@ -60,20 +68,20 @@ def _run(argv: list[str]) -> int:
         raise ConfigError("script '%s' cannot be read: %s" % (argv[0], reason.strerror)) from reason
 
 
-def _run_and_report(argv: list[str], out: str) -> int:
-    """Runs a script and writes the report of its graphs, whatever way the script ends."""
+def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
+    """Runs a script and tells of its graphs and their ranges, whatever way the script ends."""
     from npu_shim.cli import pages
-    from npu_shim.options.pages import SWITCH
 
-    out = pages.checked(out, REPORT)  # before the script runs for hours, and before it changes its folder
-    folder = os.environ[SWITCH] = tempfile.mkdtemp(prefix="npu_shim_report_")
+    # before the script runs for hours, and before it changes its folder
+    out = pages.checked(options[REPORT], REPORT) if REPORT in options else None
+    steps = pages.checked_steps(options[CALIBRATE], CALIBRATE) if CALIBRATE in options else 0
     heading = " ".join(argv)
-    try:
-        return _run(argv)
-    finally:
-        said = pages.write_collected(folder, out, heading)
-        print(said, file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
+        os.environ.update(pages.switches(folder, out, steps))
+        try:
+            return _run(argv)
+        finally:
+            print(pages.tell(folder, out, steps, heading), file=sys.stderr)
 
 
 def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -82,8 +90,7 @@ def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
     while argv and argv[0].partition("=")[0] in OPTIONS:
         name, given, word = argv[0].partition("=")
         if not given and len(argv) < 2:
-            wanted = "one of " + ", ".join(engine.ENGINES) if name == ENGINE else "the name of a file"
-            raise ConfigError("%s needs %s" % (name, wanted))
+            raise ConfigError("%s needs %s" % (name, OPTIONS[name]))
         options[name] = word if given else argv[1]
         argv = argv[1:] if given else argv[2:]
     return options, argv

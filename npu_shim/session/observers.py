@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import clusters, doors, dump, profiling
+from npu_shim.session import calibration, clusters, doors, dump, profiling
 
 LOG = logging.getLogger("npu_shim")
 
@@ -30,6 +30,7 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     shapes = clusters.configure(values)
     if shapes is not None:
         doors.watch(session, shapes.run)
+    calibration.attach(session)
     if values.get("enable_dump") or values.get("enable_dump_debug"):
         dump.attach(session, values)
     if values.get("profiling_mode"):

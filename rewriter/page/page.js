@@ -51,6 +51,10 @@ async function unpack(id) {
   return new Response(stream).text();
 }
 
+function fraction(part, row) {
+  return row.values && part ? ((100 * part) / row.values).toPrecision(2) + " %" : "";
+}
+
 // ---- what is derived from a page once
 
 function prepare(each) {
@@ -220,6 +224,8 @@ function show(number) {
     tensor.split(":")[0] === name || readers.some((each) => each.slice(0, each.lastIndexOf(":")) === name));
   for (const [tensor, dtype, , readers] of casts.slice(0, 20))
     inner.push(make("div", {}, "cast of ", make("code", {}, tensor), ` to ${dtype} for ${readers.slice(0, 5).join(", ")}${readers.length > 5 ? ", …" : ""}`));
+  for (const each of (page.ranges || []).filter((one) => one.tensor.slice(0, one.tensor.lastIndexOf(":")) === name))
+    inner.push(make("p", {}, `measured in ${each.steps} steps: ${each.tensor} up to ${each.largest.toPrecision(4)}`));
   inner.push(make("p", {}, "A line of customize_dtypes that keeps it in float32:"), make("pre", {}, page.nodes.custom[number]));
   fill("node", ...inner);
   byId("node").scrollIntoView({ block: "nearest" });
@@ -241,6 +247,18 @@ function keep() {
   fill("kept", head("op", "why", "nodes", "operations", "bytes of results"), ...listed.slice(0, 60).map((group) =>
     row([word(group.op), word(group.reason), group.nodes.size, group.operations, group.bytes],
       () => { search(word(group.op) + " float32 " + word(group.reason)); byId("search").scrollIntoView(); })));
+}
+
+function measured() {
+  const rows = (page.ranges || []).slice();
+  byId("measures").hidden = !rows.length;
+  const worst = (each) => [each.nonfinite ? 1 : 0, each.beyond / each.values, each.below / each.values];
+  rows.sort((a, b) => worst(b).map((value, k) => value - worst(a)[k]).find(Boolean) || b.largest - a.largest);
+  fill("ranges", head("tensor", "op", "largest", "smallest", "beyond float16", "zero in float16", "first not finite"),
+    ...rows.slice(0, MOST_ROWS).map((each) => row([make("code", {}, each.tensor), each.op, each.largest.toPrecision(4),
+      each.smallest === null ? "" : each.smallest.toPrecision(4), fraction(each.beyond, each), fraction(each.below, each),
+      each.first_nonfinite ? "step " + each.first_nonfinite : ""],
+    () => show(page.numberOf.get(each.tensor.slice(0, each.tensor.lastIndexOf(":")))))));
 }
 
 function castsByScope() {
@@ -265,7 +283,7 @@ function open(number) {
   if (!offered.includes(measure)) measure = "nodes";
   fill("measure", ...offered.map((key) => make("option", { value: key, ...(key === measure ? { selected: "" } : {}) }, MEASURES[key])));
   fill("node");
-  for (const section of [summarize, warn, compare, () => draw(), keep, castsByScope]) section();
+  for (const section of [summarize, warn, compare, () => draw(), measured, keep, castsByScope]) section();
   search("");
 }
 

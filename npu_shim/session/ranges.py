@@ -1,0 +1,139 @@
+"""The ranges of tensors over several steps: what is measured of each, how steps add up, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+LARGEST = 65520.0  # from here on float16 rounds to infinity
+SMALLEST = 2.0**-25  # up to here float16 rounds to zero
+MOST_LINES = 12  # of a group in the text
+# a gradient this far below float16's largest value leaves room for a larger loss scale
+HEADROOM = 2.0**5
+LOST = 0.01  # share of a gradient's values that may be lost
+
+
+@dataclass
+class Range:
+    """What was measured of a tensor; magnitudes are absolute values.
+
+    Attributes:
+        tensor: its name.
+        op: the type of the op that gives it.
+        dtype: as the script wrote it.
+        line: the line of a customize_dtypes file that keeps the op in float32.
+        steps: how many steps it was measured in.
+        largest: largest finite magnitude.
+        smallest: smallest magnitude that is not zero; infinity where all are zero.
+        values: how many values were measured.
+        beyond: how many of them float16 rounds to infinity, or are infinite.
+        below: how many of them float16 rounds to zero though they are not.
+        nonfinite: how many of them are infinite or not a number.
+        first_nonfinite: number of the first step with such a value, counted from 1; 0 for none.
+    """
+
+    tensor: str
+    op: str
+    dtype: str
+    line: str = ""
+    steps: int = 0
+    largest: float = 0.0
+    smallest: float = math.inf
+    values: int = 0
+    beyond: int = 0
+    below: int = 0
+    nonfinite: int = 0
+    first_nonfinite: int = 0
+
+    def add(self, step: int, magnitudes: Sequence[float], counts: Sequence[int]) -> None:
+        """Adds one step.
+
+        Args:
+            step: its number, counted from 1.
+            magnitudes: largest, smallest.
+            counts: values, beyond, below, nonfinite.
+        """
+        self.steps += 1
+        self.largest = max(self.largest, float(magnitudes[0]))
+        self.smallest = min(self.smallest, float(magnitudes[1]))
+        self.values += int(counts[0])
+        self.beyond += int(counts[1])
+        self.below += int(counts[2])
+        self.nonfinite += int(counts[3])
+        if counts[3] and not self.first_nonfinite:
+            self.first_nonfinite = step
+
+    def share(self, count: int) -> float:
+        """Returns a count as a share of the values."""
+        return count / self.values if self.values else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """The range as JSON values: `smallest` is None where all values are zero."""
+        return {**vars(self), "smallest": self.smallest if math.isfinite(self.smallest) else None}
+
+
+def of_json(fields: Mapping[str, Any]) -> Range:
+    """The Range of what `as_json` gave."""
+    smallest = fields["smallest"]
+    return Range(**{**fields, "smallest": math.inf if smallest is None else smallest})
+
+
+def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
+    """Returns what the ranges suggest to change, one line each, the most urgent first.
+
+    Args:
+        found: the ranges, in the order of the graph.
+        scale: least and greatest loss scale of the steps, None without one.
+    """
+    lines = []
+    origin = min((each for each in found if each.nonfinite), key=lambda each: each.first_nonfinite, default=None)
+    if origin is not None:
+        lines.append("%s is the first that is not finite; to keep it in float32: %s" % (origin.tensor, origin.line))
+    high = sorted((each for each in found if each.beyond > each.nonfinite), key=lambda each: -each.largest)
+    text = "%s would be infinite where it is lowered; to keep it in float32: %s"
+    lines += [text % (each.tensor, each.line) for each in high[:MOST_LINES]]
+    return lines + _of_loss_scale([each for each in found if each.tensor.startswith("gradients")], scale)
+
+
+def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
+    lost = [each for each in gradients if each.share(each.below) > LOST]
+    if not lost:
+        return []
+    told = "%d gradients lose more than %g %% of their values to zero in float16" % (len(lost), 100 * LOST)
+    largest = max(each.largest for each in gradients)
+    room = LARGEST / largest / HEADROOM if largest else 1.0
+    if room < 2:
+        return [told + ", and no larger loss scale fits beside the largest gradient, %.4g" % largest]
+    now = "" if scale is None else " (now %g)" % scale[1]
+    return ["%s: a loss scale %d times larger%s keeps more of them" % (told, 2 ** int(math.log2(room)), now)]
+
+
+def as_text(found: Sequence[Range], steps: int, scale: tuple[float, float] | None, left_out: int) -> str:
+    """Returns the ranges as text: what leaves float16, what is lost below it, and what to change."""
+    lines = ["%d steps, %d tensors measured, %d in loops or branches left out" % (steps, len(found), left_out)]
+    if scale is not None:
+        lines.append("loss scale %g" % scale[0] if scale[0] == scale[1] else "loss scale %g to %g" % scale)
+    bad = sorted((each for each in found if each.nonfinite), key=lambda each: (each.first_nonfinite, each.tensor))
+    lines += _group("infinite or not a number", bad, lambda each: "first in step %d" % each.first_nonfinite)
+    high = sorted((each for each in found if each.beyond), key=lambda each: -each.largest)
+    lines += _group("beyond float16", high, lambda each: "up to %.4g, %s" % (each.largest, _percent(each, each.beyond)))
+    low = sorted((each for each in found if each.below), key=lambda each: -each.share(each.below))
+    lines += _group("zero in float16", low, lambda each: "from %.4g, %s" % (each.smallest, _percent(each, each.below)))
+    wide = sorted(found, key=lambda each: -each.largest)
+    lines += _group("largest", wide, lambda each: "%.4g" % each.largest)
+    wanted = proposals(found, scale)
+    lines += ["", "what to change:", *("  " + line for line in wanted)] if wanted else []
+    return "\n".join(lines) + "\n"
+
+
+def _percent(each: Range, count: int) -> str:
+    return "%.3g %% of the values" % (100 * each.share(count))
+
+
+def _group(title: str, found: Sequence[Range], say: Any) -> list[str]:
+    if not found:
+        return []
+    lines = ["", "%s (%d):" % (title, len(found))]
+    lines += ["  %s (%s): %s" % (each.tensor, each.op, say(each)) for each in found[:MOST_LINES]]
+    return lines + (["  and %d more" % (len(found) - MOST_LINES)] if len(found) > MOST_LINES else [])

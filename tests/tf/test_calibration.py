@@ -1,0 +1,161 @@
+"""Calibration: what it measures is what numpy says of the same tensors, whatever starts the runs."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim import cli
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session import calibration
+from npu_shim.session.ranges import LARGEST, SMALLEST, Range, as_text, of_json, proposals
+
+
+def build():
+    """A step whose tensors leave float16 on both sides; returns (what trains, names of measured tensors)."""
+    x = tf.placeholder(tf.float32, [None, 4], "x")
+    w = tf.get_variable("w", [4, 4], initializer=tf.constant_initializer(np.arange(16).reshape(4, 4) / 8.0))
+    y = tf.matmul(x, w, name="y")
+    big, tiny = tf.multiply(y, 1e5, name="big"), tf.multiply(y, 1e-8, name="tiny")
+    odd = tf.log(y - 1.0, name="odd")  # not a number below 1, -inf at 1
+    healthy = tf.where(tf.math.is_finite(odd), odd, tf.zeros_like(odd))
+    loss = tf.reduce_mean(big + tiny + healthy, name="loss")
+    return tf.train.GradientDescentOptimizer(1e-6).minimize(loss), ["y:0", "big:0", "tiny:0", "odd:0", "loss:0"]
+
+
+def feeds(step):
+    return {"x:0": np.random.RandomState(step).randint(-2, 3, [3, 4]).astype(np.float32)}
+
+
+def expected(values):
+    """What numpy says of a tensor's values over several steps: largest, smallest and the counts."""
+    values = np.abs(np.concatenate([np.ravel(each) for each in values]))
+    finite = values[np.isfinite(values)]
+    positive = finite[finite > 0]
+    counts = [values.size, (values >= LARGEST).sum(), ((values > 0) & (values <= SMALLEST)).sum()]
+    smallest = positive.min() if positive.size else np.inf
+    return [finite.max(), smallest, *map(int, counts), int((~np.isfinite(values)).sum())]
+
+
+def measured(one):
+    return [np.float32(one.largest), np.float32(one.smallest), one.values, one.beyond, one.below, one.nonfinite]
+
+
+@pytest.mark.parametrize("group", [64, 3])
+def test_ranges_are_those_of_numpy_exactly(group, monkeypatch):
+    monkeypatch.setattr(calibration, "GROUP", group)
+    steps = 40
+    with tf.Graph().as_default():
+        train, names = build()
+        hook = npu_shim.Calibration(steps=steps)
+        with tf.train.MonitoredSession(hooks=[hook]) as session:
+            fetched = [session.run([train, names], feeds(step))[1] for step in range(steps + 2)]
+            assert session.graph.finalized
+        for number, name in enumerate(names):
+            one = hook.ranges[name]
+            assert one.steps == steps if group == 64 else 1 <= one.steps < steps
+            if group == 64:
+                assert measured(one) == expected([each[number] for each in fetched[:steps]])
+    groups = -(-len(hook.ranges) // group)
+    assert min(one.steps for one in hook.ranges.values()) == steps // groups
+    assert hook.ranges["odd:0"].first_nonfinite == 1 or group == 3
+    assert "odd:0" in hook.as_text().partition("what to change:")[2]
+
+
+def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, monkeypatch):
+    monkeypatch.setenv(calibration.SWITCH, "3")
+    monkeypatch.setenv(calibration.FOLDER, str(tmp_path))
+    monkeypatch.setattr(calibration, "_recorders", {})
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [1, 1], "x")
+        w = tf.get_variable("w", [1, 1], initializer=tf.ones_initializer())
+        product = tf.matmul(x, w, name="product")
+        train = tf.train.GradientDescentOptimizer(0.0).minimize(tf.reduce_sum(product))
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            session.run(tf.global_variables_initializer())
+            run = session.make_callable([train, product], feed_list=[x])
+            assert [run([[2049.0]])[1][0, 0] for _ in range(4)] == [2048.0] * 4
+        (recorder,) = calibration._recorders.values()
+        assert recorder.steps == 3
+        assert recorder.found["product:0"].largest == 2048.0
+        assert graph.finalized is False
+    calibration.write_all(str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    rows = json.loads(path.read_text())["tensors"]
+    assert of_json(next(row for row in rows if row["tensor"] == "product:0")) == recorder.found["product:0"]
+
+
+@pytest.mark.parametrize("steps", [0, -1, "x", 2.5, None])
+def test_a_number_of_steps_that_is_none(steps):
+    with pytest.raises(ConfigError, match="expected a number of steps, 1 or more"):
+        npu_shim.Calibration(steps=steps)
+
+
+@pytest.mark.parametrize("word", ["0", "-1", "many", ""])
+def test_the_command_says_what_it_expects(word, tmp_path, capsys):
+    (tmp_path / "script.py").write_text("raise SystemExit('it ran')")
+    assert cli.main(["run", "--calibrate", word, str(tmp_path / "script.py")]) == 2
+    assert "--calibrate is '%s', expected a number of training steps, 1 or more" % word in capsys.readouterr().err
+
+
+def test_proposals_name_the_first_node_and_a_loss_scale_that_fits():
+    whole = Range("a:0", "MatMul", "float32", "a::line", steps=1, largest=1.0, smallest=0.5, values=4)
+    bad = Range("b:0", "Exp", "float32", "b::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=2)
+    worse = Range("c:0", "Mul", "float32", "c::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1)
+    high = Range("d:0", "Square", "float32", "d::line", 1, 1e6, 1.0, 4, 2, 0, 0)
+    gradient = Range("gradients/x:0", "Mul", "float32", "", 1, 2.0**-6, 1e-9, 100, 0, 10, 0)
+    assert proposals([whole], None) == []
+    first, second = proposals([whole, bad, worse, high], None)
+    assert first == "c:0 is the first that is not finite; to keep it in float32: c::line"
+    assert second == "d:0 would be infinite where it is lowered; to keep it in float32: d::line"
+    (scaled,) = proposals([gradient], (8.0, 16.0))
+    assert scaled.endswith("a loss scale 65536 times larger (now 16) keeps more of them")  # 65520 / 2^-6 / 2^5
+    gradient.largest = 4096.0
+    assert "no larger loss scale fits" in proposals([gradient], None)[0]
+    assert as_text([whole], 1, (8.0, 8.0), 2).startswith("1 steps, 1 tensors measured, 2 in loops or branches left out")
+
+
+SCRIPT = """
+import numpy as np
+import tensorflow as tf
+from npu_bridge.npu_init import *
+x = tf.placeholder(tf.float32, [None, 4], "x")
+w = tf.get_variable("w", [4, 4])
+loss = tf.reduce_mean(tf.square(tf.matmul(x, w, name="product")), name="loss")
+manager = FixedLossScaleManager(loss_scale=8)
+train = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), manager).minimize(loss)
+config = tf.ConfigProto()
+custom_op = config.graph_options.rewrite_options.custom_optimizers.add()
+custom_op.name = "NpuOptimizer"
+custom_op.parameter_map["precision_mode"].s = tf.compat.as_bytes("allow_mix_precision")
+with tf.Session(config=config) as session:
+    session.run(tf.global_variables_initializer())
+    for step in range(4):
+        session.run([loss, train], {x: np.ones([2, 4])})
+raise ValueError("the script's own fault")
+"""
+
+
+def test_a_run_tells_its_ranges_and_joins_them_to_its_report(tmp_path):
+    pytest.importorskip("plotly", reason="the report's treemap needs plotly")
+    from test_page import data_of
+
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_shim", "run", "--calibrate", "2", "--report", "out.html", "script.py"],
+        cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the script's own fault" in done.stdout
+    assert "2 steps, " in done.stdout
+    assert "loss scale 8" in done.stdout
+    rows = {row["tensor"]: row for page in data_of(tmp_path / "out.html") for row in page["ranges"]}
+    assert rows["product:0"]["steps"] == 2
+    assert rows["product:0"]["values"] == 2 * 8
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "script.py"]
