@@ -22,6 +22,7 @@ COMMANDS = {
     "cost": "show what a training step costs: operations by dtype, bytes moved, memory; float32 beside a mode",
     "check": "check options and the files they name, and report every problem at once",
     "migrate-checkpoint": "rewrite a checkpoint in another floating-point dtype",
+    "engine": "install JAX for the engine, in an environment of its own, where TensorFlow's has none",
     "doctor": "report what is installed and whether sessions can be hooked, and test it",
 }
 

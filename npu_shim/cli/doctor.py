@@ -29,7 +29,35 @@ def main(_: argparse.Namespace) -> int:
     from npu_shim.session import clusters
 
     print("XLA           %s (NPU_SHIM_XLA=auto|on|off)" % ("on" if clusters.wanted({}) else "off"))
+    print("engine        %s" % _describe_engine(tf.__version__))
     return 0 if healthy and _self_test() else 1
+
+
+def _describe_engine(tensorflow):
+    """What would run training steps with NPU_SHIM_ENGINE=pjrt, or why nothing can."""
+    from npu_shim.options import engine
+    from npu_shim.rewriter.errors import ConfigError
+
+    try:
+        engine.require(tensorflow)
+        if not engine.has_jax():
+            return describe_worker(engine.interpreter())
+        from npu_shim.pjrt import jax_door
+
+        jax = jax_door.require()
+        return "JAX %s in TensorFlow's process: %s" % (jax.__version__, ", ".join(map(str, jax.devices())))
+    except (ConfigError, ImportError, RuntimeError) as reason:
+        return "none: %s" % str(reason).replace("npu_shim: ", "", 1)
+
+
+def describe_worker(interpreter: str) -> str:
+    """Starts the engine's worker on an interpreter and says what it has; errors as `starting.Started`."""
+    from npu_shim.engine.worker import starting
+
+    started = starting.Started(interpreter)
+    started.end()
+    found = {**started.about, "devices": ", ".join(started.about["devices"]), "interpreter": interpreter}
+    return "JAX {jax} in a worker, {interpreter} (Python {python}): {devices}".format(**found)
 
 
 def _print_hook():

@@ -1,4 +1,4 @@
-"""npu-shim run [--engine E] [--report OUT.html] [--calibrate N] SCRIPT ARGS..."""
+"""npu-shim run [--engine E] [--jax PYTHON] [--report OUT.html] [--calibrate N] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Mapping, Sequence
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError
 
-ENGINE, REPORT, CALIBRATE = "--engine", "--report", "--calibrate"
+ENGINE, JAX, REPORT, CALIBRATE = "--engine", "--jax", "--report", "--calibrate"
 # option -> what is expected behind it
 OPTIONS = {
     ENGINE: "one of " + ", ".join(engine.ENGINES),
+    JAX: "the path of an interpreter with JAX",
     REPORT: "the name of a file",
     CALIBRATE: "a number of training steps",
 }
@@ -29,6 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
         "(default), session or pjrt; as NPU_SHIM_ENGINE",
+    )  # fmt: skip
+    parser.add_argument(
+        JAX, metavar="PYTHON", help="an interpreter with JAX, for the engine's worker where this one has none; as "
+        "NPU_SHIM_JAX",
     )  # fmt: skip
     parser.add_argument(
         REPORT, metavar="OUT.html", help="write a page about each graph that the script trains or evaluates: what runs "
@@ -53,6 +58,8 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
+    if JAX in options:
+        os.environ[engine.JAX] = options[JAX]
     return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
 
 

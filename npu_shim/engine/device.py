@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from signal import SIGINT, getsignal, signal
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import jax_door
-from npu_shim.pjrt.manifest import Manifest
+from npu_shim.pjrt import arrays, jax_door
+from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
 
 
@@ -39,9 +39,10 @@ class InProcess:
         self.platform: str = self._device.platform
         self.where = self.platform
         self._values: dict[str, Any] = {}
-        # (compiled program, names of the state that a step replaces, names of the state that it keeps)
-        self._programs: list[tuple[Any, tuple[str, ...], tuple[str, ...]]] = []
-        self._pending: Any = None  # the state that the last step computes
+        # (compiled program, places of its feeds, names of the state that a step replaces, of the state that it keeps)
+        self._programs: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = []
+        self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
+        self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
 
     def load(self, manifest: Manifest, hlo: bytes) -> int:
@@ -63,8 +64,15 @@ class InProcess:
         )  # fmt: skip
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.state if t.name not in manifest.donated)
-        self._programs.append((program.compile(), replaced, kept))
+        self._programs.append((program.compile(), self._places(manifest.feeds), replaced, kept))
         return len(self._programs) - 1
+
+    def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
+        """Arrays for a program's feeds, in memory that all programs share since one runs at a time."""
+        size = arrays.size_of(feeds) + arrays.ALIGNMENT
+        if self._memory.nbytes < size:
+            self._memory = np.zeros(size, np.uint8)
+        return arrays.laid_out(self._memory, feeds, -self._memory.ctypes.data % arrays.ALIGNMENT)
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
@@ -88,12 +96,12 @@ class InProcess:
             dict of fetch name to array; `np.asarray` waits for its value.
         """
         self.settle()
-        compiled, *names = self._programs[number]
-        given = {name: value if steady else np.array(value) for name, value in feeds.items()}
+        compiled, places, *names = self._programs[number]
+        given = feeds if steady else _copied(feeds, places)
         replaced, kept = ({name: self._values[name] for name in each} for each in names)
         with self._jax.enable_x64(True), uninterrupted():
             new, fetched = compiled(replaced, kept, given)
-            self._pending, self._before = new, replaced
+            self._pending, self._before = (new, fetched), replaced
             self._values.update(new)
         results: dict[str, Any] = fetched
         return results
@@ -134,6 +142,21 @@ class InProcess:
         self._values.clear()
         self._programs.clear()
         self._pending, self._before = None, {}
+
+
+def _copied(feeds: Mapping[str, Any], places: dict[str, Any]) -> dict[str, Any]:
+    """Copies feeds to their places, which it returns."""
+    for name, place in places.items():
+        fill(place, feeds[name], name)
+    return places
+
+
+def fill(place: Any, value: Any, name: str) -> None:
+    """Copies a feed into an array of its program's dtype and shape. Raises ValueError or TypeError if it has others."""
+    value = np.asarray(value)
+    if value.shape != place.shape:
+        raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
+    np.copyto(place, value, casting="equiv")
 
 
 class uninterrupted:

@@ -16,6 +16,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
 SLICES = "npu_shim/slices"  # the member that names the parts of partitioned variables, see `Manifest.slices`
+ALIGNMENT = 64  # bytes: what XLA takes from memory without a copy starts at a multiple
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of a zip file: the files hold no real time
 
 
@@ -80,6 +81,32 @@ def read(path: str) -> dict[str, Any]:
 def _named(key: str, value: Any) -> tuple[str, Any]:
     name, _, dtype = key.rpartition("|")
     return (name, value.view(dtype_of(dtype))) if dtype in BITS else (key, value)
+
+
+def laid_out(buffer: Any, tensors: Iterable[Any], start: int = 0) -> dict[str, Any]:
+    """Returns arrays in memory that exists, one after the other, at multiples of ALIGNMENT from its beginning.
+
+    Args:
+        buffer: the memory, at least `start` + `size_of(tensors)` bytes.
+        tensors: objects with a name, a dtype (its name) and a shape.
+        start: bytes in front of the first array.
+
+    Returns:
+        dict of name to np.ndarray.
+    """
+    found = {}
+    for tensor in tensors:
+        shape, dtype, size = tuple(tensor.shape), dtype_of(tensor.dtype), size_of([tensor])
+        # an array without elements may lie behind the end of the memory
+        found[tensor.name] = np.ndarray(shape, dtype, buffer, start) if size else np.zeros(shape, dtype)
+        start += size
+    return found
+
+
+def size_of(tensors: Iterable[Any]) -> int:
+    """Returns how many bytes `laid_out` needs for tensors."""
+    sizes = (int(np.prod(each.shape, dtype=np.int64)) * int(dtype_of(each.dtype).itemsize) for each in tensors)
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
 
 
 def dtype_of(name: str) -> Any:

@@ -36,7 +36,7 @@ def require() -> Any:
     first, last = (".".join(str(part) for part in release) for release in TRIED)
     found = release(jax.__version__)
     if found < TRIED[0]:
-        raise ConfigError("npu_shim: jax %s is too old, expected %s to %s" % (jax.__version__, first, last))
+        raise ConfigError("jax %s is too old, expected %s to %s" % (jax.__version__, first, last))
     if found > TRIED[1]:
         LOG.warning("npu_shim: jax %s is newer than what was tried (%s to %s)", jax.__version__, first, last)
     return jax
@@ -102,7 +102,7 @@ def stablehlo(hlo: bytes) -> bytes:
     try:
         return convert.stablehlo(hlo)
     except (RuntimeError, ValueError) as reason:
-        raise ConfigError("npu_shim: the HLO program cannot be converted to StableHLO: %s" % reason) from reason
+        raise ConfigError("the HLO program cannot be converted to StableHLO: %s" % reason) from reason
 
 
 def hlo_text(artifact: bytes) -> str:

@@ -8,6 +8,7 @@ import json
 import select
 import socket
 import struct
+import time
 from typing import Any, Sequence, Tuple
 
 HEAD = struct.Struct("<QQB")  # bytes of JSON, other bytes, file descriptors
@@ -44,11 +45,12 @@ class Channel:
         rights = array.array("i", descriptors).tobytes()
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
         try:
-            # descriptors travel with the first byte, so they arrive with the head
-            head = HEAD.pack(len(text), len(data), len(descriptors))
-            sent = self._end.sendmsg([head], ancillary)
-            self._end.sendall(head[sent:] + text)
-            self._end.sendall(data)
+            # at once if it is small: who waits for a message never has half of it
+            whole = HEAD.pack(len(text), len(data), len(descriptors)) + text
+            sent = self._end.sendmsg([whole, data], ancillary)  # descriptors travel with the first byte
+            for part in (whole, data):
+                self._end.sendall(memoryview(part)[min(sent, len(part)) :])
+                sent -= min(sent, len(part))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
 
@@ -73,11 +75,15 @@ class Channel:
         except ConnectionResetError as error:
             raise Closed from error
 
-    def wait(self, seconds: float | None = None) -> bool:
+    def wait(self, seconds: float = float("inf")) -> bool:
         """Returns whether something can be received, after at most this time; Ctrl-C may interrupt it."""
         poll = select.poll()  # select() takes no descriptors above 1023
         poll.register(self._end, select.POLLIN)
-        return bool(poll.poll(None if seconds is None else 1000 * seconds))
+        until = time.monotonic() + seconds
+        while not poll.poll(1000):  # a signal that comes just before poll() does not end it
+            if time.monotonic() > until:
+                return False
+        return True
 
     def close(self) -> None:
         """Ends the connection for both sides, also if a forked process holds a copy of this end."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Sequence
 
-from npu_shim.engine.worker.memory import Block, Tensor, size_of
+from npu_shim.engine.worker.memory import Block, Tensor
+from npu_shim.pjrt.arrays import size_of
 
 
 class Kept:

@@ -12,13 +12,10 @@ import os
 import tempfile
 from typing import Any, Iterable, NamedTuple, Sequence
 
-import numpy as np
-
 from npu_shim.pjrt import arrays
 
 FOLDER = "/dev/shm"
 CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
-ALIGNMENT = 64  # bytes: what XLA takes from memory without a copy starts at a multiple
 
 
 class NoRoom(RuntimeError):
@@ -31,11 +28,6 @@ class Tensor(NamedTuple):
     name: str
     dtype: str
     shape: Sequence[int]
-
-    @property
-    def bytes(self) -> int:
-        """Size of the array."""
-        return int(np.prod(self.shape, dtype=np.int64)) * int(arrays.dtype_of(self.dtype).itemsize)
 
 
 class Block:
@@ -74,33 +66,13 @@ class Block:
             raise _no_room(size, error) from error
         return cls(descriptor)
 
-    def arrays(self, tensors: Iterable[Tensor], start: int = 0) -> dict[str, Any]:
-        """Returns dict of name to np.ndarray in this memory: one array after the other, at multiples of ALIGNMENT."""
-        found = {}
-        for tensor in tensors:
-            dtype = arrays.dtype_of(tensor.dtype)
-            # an array without elements needs no memory, and has no place behind the last one
-            found[tensor.name] = (
-                np.ndarray(tuple(tensor.shape), dtype, self._memory, start)
-                if tensor.bytes
-                else np.zeros(tuple(tensor.shape), dtype)
-            )
-            start += aligned(tensor.bytes)
-        return found
+    def arrays(self, tensors: Iterable[Any], start: int = 0) -> dict[str, Any]:
+        """Returns dict of name to np.ndarray in this memory, see `pjrt.arrays.laid_out`."""
+        return arrays.laid_out(self._memory, tensors, start)
 
     def __del__(self) -> None:
         if hasattr(self, "_memory"):
             os.close(self.descriptor)
-
-
-def aligned(size: int) -> int:
-    """Returns the next multiple of ALIGNMENT."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def size_of(tensors: Iterable[Tensor]) -> int:
-    """Returns how many bytes of a block these tensors take."""
-    return sum(aligned(tensor.bytes) for tensor in tensors)
 
 
 def _descriptor() -> int:

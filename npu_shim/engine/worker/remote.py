@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
-from npu_shim.engine.device import uninterrupted
+from npu_shim.engine.device import fill, uninterrupted
 from npu_shim.engine.worker import starting
 from npu_shim.engine.worker.channel import Channel, Closed
 from npu_shim.engine.worker.kept import Kept
@@ -99,10 +99,7 @@ class Worker:
             self.settle()
             places, fetches, changed = self._programs[number]
             for name, place in places.items():
-                value = np.asarray(feeds[name])
-                if value.shape != place.shape:
-                    raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
-                np.copyto(place, value, casting="equiv")
+                fill(place, feeds[name], name)
 
             def done(answer: Any) -> None:
                 self._changed.update(changed)

@@ -16,8 +16,8 @@ import numpy as np
 from npu_shim.engine.device import InProcess
 from npu_shim.engine.worker.channel import Channel, Closed
 from npu_shim.engine.worker.kept import Kept
-from npu_shim.engine.worker.memory import Block, Tensor, size_of
-from npu_shim.pjrt import jax_door, manifest
+from npu_shim.engine.worker.memory import Block, Tensor
+from npu_shim.pjrt import arrays, jax_door, manifest
 from npu_shim.rewriter.errors import ConfigError
 
 DEATH = 1  # PR_SET_PDEATHSIG of prctl: the signal for when the thread that started us ends
@@ -66,9 +66,10 @@ def _answer(function: Any, *arguments: Any) -> Any:
     """Returns what a function returns, or {"error": .., "text": ..}."""
     try:
         return function(*arguments)
-    except (ConfigError, ImportError, RuntimeError) as error:
-        kinds = [kind.__name__ for kind in (ConfigError, ImportError) if isinstance(error, kind)]
-        return {"error": (kinds or ["RuntimeError"])[0], "text": str(error)}
+    except ConfigError as error:
+        return {"error": "ConfigError", "text": "\n".join(error.problems)}
+    except (ImportError, RuntimeError) as error:
+        return {"error": "ImportError" if isinstance(error, ImportError) else "RuntimeError", "text": str(error)}
     except Exception as error:
         return {"error": "RuntimeError", "text": "%s: %s" % (type(error).__name__, error)}
 
@@ -159,18 +160,13 @@ def updated(described: manifest.Manifest) -> tuple[str, ...]:
 
 def exchange_size(described: manifest.Manifest) -> int:
     """Bytes of a block for `exchanged`."""
-    return size_of(_tensors(described.feeds)) + size_of(_tensors(_fetches(described)))
+    return arrays.size_of(described.feeds) + arrays.size_of(_fetches(described))
 
 
 def exchanged(block: Block, described: manifest.Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arrays of a program's feeds and of its fetches in a block: two dicts by name."""
-    feeds = _tensors(described.feeds)
-    return block.arrays(feeds), block.arrays(_tensors(_fetches(described)), size_of(feeds))
+    return block.arrays(described.feeds), block.arrays(_fetches(described), arrays.size_of(described.feeds))
 
 
 def _fetches(described: manifest.Manifest) -> list[manifest.Tensor]:
     return [tensor for tensor in described.results if tensor.kind == "fetch"]
-
-
-def _tensors(of: Sequence[manifest.Tensor]) -> list[Tensor]:
-    return [Tensor(tensor.name, tensor.dtype, tensor.shape) for tensor in of]

@@ -53,6 +53,7 @@ class Started:
 
     def __init__(self, interpreter: str) -> None:
         self._ours = os.getpid()
+        self._lock = threading.Lock()
         own, other = socket.socketpair()
         with own, other:
             self._running = _run(interpreter, other)
@@ -64,7 +65,8 @@ class Started:
         own, other = socket.socketpair()
         with other:
             try:
-                self._control.send(message, b"", [other.fileno()])
+                with self._lock:  # of the threads that open sessions one sends at a time
+                    self._control.send(message, b"", [other.fileno()])
             except Closed:
                 own.close()
                 raise self.gone() from None
@@ -109,10 +111,10 @@ class Started:
         """Waits for the worker's first message."""
         try:
             if not self._control.wait(START):
-                raise ConfigError("npu_shim: '%s' did not become the engine's worker in %d s" % (interpreter, START))
+                raise ConfigError("'%s' did not become the engine's worker in %d s" % (interpreter, START))
             about = self._control.receive()[0]
         except Closed:
-            text = "npu_shim: '%s' is no interpreter for the engine: %s" % (interpreter, self.gone())
+            text = "'%s' is no interpreter for the engine: %s" % (interpreter, self.gone())
             raise ConfigError(text) from None
         except BaseException:
             self._running.kill()
@@ -134,7 +136,7 @@ def _run(interpreter: str, end: socket.socket) -> subprocess.Popen[bytes]:
             code, env=own, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )  # fmt: skip
     except OSError as error:
-        raise ConfigError("npu_shim: '%s' cannot be run: %s" % (interpreter, error.strerror)) from error
+        raise ConfigError("'%s' cannot be run: %s" % (interpreter, error.strerror)) from error
 
 
 def worker(interpreter: str) -> Started:

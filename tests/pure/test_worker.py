@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from other_processes import ends, lives, stop
 
 from npu_shim.engine.worker import memory, remote, starting
 from npu_shim.options import engine as options
@@ -46,6 +47,14 @@ def hlo():
     return subprocess.run([PYTHON, "-c", STEP % ROWS], stdout=subprocess.PIPE, check=True).stdout
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is KeyboardInterrupt, also where a shell started the tests in the background."""
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, was)
+
+
 def opened(hlo, exact=None):
     """A device in a worker, with the step loaded and its state put."""
     device = remote.Worker(PYTHON, exact)
@@ -59,22 +68,6 @@ def state(device):
     values = device.get(["n", "w"])
     assert (values["w"] == 32 * values["n"]).all()
     return int(values["n"])
-
-
-def lives(pid):
-    """Whether a process runs; a zombie does not."""
-    try:
-        with open("/proc/%d/stat" % pid) as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def ends(pid, seconds=10):
-    until = time.time() + seconds
-    while lives(pid) and time.time() < until:
-        time.sleep(0.01)
-    return not lives(pid)
 
 
 @needs_jax
@@ -141,9 +134,9 @@ def test_a_killed_worker_leaves_the_state_of_a_completed_step(hlo, exact):
 
 PARENT = """
 import os, sys
-sys.path[:1] = [%r, %r]
+sys.path[:1] = [%r, %r, %r]
 import numpy as np
-import test_engine_worker as here
+import test_worker as here
 device = here.opened(open(sys.argv[1], "rb").read())
 if sys.argv[2:] == ["fork"] and not os.fork():
     import time
@@ -159,7 +152,7 @@ while True:
 def test_a_killed_parent_leaves_no_worker(hlo, tmp_path, forked):
     (tmp_path / "hlo").write_bytes(hlo)
     folder = os.path.dirname(os.path.abspath(__file__))
-    code = PARENT % (folder, os.path.dirname(os.path.dirname(folder)))
+    code = PARENT % (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder)))
     environment = {**os.environ, options.JAX: PYTHON}
     before = shared_files()
     moments = random.Random(0)
@@ -185,10 +178,11 @@ def shared_files():
 
 
 @needs_jax
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_waiting_and_no_step(hlo):
     device = opened(hlo)
     for number in range(1, TRIALS + 1):
-        os.kill(device.started.pid, signal.SIGSTOP)
+        stop(device.started.pid)
         threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
             device.run(0, ONES)

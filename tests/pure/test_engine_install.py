@@ -1,0 +1,125 @@
+"""npu-shim engine install: the environment is there whole or not at all; and which engine `auto` takes then."""
+
+import os
+import sys
+
+import pytest
+
+from npu_shim import cli
+from npu_shim.engine import installing
+from npu_shim.options import engine as options
+from npu_shim.rewriter.errors import ConfigError
+
+PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
+HERE = sys.version_info[:2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Where it is installed; this interpreter is suitable."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv(options.JAX, raising=False)
+    monkeypatch.setattr(installing, "RELEASES", {HERE: "0.0"})
+    return tmp_path / "npu_shim"
+
+
+def entries(folder):
+    return sorted(path.name.split(".")[0] for path in folder.iterdir() if path.name != "engine.lock")
+
+
+def without_pip(monkeypatch, target):
+    """In place of venv and pip: an environment whose interpreter is `target`."""
+
+    def call(command, otherwise):
+        if command[1:3] == ["-m", "venv"]:
+            os.makedirs(os.path.join(command[3], "bin"))
+            with open(os.path.join(command[3], "bin", "python"), "w") as file:
+                file.write('#!/bin/sh\nexec %s "$@"\n' % target)
+            os.chmod(file.name, 0o755)
+
+    monkeypatch.setattr(installing, "_call", call)
+
+
+@pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
+def test_the_environment_is_found_replaced_and_alone(folder, monkeypatch, capfd):
+    without_pip(monkeypatch, PYTHON)
+    assert options.interpreter() is None
+    (folder / "engine.killed").mkdir(parents=True)
+    assert cli.main(["engine", "install", "cpu", "--python", sys.executable]) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert said[0].startswith("engine: JAX 0.")
+    assert "in a worker, %s" % (folder / "engine" / "bin" / "python") in said[0]
+    assert options.interpreter() == str(folder / "engine" / "bin" / "python")
+    first = (folder / "engine").resolve()
+    installing.install("cpu", sys.executable)
+    assert (folder / "engine").resolve() != first
+    assert entries(folder) == ["engine", "engine"]  # the link and what it points to
+
+
+def test_what_does_not_work_is_not_linked(folder, monkeypatch):
+    without_pip(monkeypatch, "false")
+    with pytest.raises(ConfigError, match="no interpreter for the engine"):
+        installing.install("cpu", sys.executable)
+    assert entries(folder) == []
+
+
+def test_pip_that_fails_leaves_nothing(folder, monkeypatch, capfd):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setattr(installing, "RELEASES", {HERE: "999.0"})
+    assert cli.main(["engine", "install", "cuda12", "--python", sys.executable]) == 2
+    said = capfd.readouterr()
+    assert "pip did not install jax[cuda12]==999.0 (status 1); what it said stands above" in said.err
+    assert "999.0" in said.out + said.err
+    assert entries(folder) == []
+    assert options.interpreter() is None
+
+
+def test_interpreters_that_cannot_be_taken_are_named(folder, monkeypatch, capfd):
+    monkeypatch.setattr(installing, "RELEASES", {(3, 98): "0.1", (3, 99): "0.2"})
+    monkeypatch.setenv("PYENV_ROOT", str(folder))
+    with pytest.raises(ConfigError, match=r"needs Python 3\.98 or 3\.99, .* \(seen: .*%d\.%d.*\)" % HERE):
+        installing.install("cpu")
+    with pytest.raises(ConfigError, match=r"is Python %d\.%d, expected 3\.98 or 3\.99" % HERE):
+        installing.install("cpu", sys.executable)
+    with pytest.raises(ConfigError, match="'/no/python' is no Python that runs, expected"):
+        installing.install("cpu", "/no/python")
+    assert not folder.exists()
+    with pytest.raises(SystemExit):
+        cli.main(["engine", "install", "cuda11"])
+    assert "cuda11" in capfd.readouterr().err
+
+
+def test_a_second_installation_at_once_is_an_error(folder):
+    with installing._alone(str(folder)):
+        with pytest.raises(ConfigError, match="another process installs the engine"):
+            installing.install("cpu", sys.executable)
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder):
+    folder.write_text("a file")
+    with pytest.raises(ConfigError, match="'%s' cannot be written" % folder):
+        installing.install("cpu", sys.executable)
+
+
+@pytest.mark.skipif(options.has_jax(), reason="this interpreter has JAX")
+@pytest.mark.parametrize(("said", "nvidia", "engine"), [("gpu", True, "pjrt"), ("cpu", True, "session"),
+                                                        ("gpu", False, "session")])  # fmt: skip
+def test_auto_takes_the_engine_where_the_worker_s_jax_sees_a_gpu(folder, monkeypatch, said, nvidia, engine):
+    folder.mkdir()
+    asked = folder / "asked"
+    other = folder / "python"
+    other.write_text("#!/bin/sh\ntouch %s\necho %s\n" % (asked, said))
+    other.chmod(0o755)
+    monkeypatch.setenv(options.JAX, str(other))
+    monkeypatch.delenv(options.VARIABLE, raising=False)
+    monkeypatch.setattr(options, "nvidia_here", lambda: nvidia)
+    options._sees_gpu.cache_clear()
+    assert options.wanted({}) == engine
+    assert asked.exists() == nvidia  # nothing is started where there can be no GPU
+    options._sees_gpu.cache_clear()
+
+
+@pytest.mark.skipif(options.has_jax(), reason="this interpreter has JAX")
+def test_without_jax_anywhere_the_message_says_how_to_get_it():
+    with pytest.raises(ConfigError, match="npu-shim engine install, or NPU_SHIM_JAX=PYTHON"):
+        options.require("2.15.1")

@@ -1,0 +1,251 @@
+"""Sessions whose training steps run in a worker: what they have when it dies, waits, or has no memory."""
+
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+from other_processes import stop
+
+from npu_shim.engine import sessions as engine
+from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.options import engine as options
+
+TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 2
+PYTHON = os.environ.get(options.JAX) or (sys.executable if options.has_jax() else None)
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason="no interpreter with JAX: NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+]
+A, B = np.random.RandomState(0).randn(8, 6).astype(np.float32), np.arange(8, dtype=np.int32) % 2
+
+
+@pytest.fixture(autouse=True)
+def in_a_worker(patched, monkeypatch):
+    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker(PYTHON))
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        yield
+
+
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is KeyboardInterrupt, also where a shell started the tests in the background."""
+    was = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, was)
+
+
+def built():
+    """(placeholders, loss, operation that trains, global step)."""
+    x, y = tf.placeholder(tf.float32, [None, 6], "x"), tf.placeholder(tf.int32, [None], "y")
+    hidden = tf.nn.tanh(tf.matmul(x, tf.get_variable("one", [6, 16])))
+    logits = tf.matmul(hidden, tf.get_variable("two", [16, 2]))
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+    step = tf.train.get_or_create_global_step()
+    return x, y, loss, tf.train.AdamOptimizer(0.01).minimize(loss, step), step
+
+
+def opened(kind="pjrt"):
+    asked = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_engine": kind}
+    session = tf.Session(config=sessions.config(**asked))
+    session.run(tf.global_variables_initializer())
+    return session
+
+
+def device_of(session):
+    return vars(session)[engine.ENGINE].device
+
+
+def of_plain_session(train, feeds, steps):
+    """The variables' values after so many steps of TensorFlow's own."""
+    with opened("session") as session:
+        for _ in range(steps):
+            session.run(train, feeds)
+        return session.run(tf.global_variables())
+
+
+def until_it_fails(session, asked, feeds):
+    """Trains until a run fails; returns its error and how many were fine."""
+    for returned in range(10**6):
+        try:
+            session.run(asked, feeds)
+        except tf.errors.InternalError as error:
+            return error, returned
+    raise AssertionError("the worker lives")
+
+
+@pytest.mark.parametrize("fetched", [True, False], ids=["a loss is fetched", "nothing is fetched"])
+def test_a_worker_killed_at_a_random_step_leaves_the_state_of_the_last_completed_one(fetched):
+    x, y, loss, train, step = built()
+    feeds, asked = {x: A, y: B}, [loss, train] if fetched else train
+    moments = random.Random(1)
+    for trial in range(TRIALS):
+        with opened() as session:
+            session.run(asked, feeds)
+            worker = device_of(session).started.pid
+            killer = threading.Timer(moments.uniform(0, 0.05), os.kill, [worker, signal.SIGKILL])
+            killer.start()
+            error, returned = until_it_fails(session, asked, feeds)
+            assert "killed by signal 9" in str(error)
+            assert "the state of the last completed step" in str(error)
+            returned += 1
+            found, values = session.run(step), session.run(tf.global_variables())
+            # a run that fetches nothing returns while its step is on its way, and what it began may be lost
+            assert found == returned if fetched else found in (returned - 1, returned)
+            session.run(train, feeds)  # by TensorFlow from now on
+            assert session.run(step) == found + 1
+            killer.join()
+        if not trial:
+            for value, wanted in zip(values, of_plain_session(train, feeds, found)):
+                np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_a_worker_that_dies_between_steps_loses_nothing():
+    x, y, loss, train, step = built()
+    with opened() as session:
+        for _ in range(3):
+            session.run([loss, train], {x: A, y: B})
+        os.kill(device_of(session).started.pid, signal.SIGKILL)
+        assert session.run(step) == 3  # the worker is not asked
+        with pytest.raises(tf.errors.InternalError, match="the state of the last completed step"):
+            session.run([loss, train], {x: A, y: B})
+        assert session.run([step, train], {x: A, y: B})[0] in (3, 4)
+        assert session.run(step) == 4
+
+
+def test_a_worker_that_dies_while_it_compiles_is_a_warning(caplog):
+    x, y, loss, train, step = built()
+    logging.getLogger("npu_shim").propagate = True
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        device = device_of(session)
+        real = device.load
+
+        def load(*arguments):
+            os.kill(device.started.pid, signal.SIGKILL)
+            return real(*arguments)
+
+        device.load = load
+        with caplog.at_level(logging.WARNING, "npu_shim"):
+            session.run([loss, train], {x: A[:4], y: B[:4]})
+        assert session.run(step) == 2
+    assert "compiling a step failed on cpu, in a worker" in caplog.text
+
+
+def test_a_later_session_has_a_new_worker():
+    x, y, loss, train, step = built()
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        dead = device_of(session).started.pid
+        os.kill(dead, signal.SIGKILL)
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        assert device_of(session).started.pid != dead
+        assert session.run(step) == 1
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_in_a_step_loses_no_state():
+    x, y, loss, train, step = built()
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        for number in range(2, TRIALS + 2):
+            worker = device_of(session).started.pid
+            stop(worker)
+            threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGINT]).start()
+            with pytest.raises(KeyboardInterrupt):
+                session.run([loss, train], {x: A, y: B})
+            os.kill(worker, signal.SIGCONT)
+            assert session.run(step) == number  # the step was on its way, and is whole
+        session.run([loss, train], {x: A, y: B})
+        assert session.run(step) == TRIALS + 2
+
+
+def test_without_shared_memory_the_session_runs_the_step(caplog):
+    x, y, loss, train, step = built()
+    logging.getLogger("npu_shim").propagate = True
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened() as session:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        try:
+            with caplog.at_level(logging.INFO, "npu_shim"):
+                session.run([loss, train], {x: np.repeat(A, 100, 0), y: np.repeat(B, 100)})
+                session.run([loss, train], {x: np.repeat(A, 100, 0), y: np.repeat(B, 100)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert session.run(step) == 2
+    assert caplog.text.count("runs in the session: 0.0 MB of shared memory cannot be had: File too large") == 1
+
+
+def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog):
+    x, y, loss, train, step = built()
+    logging.getLogger("npu_shim").propagate = True
+    real = memory.Block.of
+
+    def full(size):
+        if size > 3000:
+            raise memory.NoRoom("%d bytes of shared memory cannot be had" % size)
+        return real(size)
+
+    monkeypatch.setattr(memory.Block, "of", full)
+    with opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
+        for _ in range(2):
+            session.run([loss, train], {x: A, y: B})
+        assert session.run(step) == 2
+    assert caplog.text.count("bytes of shared memory cannot be had") == 1
+
+
+def test_two_sessions_train_in_two_threads():
+    x, y, loss, train, step = built()
+    opened_ones = [opened() for _ in range(2)]
+    problems = []
+
+    def trains(session, steps):
+        try:
+            for _ in range(steps):
+                session.run([loss, train], {x: A, y: B})
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=trains, args=each) for each in zip(opened_ones, (40, 25))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert [session.run(step) for session in opened_ones] == [40, 25]
+    first, second = opened_ones
+    assert device_of(first).started is device_of(second).started
+    worker = device_of(first).started.pid
+    first.close()
+    second.run([loss, train], {x: A, y: B})
+    assert second.run(step) == 26
+    second.close()
+    os.kill(worker, 0)  # it waits for the next session
+    starting._end_all()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+def test_a_forked_child_of_the_script_leaves_the_worker_alone():
+    x, y, loss, train, step = built()
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        child = os.fork()
+        if not child:
+            device_of(session).close()
+            starting._end_all()
+            os._exit(0)
+        os.waitpid(child, 0)
+        time.sleep(0.1)
+        session.run([loss, train], {x: A, y: B})
+        assert session.run(step) == 2
