@@ -4,17 +4,20 @@ Everything else in the project uses `tensorflow.compat.v1`; the linter and a tes
 1.15.5, 2.15.1 and 2.21.0.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
 import importlib
 import sys
+from typing import Any, Callable, Iterator
 
 OWN_OPS = "NpuShim"  # what the names of ops begin with that npu_shim registers for its sessions
 
 
 @functools.lru_cache(maxsize=None)
-def op_defs():
+def op_defs() -> dict[str, Any]:
     """Returns every op of this TensorFlow: dict of op type to its OpDef proto. Those that we register are left out."""
     from tensorflow.core.framework import op_def_pb2
 
@@ -28,7 +31,7 @@ def op_defs():
 
 
 @functools.lru_cache(maxsize=None)
-def kernels():
+def kernels() -> dict[str, list[Any]]:
     """Returns every kernel registered in this TensorFlow: dict of op type to a list of KernelDef protos."""
     from tensorflow.python.framework import kernels as registry
 
@@ -39,7 +42,7 @@ def kernels():
 
 
 @functools.lru_cache(maxsize=None)
-def default_attr(op, name):
+def default_attr(op: str, name: str) -> Any:
     """Returns the AttrValue that an op's attribute has where a node names none; an empty one where it must."""
     from tensorflow.core.framework import attr_value_pb2
 
@@ -48,7 +51,7 @@ def default_attr(op, name):
     return defaults.get(name, attr_value_pb2.AttrValue())
 
 
-def xla_kernels():
+def xla_kernels() -> dict[str, list[Any]]:
     """Returns XLA's kernels, dict of op type to a list of KernelDef protos (TensorFlow 2).
 
     XLA puts them into the registry when it first compiles, so a function of no ops is compiled before it is read. The
@@ -76,7 +79,7 @@ class ControlFlowPlace(collections.namedtuple("ControlFlowPlace", "context repea
     """
 
 
-def control_flow_place(graph):
+def control_flow_place(graph: Any) -> ControlFlowPlace:
     """Returns the ControlFlowPlace at which `graph` is being built."""
     innermost = context = graph._get_control_flow_context()
     repeated, function = False, graph
@@ -90,26 +93,26 @@ def control_flow_place(graph):
     return ControlFlowPlace(innermost and innermost.name, repeated, waits_for)
 
 
-def functional_loop(condition, body, start):
+def functional_loop(condition: Any, body: Any, start: Any) -> Any:
     """Returns what a While op leaves of the tensors `start`, whichever control flow the process makes otherwise."""
     from tensorflow.python.ops import while_v2
 
     return while_v2.while_loop(condition, body, start)
 
 
-def partitions(partitioned):
+def partitions(partitioned: Any) -> tuple[int, ...]:
     """Returns the number of parts along each axis of a PartitionedVariable."""
     return tuple(partitioned._get_partitions())
 
 
-def bulk_saver_builder():
+def bulk_saver_builder() -> Any:
     """Returns the class that `tf.train.Saver` builds with when it is given no builder."""
     from tensorflow.python.training import saver
 
     return saver.BulkSaverBuilder
 
 
-def saver_that_builds(builder):
+def saver_that_builds(builder: Any) -> Any:
     """Returns the Saver that is calling `builder`, or None: TensorFlow tells a builder neither it nor its options."""
     frame = sys._getframe(1)
     for _ in range(8):
@@ -120,14 +123,14 @@ def saver_that_builds(builder):
     return None
 
 
-def object_graph_keys(checkpoint):
+def object_graph_keys(checkpoint: str) -> dict[str, str]:
     """Returns variable name -> key for an object-based checkpoint (the path of its prefix)."""
     from tensorflow.python.training import saver
 
     return saver.object_graph_key_mapping(checkpoint)
 
 
-def saveables(variables):
+def saveables(variables: Any) -> list[Any]:
     """Returns the SaveableObjects of a Saver's `var_list`: a list, a dict or None for everything in the graph."""
     from tensorflow.python.ops import variables as variables_module
     from tensorflow.python.training.saving import saveable_object_util
@@ -139,7 +142,7 @@ def saveables(variables):
 
 
 @contextlib.contextmanager
-def replaced_restore_v2(wrap):
+def replaced_restore_v2(wrap: Callable[[Any], Any]) -> Iterator[None]:
     """Scope in which TensorFlow's Python code calls `wrap(restore_v2)` where it would call `restore_v2`."""
     from tensorflow.python.ops import io_ops
 
@@ -151,7 +154,7 @@ def replaced_restore_v2(wrap):
         io_ops.restore_v2 = original
 
 
-def python_module(path):
+def python_module(path: str) -> Any:
     """Returns a module of `tensorflow.python`, which scripts reach through modules that import it.
 
     Raises:
@@ -160,14 +163,14 @@ def python_module(path):
     return importlib.import_module("tensorflow.python." + path)
 
 
-def client_session():
+def client_session() -> Any:
     """Returns the module in which `Session` lives, which TensorFlow's public API does not show."""
     from tensorflow.python.client import session
 
     return session
 
 
-def fetch_handler(graph, fetches):
+def fetch_handler(graph: Any, fetches: Any) -> Any:
     """Returns what Session.run makes of `fetches`, in any structure that it takes.
 
     It has `fetches()` (Tensors), `targets()` (Operations) and `build_results(session, values of the tensors)`.
@@ -177,7 +180,7 @@ def fetch_handler(graph, fetches):
     return session._FetchHandler(graph, fetches, {})
 
 
-def fed_tensors(graph, feed_dict):
+def fed_tensors(graph: Any, feed_dict: Any) -> list[tuple[Any, Any]]:
     """Returns what Session.run makes of `feed_dict`: list of (Tensor, value), one for each part of what is composite.
 
     Raises:
@@ -194,21 +197,21 @@ def fed_tensors(graph, feed_dict):
     return found
 
 
-def session_run_hook():
+def session_run_hook() -> Any:
     """Returns the module in which `SessionRunHook` lives."""
     from tensorflow.python.training import session_run_hook
 
     return session_run_hook
 
 
-def collective_ops():
+def collective_ops() -> Any:
     """Returns the module with TensorFlow's collectives between processes."""
     from tensorflow.python.ops import collective_ops
 
     return collective_ops
 
 
-def allow_estimator_exports():
+def allow_estimator_exports() -> None:
     """Lets tensorflow-estimator register its public names, which TensorFlow 2.16 and later have no table for."""
     from tensorflow.python.util import tf_export
 
@@ -220,20 +223,20 @@ def allow_estimator_exports():
         table["estimator"] = type(keras)(*(name.replace("keras", "estimator") for name in keras))
 
 
-def forget_full_type(message, field):
+def forget_full_type(message: Any, field: str) -> None:
     """Clears what TensorFlow has noted of the dtypes in a list, which it finds again; TensorFlow 1.15 notes nothing."""
     if field in message.DESCRIPTOR.fields_by_name:
         message.ClearField(field)
 
 
-def eager_mode():
+def eager_mode() -> Any:
     """Returns a scope in which TensorFlow runs eagerly, even in a program that turned that off."""
     from tensorflow.python.eager import context
 
     return context.eager_mode()
 
 
-def virtual_gpu_cluster():
+def virtual_gpu_cluster() -> Any:
     """A Grappler cluster of a CPU and a GPU of compute capability 8.0, for offline runs on a machine without a GPU."""
     from tensorflow.core.protobuf import device_properties_pb2
     from tensorflow.python.grappler import cluster
@@ -249,7 +252,7 @@ def virtual_gpu_cluster():
     return cluster.Cluster(devices=devices)
 
 
-def optimize_offline(config, meta_graph, cluster):
+def optimize_offline(config: Any, meta_graph: Any, cluster: Any) -> Any:
     """TensorFlow's own Grappler on a MetaGraphDef; returns a GraphDef. `config` is a ConfigProto."""
     from tensorflow.python.grappler import tf_optimizer
 

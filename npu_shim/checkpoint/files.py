@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+from typing import Any, Iterable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -61,14 +62,14 @@ class Reader:
             self._reader = tf.train.NewCheckpointReader(prefix)
         self._since_release = 0
 
-    def tensors(self):
+    def tensors(self) -> dict[str, TensorInfo]:
         """Returns dict of name to TensorInfo."""
         with _damage_as_os_error(self.prefix):
             shapes = self._reader.get_variable_to_shape_map()
             dtypes = self._reader.get_variable_to_dtype_map()
             return {name: TensorInfo(dtypes[name].name, tuple(shape)) for name, shape in shapes.items()}
 
-    def read(self, name, dtype):
+    def read(self, name: str, dtype: str) -> np.ndarray:
         """Returns the tensor as a numpy array; bfloat16 as its bits, uint16; strings as an object array of bytes."""
         if self._since_release > GROUP:
             _release_freed_memory()
@@ -132,7 +133,7 @@ class Writer:
         os.makedirs(os.path.join(self.folder, OLD))
         _in_use.add(self.folder)
 
-    def add(self, name, array, dtype, slices=()):
+    def add(self, name: str, array: np.ndarray, dtype: str, slices: Iterable[Any] = ()) -> None:
         """Adds one tensor.
 
         Args:
@@ -158,7 +159,7 @@ class Writer:
         for path in _files(self.prefix):
             sync(path)
 
-    def publish(self, manifest):
+    def publish(self, manifest: str) -> None:
         """Moves everything to the target, the index last; from then on the target exists.
 
         Args:
@@ -233,7 +234,7 @@ def _put_back(folder, prefix):
             os.rename(path, os.path.join(os.path.dirname(prefix), os.path.basename(path)))
 
 
-def update_state(prefix, mode):
+def update_state(prefix: str, mode: str) -> None:
     """Names `prefix` in the `checkpoint` file beside it, atomically and with relative paths.
 
     Args:

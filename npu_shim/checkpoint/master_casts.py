@@ -1,5 +1,9 @@
 """The value that a float32 getter returns in place of its variable: a Tensor for a weight, a View for a statistic."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -7,7 +11,7 @@ WRITES = ("assign", "assign_add", "assign_sub")
 SCATTERS = ("scatter_update", "scatter_add", "scatter_sub")
 
 
-def assignable(cast, master, trainable):
+def assignable(cast: Any, master: Any, trainable: bool) -> Any:
     """Adds a variable's methods to `cast`, a Tensor or a View; they convert values to the master's float32."""
     cast.trainable = trainable
     for name in WRITES:
@@ -43,10 +47,10 @@ class View:
         cast: Tensor, the cast that is fetched by name and gives dtype, shape and graph.
     """
 
-    def __init__(self, master, cast):
+    def __init__(self, master: Any, cast: Any) -> None:
         self._master, self._cast = master, cast
 
-    def value(self):
+    def value(self) -> Any:
         """Returns the value now: Tensor of the low dtype."""
         read = _read(self._master)
         # TensorFlow's graph optimizers move the cast before the read of a reference and lose the read's control inputs.

@@ -62,8 +62,16 @@ class _Masters:
 
 
 def float32_variable_storage_getter(
-    getter, name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True, *args, **kwargs
-):
+    getter: Any,
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Custom getter that stores float16 and bfloat16 variables as float32 and returns their cast.
 
     Use: `tf.variable_scope(scope, custom_getter=float32_variable_storage_getter)`. Requests of every other dtype reach

@@ -99,7 +99,9 @@ def migrate_checkpoint(
     return migration
 
 
-def scan(source, migration_plan, on_overflow="inf", writer=None, progress=False):
+def scan(
+    source: str, migration_plan: Any, on_overflow: str = "inf", writer: Any = None, progress: bool = False
+) -> Migration:
     """Casts every tensor of a plan, one at a time, and accounts for what is lost.
 
     Args:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import functools
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -35,7 +36,7 @@ def stored_tensors(checkpoint: str) -> dict[str, Stored]:
     return {n: Stored(d, tuple(shapes[n])) for n, d in reader.get_variable_to_dtype_map().items()}
 
 
-def reads_of(saveable):
+def reads_of(saveable: Any) -> Iterator[Read]:
     """Yields a Read for each tensor of a SaveableObject."""
     for spec in saveable.specs:
         if spec.slice_spec:
@@ -48,7 +49,9 @@ def reads_of(saveable):
         yield Read(spec.name, spec.slice_spec, tf.as_dtype(spec.dtype).base_dtype, shape, variable)
 
 
-def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
+def ways(
+    read: Read, stored_dtypes: Sequence[Any] = CASTABLE, initialize_loss_scale: bool = False
+) -> dict[int, Callable[[Any], Any]]:
     """Returns the ways in which a tensor may have to be read.
 
     Returns:
@@ -70,7 +73,9 @@ def ways(read, stored_dtypes=CASTABLE, initialize_loss_scale=False):
     return found
 
 
-def selected(filename, ways_of, known):
+def selected(
+    filename: tf.Tensor, ways_of: Mapping[Read, Mapping[int, Callable[[Any], Any]]], known: tf.Tensor
+) -> Iterator[tuple[Read, Any, Any]]:
     """Reads each tensor in the one way that is known for it.
 
     Switches, and no `tf.cond`, since a checkpoint has hundreds of tensors and a branch costs milliseconds.
@@ -99,7 +104,7 @@ def selected(filename, ways_of, known):
         yield (read, *convert(tf.raw_ops.Merge(inputs=results).output, read.dtype))
 
 
-def read_all(filename, reads):
+def read_all(filename: tf.Tensor, reads: Sequence[Read]) -> dict[Read, tf.Tensor]:
     """Returns dict of each Read to its Tensor, in the dtype that the Read names and the file must have."""
     if not reads:
         return {}
@@ -110,7 +115,7 @@ def read_all(filename, reads):
     return dict(zip(reads, values))
 
 
-def numbers(reads, stored, parts):
+def numbers(reads: Sequence[Read], stored: Mapping[str, Stored], parts: Mapping[str, Any]) -> list[int]:
     """Returns the number of the way to read each tensor of a file whose dtypes and parts are known.
 
     Args:
@@ -128,7 +133,7 @@ def numbers(reads, stored, parts):
     return found
 
 
-def found_by_trying(filename, reads):
+def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
     """Returns int32 [len(reads)], the number of the way by which each tensor can be read, or UNKNOWN."""
     names, specs = tf.constant([r.name for r in reads]), tf.constant([r.slice_spec for r in reads])
     dtypes = CASTABLE + COUNTERS if any(r.dtype in COUNTERS for r in reads) else CASTABLE
@@ -177,7 +182,7 @@ def _widen(value, read):
     return tf.cast(value, tf.float32 if read.dtype in CASTABLE else read.dtype)
 
 
-def convert(value, dtype):
+def convert(value: Any, dtype: Any) -> tuple[tf.Tensor, Any]:
     """Returns (`value` as `dtype`, int64 count of finite values that became infinite or None where none can)."""
     result = tf.cast(value, dtype)
     if dtype != tf.float16:
@@ -186,7 +191,7 @@ def convert(value, dtype):
     return result, tf.reduce_sum(tf.cast(lost, tf.int64))
 
 
-def warn_of_lost(lost):
+def warn_of_lost(lost: Iterable[tuple[str, Any]]) -> list[Any]:
     """Returns the ops that name tensors with values beyond float16, given pairs of name and count or None."""
     lost = [(name, count) for name, count in lost if count is not None]
     if not lost:

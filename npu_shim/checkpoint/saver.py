@@ -47,7 +47,9 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         tf.errors.NotFoundError: from `restore`, naming all missing tensors.
     """
 
-    def __init__(self, stored_dtypes=None, write_version=None, init_missing_loss_scale=False):
+    def __init__(
+        self, stored_dtypes: Any = None, write_version: Any = None, init_missing_loss_scale: bool = False
+    ) -> None:
         super().__init__(*(() if write_version is None else (write_version,)))
         dtypes = CASTABLE if stored_dtypes is None else [tf.as_dtype(d) for d in stored_dtypes]
         if set(dtypes) - set(CASTABLE):
@@ -71,7 +73,9 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             saver.restore = functools.partial(_restore, saver, tuple(self._reads), self._options, {})
         return saver_def
 
-    def bulk_restore(self, filename_tensor, saveables, preferred_shard, restore_sequentially):
+    def bulk_restore(
+        self, filename_tensor: Any, saveables: Any, preferred_shard: Any, restore_sequentially: Any
+    ) -> list[Any]:
         """Returns the tensors of all saveables in their variables' dtypes, see the base class.
 
         No tensor is ready before all are, so that a file that fails halfway changes no variable.

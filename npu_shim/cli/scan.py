@@ -7,6 +7,7 @@ import collections
 import os
 import platform
 import warnings
+from typing import Any, Iterable, Mapping, Sequence
 
 from npu_shim.compat.scan import files as scan
 from npu_shim.compat.scan import modules
@@ -55,7 +56,7 @@ def main(args: argparse.Namespace) -> int:
 Report = collections.namedtuple("Report", "found optional missing stops perhaps unread silent will_stop")
 
 
-def examined(files, script=None):
+def examined(files: Sequence[str], script: str | None = None) -> Report:
     """Reads files and sorts the names that they use.
 
     Args:
@@ -126,7 +127,7 @@ def _without_effect(scripts):
     return [text % (config.path, config.line)]
 
 
-def sort(uses):
+def sort(uses: Iterable[Any]) -> tuple[dict[str, list[Any]], dict[str, list[Any]], list[Any]]:
     """Sorts uses by what the installed TensorFlow and bridge have.
 
     Args:
@@ -163,7 +164,7 @@ def _of_nowhere(use):
     return not any(nearest(name.rpartition(".")[2], public(star)) for star in stars for name in use.names)
 
 
-def explained(name):
+def explained(name: str) -> str:
     """A line about a missing name, with the nearest that exists."""
     from npu_shim.compat import names
 
@@ -180,7 +181,7 @@ def explained(name):
     return "%s: there is no '%s' in %s%s" % (_short(name), parts[last - 1], _short(where), close)
 
 
-def summary(found, missing, files, unread, version):
+def summary(found: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str) -> str:
     """The last line: the share that resolves, never rounded up to 100 %."""
     lost = len({use.names[0] for use in missing})
     total = len(found) + lost

@@ -5,12 +5,15 @@ name and four modules. One of them is reimplemented below, as far as a single pr
 which only TPUEstimator with `use_tpu=True` uses.
 """
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import logging
 import os
 import sys
 import types
+from typing import Any
 
 from npu_shim.rewriter import tf_internals
 
@@ -22,7 +25,7 @@ TPU = ("session_support", "tpu_embedding", "tpu_embedding_gradient")
 MOVED = {}
 
 
-def restore(tf):
+def restore(tf: Any) -> None:
     """Gives `tf` (tensorflow.compat.v1) `tf.keras`, `tf.layers` and `tf.estimator` again, as far as they are installed.
 
     On TensorFlow 2.15 and earlier, and when called again, there is nothing to do. Whether tf.keras is Keras 2 stays the
@@ -40,7 +43,7 @@ def restore(tf):
             tf.estimator = estimator
 
 
-def without_estimator(name, tf):
+def without_estimator(name: str, tf: Any) -> ImportError:
     """Returns the ImportError, with its remedy, for a name that needs Estimator if there is none."""
     return ImportError(
         "npu_shim: %s: TensorFlow %s comes without Estimator; install it with: pip install tensorflow-estimator==2.15.0"

@@ -61,7 +61,7 @@ def without_tensorflow(reason: ImportError) -> ImportError:
 class Facade(types.ModuleType):
     """The module that `import tensorflow` gives: the v1 API first, the real package's submodules behind it."""
 
-    def __init__(self, real, v1):
+    def __init__(self, real: Any, v1: Any) -> None:
         super().__init__("tensorflow", real.__doc__)
         self.__dict__.update(
             {name: getattr(real, name) for name in ("__file__", "__path__", "__spec__", "__loader__", "__version__")}

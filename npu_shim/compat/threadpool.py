@@ -1,5 +1,9 @@
 """tensorflow.python.data.experimental.ops.threadpool: a dataset's own threads, by tf.data's options."""
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class PrivateThreadPool:
     """How many threads a dataset is to have of its own.
@@ -13,7 +17,7 @@ class PrivateThreadPool:
         ValueError: there is less than one thread.
     """
 
-    def __init__(self, num_threads, display_name=None, max_intra_op_parallelism=1):
+    def __init__(self, num_threads: int, display_name: str | None = None, max_intra_op_parallelism: int = 1) -> None:
         if num_threads < 1:
             raise ValueError("npu_shim: PrivateThreadPool: num_threads is %s, expected 1 or more" % num_threads)
         self.num_threads = num_threads
@@ -21,7 +25,7 @@ class PrivateThreadPool:
         self.max_intra_op_parallelism = max_intra_op_parallelism
 
 
-def override_threadpool(dataset, thread_pool):
+def override_threadpool(dataset: Any, thread_pool: Any) -> Any:
     """Returns the dataset, run by the threads of a PrivateThreadPool; its elements and their order stay."""
     from tensorflow.compat.v1 import data
 

@@ -153,7 +153,7 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
             raise AttributeError(name)
         return getattr(self._optimizer, name)
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Returns the wrapped optimizer's gradients, averaged over the ranks, see tf.train.Optimizer."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         size = ranks.world_size()
@@ -164,22 +164,22 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         with tf.name_scope(self.get_name() + "_Allreduce"):
             return [(None if gradient is None else average(gradient), variable) for gradient, variable in pairs]
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the wrapped optimizer's op."""
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
 
     def _distributed_apply(self, *args, **kwargs):
         return self._optimizer._distributed_apply(*args, **kwargs)
 
-    def get_slot(self, *args, **kwargs):
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the wrapped optimizer's slot."""
         return self._optimizer.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args, **kwargs):
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
         """Returns the wrapped optimizer's slot names."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
-    def variables(self, *args, **kwargs):
+    def variables(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Returns the wrapped optimizer's variables."""
         return self._optimizer.variables(*args, **kwargs)
 

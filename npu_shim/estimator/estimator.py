@@ -6,9 +6,12 @@ the user's object, which a second estimator might share; an existing NpuOptimize
 duplicated; Grappler's own optimizers are not listed, since they are on by default.
 """
 
+from __future__ import annotations
+
 import logging
 import os
 import secrets
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -107,8 +110,14 @@ class NPUEstimator(_PARENT):
     """
 
     def __init__(
-        self, model_fn=None, model_dir=None, config=None, params=None, job_start_file="", warm_start_from=None
-    ):
+        self,
+        model_fn: Any = None,
+        model_dir: str | None = None,
+        config: Any = None,
+        params: Any = None,
+        job_start_file: str = "",
+        warm_start_from: Any = None,
+    ) -> None:
         _require_estimator("NPUEstimator")
         if not isinstance(config, NPURunConfig):
             raise ValueError("npu_shim: NPUEstimator: config must be an NPURunConfig, got %s" % type(config))

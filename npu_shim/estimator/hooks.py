@@ -26,7 +26,7 @@ class NPUShutDownHook(tf.train.SessionRunHook):
         scaffold: accepted but not used.
     """
 
-    def __init__(self, scaffold=None):
+    def __init__(self, scaffold: Any = None) -> None:
         self._scaffold = scaffold
 
 
@@ -42,16 +42,16 @@ class NPUBroadcastGlobalVariablesHook(tf.train.SessionRunHook):
         index: int, this process's rank; accepted but not used.
     """
 
-    def __init__(self, root_rank=None, index=None):
+    def __init__(self, root_rank: int | None = None, index: int | None = None) -> None:
         self._root_rank = root_rank or 0
         self._index = index
         self._broadcast = None
 
-    def begin(self):
+    def begin(self) -> None:
         """Adds the broadcast to the graph."""
         self._broadcast = broadcast_global_variables(self._root_rank, self._index) if ranks.world_size() > 1 else None
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: Any, coord: Any) -> None:
         """Runs the broadcast."""
         if self._broadcast is not None:
             session.run(self._broadcast)
@@ -77,7 +77,9 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         ConfigError: output_fn is not callable though there are tensors, or output_every_n_steps is negative.
     """
 
-    def __init__(self, tensors, dependencies=None, output_fn=None, output_every_n_steps=0):
+    def __init__(
+        self, tensors: Any, dependencies: Any = None, output_fn: Any = None, output_every_n_steps: int = 0
+    ) -> None:
         if tensors is not None and not callable(output_fn):
             raise ConfigError("NPUOutputTensorHook: output_fn must be a function of a list, got %r" % (output_fn,))
         if output_every_n_steps < 0:
@@ -94,16 +96,16 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         self._runs = 0
         self._collected = []
 
-    def begin(self):
+    def begin(self) -> None:
         """Looks up the tensors that are given by name."""
         if self._tensors is not None:
             self._tensors = {tag: _tensor(each) for tag, each in self._tensors.items()}
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: Any) -> Any:
         """Fetches the tensors."""
         return None if self._tensors is None else tf.train.SessionRunArgs(self._tensors)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: Any, run_values: Any) -> None:
         """Collects their values, and passes them on after every N runs."""
         if self._tensors is None:
             return
@@ -112,7 +114,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         if self._every and self._runs % self._every == 0:
             self._hand_over()
 
-    def end(self, session):
+    def end(self, session: Any) -> None:
         """Passes on the remaining values."""
         if self._collected:
             self._hand_over()
@@ -149,14 +151,16 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
         ConfigError: neither total_step nor loss and final_loss are given.
     """
 
-    def __init__(self, step=None, total_step=None, loss=None, final_loss=None):
+    def __init__(
+        self, step: Any = None, total_step: int | None = None, loss: Any = None, final_loss: Any = None
+    ) -> None:
         if total_step is None and (loss is None or final_loss is None):
             raise ConfigError("TellMeStepOrLossHook: expected total_step=, or loss= and final_loss=")
         self._step, self._total_step = step, total_step
         self._loss, self._final_loss = loss, final_loss
         self._fetches = {}
 
-    def begin(self):
+    def begin(self) -> None:
         """Looks up the step and the loss, and writes their targets to the environment."""
         if self._total_step is not None:
             os.environ["TOTAL_STEP"] = str(self._total_step)
@@ -165,11 +169,11 @@ class TellMeStepOrLossHook(tf.train.SessionRunHook):
             os.environ["TARGET_LOSS"] = str(self._final_loss)
             self._fetches["LOSS_NOW"] = _tensor(self._loss)
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: Any) -> Any:
         """Fetches the step and the loss."""
         return tf.train.SessionRunArgs(self._fetches)
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: Any, run_values: Any) -> None:
         """Writes them into the environment."""
         for name, value in run_values.results.items():
             os.environ[name] = str(value)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import collections.abc
 import logging
 import time
-from typing import Callable, Iterable
+from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -164,14 +164,21 @@ class SetIterationsVarHook(tf.train.SessionRunHook):
         summary_steps: likewise, and the step after it is a run of its own, as summaries are written then.
     """
 
-    def __init__(self, iterations_per_loop=None, train_op=None, hooks=(), checkpoint_steps=None, summary_steps=None):
+    def __init__(
+        self,
+        iterations_per_loop: Any = None,
+        train_op: Any = None,
+        hooks: Any = (),
+        checkpoint_steps: Any = None,
+        summary_steps: Any = None,
+    ) -> None:
         self._per_loop = iterations_per_loop or 1
         self._train_op = train_op
         self._stops = [hook for hook in hooks if isinstance(hook, tf.train.StopAtStepHook)]
         every = [(checkpoint_steps, 0), (summary_steps, 0), (summary_steps, 1)]
         self._marks = tuple((steps, offset % steps) for steps, offset in every if steps)
 
-    def begin(self):
+    def begin(self) -> None:
         """Finds the training step and the global step."""
         given = self._train_op
         found = tf.get_collection(tf.GraphKeys.TRAIN_OP) if given is None else [given]
@@ -180,7 +187,7 @@ class SetIterationsVarHook(tf.train.SessionRunHook):
         if not self._operations and self._per_loop > 1:
             LOG.warning("npu_shim: SetIterationsVarHook: no training step to repeat, collection TRAIN_OP is empty")
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: Any, coord: Any) -> None:
         """Repeats the training step in this session."""
         start = session.run(self._global_step) if self._global_step is not None else None
 

@@ -7,7 +7,7 @@ imports, and using its names raises an error that says so.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -35,7 +35,7 @@ class KerasDistributeOptimizer(_OPTIMIZER):
         kwargs: further arguments of tf.keras.optimizers.Optimizer, such as clipnorm.
     """
 
-    def __init__(self, optimizer, name="NpuKerasOptimizer", **kwargs):
+    def __init__(self, optimizer: Any, name: str = "NpuKerasOptimizer", **kwargs: Any) -> None:
         _require_keras("KerasDistributeOptimizer")
         super().__init__(name, **kwargs)
         self.__dict__["_optimizer"] = npu_distributed_optimizer_wrapper(optimizer)
@@ -56,13 +56,13 @@ class KerasDistributeOptimizer(_OPTIMIZER):
         else:
             super().__setattr__(name, value)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the wrapped optimizer's class and config with the name, for `from_config` and a saved model."""
         inner = {"class_name": type(self._optimizer).__name__, "config": self._optimizer.get_config()}
         return {"name": self._name, "optimizer": inner}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """Returns the optimizer of a config that `get_config` made."""
         config = dict(config)
         inner = config.pop("optimizer")
@@ -145,13 +145,13 @@ class NPUBroadcastGlobalVariablesCallback(_CALLBACK):
         root_rank: int, the rank whose values are sent.
     """
 
-    def __init__(self, root_rank):
+    def __init__(self, root_rank: int) -> None:
         _require_keras("NPUBroadcastGlobalVariablesCallback")
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
 
-    def on_batch_begin(self, batch, logs=None):
+    def on_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Broadcasts once."""
         if not self.broadcast_done and ranks.get_ranksize() > 1:
             variables = self.model.weights
@@ -168,14 +168,14 @@ def npu_callbacks_append(callbacks_list: Any = ()) -> list[Any]:
 
 
 def model_to_npu_estimator(
-    keras_model=None,
-    keras_model_path=None,
-    custom_objects=None,
-    model_dir=None,
-    checkpoint_format="saver",
-    config=None,
-    job_start_file="",
-):
+    keras_model: Any = None,
+    keras_model_path: str | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    model_dir: str | None = None,
+    checkpoint_format: str = "saver",
+    config: Any = None,
+    job_start_file: str = "",
+) -> NPUEstimator:
     """Returns an NPUEstimator that trains a compiled Keras model, starting from the model's weights.
 
     Args:

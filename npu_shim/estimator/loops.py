@@ -3,6 +3,10 @@
 Source: Ascend adapter of 2023-12 (r1.15), util.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator.iterations import repeat
@@ -13,10 +17,10 @@ from npu_shim.rewriter.errors import ConfigError
 class IterationPerLoop:
     """Makes the repeated operation while the graph is built, and sets its number of repetitions for each session."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._operation = None
 
-    def create_iteration_per_loop_var(self, train_op):
+    def create_iteration_per_loop_var(self, train_op: Any) -> tf.Operation:
         """Returns an Operation that runs `train_op`: once, or as often as is set for the session.
 
         Raises:
@@ -28,7 +32,7 @@ class IterationPerLoop:
             self._operation = tf.group(train_op, name="IterationOp")
         return self._operation
 
-    def load_iteration_per_loop_var(self, sess, iterations_per_loop=1):
+    def load_iteration_per_loop_var(self, sess: Any, iterations_per_loop: int = 1) -> None:
         """Sets how many times a session runs the operation from now on.
 
         Raises:

@@ -36,9 +36,17 @@ PRODUCTS = ("default", "highest")
 
 
 def export(
-    source, fetches, feeds, out, constants=None, values=None, float32_products="default", jax=None, device=None,
-    **options
-):  # fmt: skip
+    source: Any,
+    fetches: Any,
+    feeds: Any,
+    out: str,
+    constants: Mapping[Any, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    float32_products: str = "default",
+    jax: str | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> Manifest:  # fmt: skip
     """Exports one training step.
 
     Args:
@@ -111,7 +119,7 @@ def checkpoint(state: str, prefix: str) -> None:
         step_checkpoint.save(prefix, values, {name: slices.get(name, (name, "")) for name in values})
 
 
-def hlo_of(step, float32_products, stage):
+def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> bytes:
     """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
@@ -124,14 +132,14 @@ def hlo_of(step, float32_products, stage):
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-def hlo_module(step, float32_products):
+def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     """Returns the step's HLO before optimization as an HloModuleProto."""
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
     return hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
 
 
-def without_sources(module):
+def without_sources(module: Any) -> bytes:
     """Returns the bytes of an HloModuleProto without the file names and lines of the user's Python sources."""
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -172,7 +180,7 @@ def stablehlo(hlo: bytes, interpreter: str | None) -> tuple[bytes, str]:
             return f.read(), "stablehlo"
 
 
-def describe(step, module, kind, float32_products, options):
+def describe(step: step_function.StepFunction, module: Any, kind: str, float32_products: str, options: Any) -> Manifest:
     """Returns the Manifest of a StepFunction and its HloModuleProto, without the files' hashes."""
     roles = state_roles({each.name: tuple(each.variable.shape) for each in step.state})
     program = module.host_program_shape
@@ -201,7 +209,7 @@ def _tensors(rows, shapes):
     )
 
 
-def plan_counts(plan):
+def plan_counts(plan: Any) -> dict[str, Any]:
     """Returns the summary of a Plan with how many slots each reason decided; {} for None."""
     if plan is None:
         return {}

@@ -40,7 +40,7 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
             raise AttributeError(name)
         return getattr(self._opt, name)
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Returns the wrapped optimizer's gradients of this step."""
         return self._opt.compute_gradients(*args, **kwargs)
 

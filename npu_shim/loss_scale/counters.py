@@ -1,5 +1,7 @@
 """Counts an optimizer's attempted and skipped steps, and how long it has been stuck at the smallest scale."""
 
+from __future__ import annotations
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -15,7 +17,7 @@ class StepCounters:
     variables in the middle of a run, for the metrics of every epoch, does not reset it.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         with tf.init_scope():
             self._variable = tf.Variable(
                 np.zeros(3, np.int64),
@@ -32,7 +34,7 @@ class StepCounters:
         """Returns ATTEMPTED, SKIPPED or STUCK as it is before or after the step of the same run: int64 scalar."""
         return self._now[which]
 
-    def count(self, finite, at_floor):
+    def count(self, finite: tf.Tensor, at_floor: tf.Tensor) -> tuple[tf.Operation, tf.Tensor]:
         """Returns (update op, steps skipped in a row at the floor after this step: int64 scalar).
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -116,7 +116,7 @@ def outer_graph() -> tf.Graph | None:
         return None if tf.executing_eagerly() else tf.get_default_graph()
 
 
-def states_of(graph):
+def states_of(graph: tf.Graph) -> Any:
     """Returns a graph's dict of manager or optimizer to its state there; an entry lives as long as both of them."""
     if graph is None:
         raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
@@ -126,14 +126,14 @@ def states_of(graph):
     return states
 
 
-def publish_flag(optimizer, finite):
+def publish_flag(optimizer: Any, finite: tf.Tensor) -> None:
     """Records the flag of an optimizer's last step in this graph, and publishes it to hooks if it can be fetched."""
     state_here(optimizer)["finite"] = finite
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
 
 
-def state_here(optimizer):
+def state_here(optimizer: Any) -> dict[str, Any]:
     """Returns an optimizer's state in this graph, a dict.
 
     The graph holds it, not the optimizer: an optimizer that outlives its graphs keeps none of them alive.
@@ -141,7 +141,7 @@ def state_here(optimizer):
     return states_of(outer_graph()).setdefault(optimizer, {})
 
 
-def in_branch():
+def in_branch() -> bool:
     """Whether new ops are inside a conditional, a loop or a function, whose tensors cannot be fetched from outside."""
     graph = tf.get_default_graph()
     return graph is not outer_graph() or graph._get_control_flow_context() is not None

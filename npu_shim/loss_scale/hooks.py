@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -29,7 +30,7 @@ class NanLossHook(tf.train.SessionRunHook):
         self._in_a_row = 0
         self._flags = {}  # the fetches of a run -> the finite flags that it computes
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: Any) -> Any:
         """Asks for the loss and for the finite flags of the optimizers that the run steps."""
         return tf.train.SessionRunArgs([self._loss, self._flags_of(run_context)])
 
@@ -42,7 +43,7 @@ class NanLossHook(tf.train.SessionRunHook):
             self._flags[fetched] = [flag for flag in flags if flag.op in needed]
         return self._flags[fetched]
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: Any, run_values: Any) -> None:
         """Judges the step."""
         loss, applied = run_values.results
         if not math.isnan(loss):
@@ -79,12 +80,12 @@ class SkippedStepsHook(tf.train.SessionRunHook):
         """Hides TensorFlow's warning until the session ends."""
         logging.getLogger("tensorflow").addFilter(_not_about_global_step)
 
-    def before_run(self, run_context):
+    def before_run(self, run_context: Any) -> Any:
         """Asks for the counts."""
         graph = run_context.session.graph
         return tf.train.SessionRunArgs([graph.get_collection(SKIPPED_STEPS), graph.get_collection(LOSS_SCALE)])
 
-    def after_run(self, run_context, run_values):
+    def after_run(self, run_context: Any, run_values: Any) -> None:
         """Writes the line when it is due."""
         del run_context
         skipped, self._scales = run_values.results
@@ -99,7 +100,7 @@ class SkippedStepsHook(tf.train.SessionRunHook):
             tf.logging.info("npu_shim: %d steps skipped so far, loss scale %s", self._seen, shown)
             self._steps, self._reported = 0, self._seen
 
-    def end(self, session):
+    def end(self, session: Any) -> None:
         """Writes the remaining line, and lets TensorFlow's warning through again."""
         del session
         self._report()
@@ -136,7 +137,7 @@ def _not_about_global_step(record):
     return "global step" not in said or "has not been increased" not in said
 
 
-def tolerant_hooks(hooks):
+def tolerant_hooks(hooks: Any) -> list[Any]:
     """Returns the hooks with each tf.train.NanTensorHook replaced by a NanLossHook on the same tensor."""
     return [
         NanLossHook(hook._loss_tensor, hook._fail_on_nan_loss) if type(hook) is tf.train.NanTensorHook else hook

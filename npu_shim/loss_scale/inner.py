@@ -14,15 +14,15 @@ RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "l
 class SlotsOfInner:
     """The part of the tf.train.Optimizer contract that a wrapper delegates to its wrapped optimizer `_opt`."""
 
-    def get_slot(self, var, name):
+    def get_slot(self, var: Any, name: str) -> Any:
         """Returns the wrapped optimizer's slot of that name."""
         return _with_slots(self._opt).get_slot(var, name)
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> list[str]:
         """Returns the names of the wrapped optimizer's slots."""
         return _with_slots(self._opt).get_slot_names()
 
-    def variables(self):
+    def variables(self) -> list[Any]:
         """Returns the wrapped optimizer's variables."""
         return _with_slots(self._opt).variables()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -66,15 +67,15 @@ class FixedLossScaleManager(LossScaleManager):
         return made[self]
 
     @property
-    def floor(self):
+    def floor(self) -> float:
         """The smallest scale: float."""
         return float(self._value)
 
-    def get_enable_overflow_check(self):
+    def get_enable_overflow_check(self) -> bool:
         """Returns whether a step with a gradient that is not finite is skipped."""
         return self._enable_overflow_check
 
-    def get_drop_overflow_update(self):
+    def get_drop_overflow_update(self) -> bool:
         """Returns the same under MindSpore's name."""
         return self._enable_overflow_check
 
@@ -103,16 +104,16 @@ class ScheduledLossScaleManager(LossScaleManager):
             self._variables()
 
     @property
-    def floor(self):
+    def floor(self) -> float:
         """The smallest scale: float."""
         return self._start.policy.min_scale
 
     @property
-    def initial_state(self):
+    def initial_state(self) -> Any:
         """The schedule.LossScaleState of a new run."""
         return self._start
 
-    def variables(self):
+    def variables(self) -> list[Any]:
         """Returns the state variables in the current graph: dict of name to variable."""
         return dict(self._variables())
 

@@ -50,10 +50,10 @@ class NPUOptimizer(SlotsOfInner, tf.train.Optimizer):
             raise AttributeError(name)
         return getattr(self._opt, name)
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Returns unscaled, averaged gradients, see tf.train.Optimizer."""
         return self._opt.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the op that applies them, see LossScaleOptimizer."""
         return self._opt.apply_gradients(grads_and_vars, global_step, name or self.get_name())

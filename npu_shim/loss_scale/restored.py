@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterable
+from typing import Any, Iterable, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -30,13 +30,13 @@ class Target:
     shape: object
     tensor: str
 
-    def fits(self, stored, castable):
+    def fits(self, stored: Any, castable: Any) -> bool:
         """Whether it is restored as it is from (dtype, shape) of the same name."""
         same = self.dtype == stored[0] or castable
         return same and fits((self.dtype, self.shape), stored, castable)
 
 
-def targets(saver, graph):
+def targets(saver: tf.train.Saver, graph: tf.Graph) -> list[Target]:
     """Returns the Targets of a Saver that is built."""
     shapes = {name: _shape(variable) for name, variable in _variables(saver, graph).items()}
     if saver._builders_restore is None:
@@ -50,7 +50,7 @@ def targets(saver, graph):
     ]
 
 
-def values(wanted, sources, stored, prefix):
+def values(wanted: Iterable[Target], sources: Mapping[str, str | None], stored: Any, prefix: str) -> dict[str, Any]:
     """Returns what to feed: name of a Tensor -> numpy array in the variable's dtype.
 
     Args:

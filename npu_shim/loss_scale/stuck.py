@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -16,7 +16,9 @@ HINT = (
 )
 
 
-def report(answer, after, stuck_steps, scale, sizes, names):
+def report(
+    answer: str, after: int, stuck_steps: tf.Tensor, scale: tf.Tensor, sizes: tf.Tensor | None, names: Sequence[str]
+) -> list[tf.Operation]:
     """Returns the ops (none or one) that warn or fail after `after` skipped steps in a row at the smallest scale.
 
     Args:
@@ -31,7 +33,7 @@ def report(answer, after, stuck_steps, scale, sizes, names):
         return []
     due = tf.logical_and(stuck_steps > 0, tf.equal(stuck_steps % after, 0))
 
-    def speak():
+    def speak() -> Any:
         worst = tf.constant("unknown, the flag comes from a detector or from several replicas")
         if sizes is not None:
             worst = tf.boolean_mask(tf.constant(names), tf.logical_not(tf.is_finite(sizes)))

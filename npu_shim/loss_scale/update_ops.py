@@ -6,7 +6,10 @@ depends on: a zero-debiased average first writes its sum and its count, and comp
 optimizer steps and the global step are excluded: they are skipped or applied by themselves.
 """
 
+from __future__ import annotations
+
 import re
+from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -18,7 +21,7 @@ PASSES_REFERENCES_ON = re.compile(r"Ref(Switch|Merge|Enter|Exit|NextIteration|Id
 OPTIMIZER_STEP = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*$")
 
 
-def snapshots(updates):
+def snapshots(updates: Iterable[Any]) -> list[tuple[Any, tf.Tensor]]:
     """Returns what `rollback` needs: list of (assigned handle or reference, tensor with the value before the step).
 
     Args:
@@ -42,7 +45,7 @@ def snapshots(updates):
     return [(target, _copy_before(target, list(ops.values()))) for target, ops in found.items()]
 
 
-def rollback(taken):
+def rollback(taken: Iterable[tuple[Any, tf.Tensor]]) -> tf.Operation:
     """Returns an op that restores the copies of `snapshots`."""
     return tf.group(*[_assign(target, value) for target, value in taken])
 

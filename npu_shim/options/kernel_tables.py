@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -58,7 +59,7 @@ def has_gpu_kernels() -> bool:
 
 
 @functools.lru_cache(maxsize=None)
-def _shipped_gpu_or_own():
+def _shipped_gpu_or_own() -> Any:
     own = registry.registered_kernels()
     if has_gpu_kernels():
         return own

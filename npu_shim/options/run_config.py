@@ -148,7 +148,7 @@ class NPURunConfig(_PARENT):
 
     __signature__ = _LazySignature()
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         if _PARENT is object:
             raise after_215.without_estimator("NPURunConfig", tf)
         given = _bind(args, kwargs)

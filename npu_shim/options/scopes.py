@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from typing import Any, ContextManager, Iterator, Sequence
+from typing import Any, ContextManager, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -39,7 +39,7 @@ def attributes(**values: bool | int | str) -> Iterator[None]:
         yield
 
 
-def _attr_value(value):
+def _attr_value(value: Any) -> Any:
     if isinstance(value, bool):
         return tf.AttrValue(b=value)
     if isinstance(value, int):
@@ -235,7 +235,7 @@ def set_op_input_tensor_multi_dims(tensor: tf.Tensor, input_shape: str, input_di
     _mark(tensor, {"_subgraph_multi_dims_input_shape": input_shape, "_subgraph_multi_dims_input_dims": input_dims})
 
 
-def _mark(fetch, marks):
+def _mark(fetch: Any, marks: Mapping[str, Any]) -> None:
     operation = getattr(fetch, "op", fetch)
     if not isinstance(operation, tf.Operation):
         raise ConfigError("expected an Operation, a Tensor, a tensor name or a list of them, got %r" % (fetch,))

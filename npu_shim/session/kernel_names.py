@@ -7,6 +7,8 @@ and float32 when an embedding is trained through it. So a stateful op whose dtyp
 
 from __future__ import annotations
 
+from typing import Any, Mapping
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
@@ -40,20 +42,20 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
     return moved
 
 
-def _dtypes(node):
+def _dtypes(node: Any) -> list[int]:
     """The dtypes among a node's attributes, in the order of their names."""
     values = [value for _, value in sorted(node.attr.items())]
     return [dtype for value in values for dtype in ([value.type] if value.type else value.list.type)]
 
 
-def _reserve_name(name, taken):
+def _reserve_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     taken.add(name)
     return name
 
 
-def _rewire(node, moved):
+def _rewire(node: Any, moved: Mapping[str, str]) -> None:
     node.name = moved.get(node.name, node.name)
     for number, text in enumerate(node.input):
         name = source_of(text)

@@ -9,6 +9,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import table
+from npu_shim.options.table import Option
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import calibration, clusters, doors, dump, profiling
 
@@ -53,10 +54,10 @@ def without_effect(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _default_values(option):
+def _default_values(option: Option) -> tuple[Any, ...]:
     return (option.default, option.run_config["default"]) if option.run_config is not None else (option.default,)
 
 
 @functools.lru_cache(maxsize=None)
-def _log_once(name):
+def _log_once(name: str) -> None:
     LOG.info("npu_shim: option %s is accepted and has no effect here", name)

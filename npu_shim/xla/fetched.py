@@ -43,12 +43,12 @@ def anchored(graph_def: Any, names: Iterable[str]) -> tuple[Any, dict[str, str]]
     return made, places
 
 
-def _gives_reference(node, name):
+def _gives_reference(node: Any, name: str) -> bool:
     outputs = tf_internals.op_defs()[node.op].output_arg if node.op in tf_internals.op_defs() else ()
     port = int(name.partition(":")[2])
     return port < len(outputs) and outputs[port].is_ref
 
 
-def _is_index(node, name):
+def _is_index(node: Any, name: str) -> bool:
     """Whether it is a Merge's second output, the index of the input that arrived."""
     return node.op.endswith("Merge") and name.endswith(":1")

@@ -61,7 +61,7 @@ def silence(node: Any) -> bool:
     return True
 
 
-def _prune_body(function):
+def _prune_body(function: Any) -> None:
     """Prunes nodes of a FunctionDef that neither its results nor its stateful ops need."""
     ops = tf_internals.op_defs()
     nodes = {node.name: node for node in function.node_def}

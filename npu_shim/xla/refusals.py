@@ -60,7 +60,7 @@ def xla_errors(graph_def: Any) -> Iterator[None]:
         raise refusal(error.message, graph_def) from error
 
 
-def _sentence(text, graph_def):
+def _sentence(text: str, graph_def: Any) -> str:
     name, op = _node(text, graph_def)
     where = "node '%s' (%s)" % (name, op) if name else "the step"
     reason = next((meaning for pattern, meaning in REASONS if pattern.search(text)), text.strip().splitlines()[0])
@@ -70,7 +70,7 @@ def _sentence(text, graph_def):
     return "%s cannot be compiled by XLA: %s; %s" % (where, reason, IN_SESSION)
 
 
-def _node(text, graph_def):
+def _node(text: str, graph_def: Any) -> Any:
     """(name, op) of the first node of the graph, lowered or not, that a text names; (None, None) if it names none."""
     bodies = [function.node_def for function in graph_def.library.function]
     ops = {node.name: node.op for nodes in [*bodies, graph_def.node] for node in nodes}

@@ -36,13 +36,13 @@ def as_choices(graph_def: Any) -> Any:
     return made
 
 
-def _choice(node):
+def _choice(node: Any) -> list[Any]:
     """The nodes that replace an assignment to a slice."""
     inputs, controls = arguments.data(node), arguments.controls(node)
     dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["Index"].type)
     masks = {name: node.attr[name].i for name in MASKS}
 
-    def build(handle, begin, end, strides, value):
+    def build(handle: Any, begin: Any, end: Any, strides: Any, value: Any) -> None:
         old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype, name="old")
         where = dict(begin=begin, end=end, strides=strides, **masks)
         part = tf.raw_ops.StridedSlice(input=old, **where, name="part")

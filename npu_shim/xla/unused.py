@@ -9,7 +9,7 @@ XLA would prune it too, but only after TensorFlow makes tensors as large as acti
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -45,7 +45,7 @@ def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
     return pruning.reachable(made, keep)
 
 
-def _without_effect(graph_def):
+def _without_effect(graph_def: Any) -> set[str]:
     """Names of the nodes outside of loops and branches that have no effects, and whose inputs have none."""
     ops = tf_internals.op_defs()
     consumers, waiting = collections.defaultdict(list), {}
@@ -67,7 +67,7 @@ def _without_effect(graph_def):
     return idle
 
 
-def _changes_nothing(node, ops):
+def _changes_nothing(node: Any, ops: Mapping[str, Any]) -> bool:
     if node.op in READS:
         return True
     if node.op not in ops or node.op in V1_OPS:

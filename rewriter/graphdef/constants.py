@@ -1,6 +1,6 @@
 """Converts constants to low precision."""
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -37,6 +37,6 @@ def lowered(view: GraphView, protos: Sequence[Any], cast: CastEdit) -> Any:
     return made
 
 
-def _reader(protos):
+def _reader(protos: Sequence[Any]) -> Callable[[int], Any]:
     """Returns a function that reads the value of the Const at a position."""
     return lambda position: tf.make_ndarray(protos[position].attr["value"].tensor)

@@ -1,7 +1,9 @@
 """Function calls and version 2 control flow: which ops call which functions, and which bodies can be inlined."""
 
+from __future__ import annotations
+
 from collections import Counter
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Iterable, Mapping, Sequence
 
 from .. import tf_internals
 from ..tables.dtypes import NUMBERS
@@ -23,12 +25,12 @@ MOST_NODES = 100_000  # that all inlined copies of one function may have togethe
 BOOL = NUMBERS["bool"]
 
 
-def kind_of(proto: Any, library: Mapping[str, Any]) -> Optional[str]:
+def kind_of(proto: Any, library: Mapping[str, Any]) -> str | None:
     """How a node uses functions: CALL, BRANCH, LOOP, or None where it calls none that we inline."""
     return CALL if proto.op in library else KINDS.get(proto.op, (None,))[0]
 
 
-def called(proto: Any, library: Mapping[str, Any]) -> Tuple[str, ...]:
+def called(proto: Any, library: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the functions that a node calls, in the order of its kind."""
     if proto.op in library:
         return (proto.op,)
@@ -41,7 +43,7 @@ def called(proto: Any, library: Mapping[str, Any]) -> Tuple[str, ...]:
     return tuple(names)
 
 
-def roles(proto: Any, kind: str) -> Tuple[str, ...]:
+def roles(proto: Any, kind: str) -> tuple[str, ...]:
     """The role of each function of a call: "body", "cond", "then", "else", "branch0", ..."""
     if kind != BRANCH:
         return ROLES[kind]
@@ -66,7 +68,7 @@ def fits(proto: Any, kind: str, bodies: Sequence[Any]) -> bool:
     return len(takes[0]) == count
 
 
-def left_as_written(nodes: Iterable[Any], library: Mapping[str, Any]) -> Dict[str, str]:
+def left_as_written(nodes: Iterable[Any], library: Mapping[str, Any]) -> dict[str, str]:
     """Finds functions whose bodies cannot be inlined.
 
     Args:
@@ -141,7 +143,7 @@ def _topological_order(needs, needed_by):
 class Outputs:
     """Tensor names in function bodies: node:output_arg:index, where a graph numbers all outputs consecutively."""
 
-    def __init__(self, library):
+    def __init__(self, library: Any) -> None:
         self._library = library
         self._plain = {}  # op -> names of its outputs, for ops without lists
 

@@ -1,7 +1,7 @@
 """The kernels of this TensorFlow, in the form that the planner reads."""
 
 import functools
-from typing import Dict, Tuple
+from typing import Any, Dict, Tuple
 
 from .. import tf_internals
 from ..graph.kernel_table import ANY_DEVICE, Kernel
@@ -22,7 +22,7 @@ def xla_kernels() -> Dict[str, Tuple[Kernel, ...]]:
     return found
 
 
-def _kernel(proto):
+def _kernel(proto: Any) -> Kernel:
     """A registration's device and dtype constraints; constraints on other attributes do not concern a slot."""
     typed = ((each.name, frozenset(each.allowed_values.list.type)) for each in proto.constraint)
     return Kernel(proto.device_type, tuple((attr, dtypes) for attr, dtypes in typed if dtypes))

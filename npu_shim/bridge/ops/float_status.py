@@ -54,7 +54,7 @@ def npu_clear_float_status_v2(name: str | None = None) -> tf.Tensor:
     return tf.zeros([8], tf.int32, name=name or "npu_clear_float_status_v2")
 
 
-def _overflow(name):
+def _overflow(name: Any) -> Any:
     waits_for = tf.get_default_graph()._current_control_dependencies()
     operations = sorted({getattr(each, "op", each) for each in waits_for}, key=lambda operation: operation.name)
     tensors = [tensor for operation in operations for tensor in operation.outputs if tensor.dtype.is_floating]

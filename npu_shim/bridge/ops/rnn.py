@@ -100,23 +100,23 @@ class DynamicRNN(_DynamicBasic):
 
     def __init__(
         self,
-        hidden_size,
-        dtype,
-        cell_type="LSTM",
-        direction=UNIDIRECTIONAL,
-        cell_depth=1,
-        use_peephole=False,
-        keep_prob=1.0,
-        cell_clip=-1.0,
-        num_proj=0,
-        time_major=True,
-        activation="tanh",
-        forget_bias=0.0,
-        is_training=True,
-    ):
+        hidden_size: int,
+        dtype: Any,
+        cell_type: str = "LSTM",
+        direction: str = UNIDIRECTIONAL,
+        cell_depth: int = 1,
+        use_peephole: bool = False,
+        keep_prob: Any = 1.0,
+        cell_clip: float = -1.0,
+        num_proj: int = 0,
+        time_major: bool = True,
+        activation: str = "tanh",
+        forget_bias: float = 0.0,
+        is_training: bool = True,
+    ) -> None:
         super().__init__(locals())
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Makes dynamicrnn/w and dynamicrnn/b."""
         rows, columns = _size(input_shape) + self.hidden_size, 4 * self.hidden_size
         both = [2] if self.direction == BIDIRECTIONAL else []
@@ -125,7 +125,15 @@ class DynamicRNN(_DynamicBasic):
         self.b = self.add_weight("dynamicrnn/b", [*both, columns], self.dtype, tf.zeros_initializer())
         super().build(input_shape)
 
-    def call(self, x, seq_length=None, init_h=None, init_c=None, weight=None, bias=None):
+    def call(
+        self,
+        x: Any,
+        seq_length: Any = None,
+        init_h: Any = None,
+        init_c: Any = None,
+        weight: Any = None,
+        bias: Any = None,
+    ) -> Any:
         """Returns the eight sequences, see the class.
 
         Args:
@@ -259,7 +267,7 @@ class DynamicGRUV2(_GatedUnit):
 
     prefix = "dynamicgruv2"
 
-    def call(self, x, seq_length=None, init_h=None):
+    def call(self, x: Any, seq_length: Any = None, init_h: Any = None) -> Any:
         """Returns the six sequences, see the class and DynamicRNN."""
         (x,) = self._along_time([x])
         return self._along_time(self._sequences(x, seq_length, init_h))
@@ -274,7 +282,7 @@ class DynamicAUGRU(_GatedUnit):
 
     prefix = "dynamicaugru"
 
-    def call(self, x, weight_att, seq_length=None, init_h=None):
+    def call(self, x: Any, weight_att: Any, seq_length: Any = None, init_h: Any = None) -> Any:
         """Returns the seven sequences, see the class and DynamicRNN."""
         x, attention = self._along_time([x, tf.convert_to_tensor(weight_att)])
         return self._along_time(self._sequences(x, seq_length, init_h, attention))

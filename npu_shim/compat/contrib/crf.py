@@ -4,11 +4,17 @@ Shapes: inputs (unary scores) [batch, time, tags], tag_indices int32 [batch, tim
 transition_params [tags, tags] from the row's tag to the column's.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 
-def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=None):
+def crf_log_likelihood(
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
+) -> tuple[tf.Tensor, Any]:
     """The log likelihood of tag sequences.
 
     Args:
@@ -28,33 +34,35 @@ def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=
     return score - crf_log_norm(inputs, sequence_lengths, transition_params), transition_params
 
 
-def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params):
+def crf_sequence_score(inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
     """The unnormalized score of tag sequences, [batch]; 0 for an empty one."""
     tag_indices = tf.cast(tag_indices, tf.int32)
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
 
-def crf_multitag_sequence_score(inputs, tag_bitmap, sequence_lengths, transition_params):
+def crf_multitag_sequence_score(
+    inputs: Any, tag_bitmap: Any, sequence_lengths: Any, transition_params: Any
+) -> tf.Tensor:
     """The score of all tag sequences that a bitmap [batch, time, tags] allows, [batch]."""
     forbidden = tf.fill(tf.shape(inputs), tf.constant(-np.inf, inputs.dtype))
     return crf_log_norm(tf.where(tag_bitmap, inputs, forbidden), sequence_lengths, transition_params)
 
 
-def crf_unary_score(tag_indices, sequence_lengths, inputs):
+def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
     """The sum of the tags' unary scores, [batch]."""
     chosen = tf.gather(inputs, tag_indices, axis=2, batch_dims=2)
     return tf.reduce_sum(chosen * tf.sequence_mask(sequence_lengths, tf.shape(inputs)[1], inputs.dtype), 1)
 
 
-def crf_binary_score(tag_indices, sequence_lengths, transition_params):
+def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
     """The sum of the transitions' scores, [batch]."""
     steps = tf.gather_nd(transition_params, tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], 2))
     lengths = tf.maximum(tf.cast(sequence_lengths, tf.int32) - 1, 0)
     return tf.reduce_sum(steps * tf.sequence_mask(lengths, tf.shape(tag_indices)[1] - 1, steps.dtype), 1)
 
 
-def crf_log_norm(inputs, sequence_lengths, transition_params):
+def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
     """The log of the sum over all tag sequences, [batch]; 0 for an empty one."""
     alphas = _forward(inputs, sequence_lengths, transition_params, tf.reduce_logsumexp)
     norm = tf.reduce_logsumexp(alphas, [1])
@@ -74,7 +82,7 @@ def _forward(inputs, sequence_lengths, transition_params, reduce):
     return tf.foldl(step, (tf.range(1, tf.shape(inputs)[1]), rest), initializer=inputs[:, 0])
 
 
-def viterbi_decode(score, transition_params):
+def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
     """The best tag sequence of one example, in numpy.
 
     Args:
@@ -95,7 +103,7 @@ def viterbi_decode(score, transition_params):
     return tags[::-1], np.max(best)
 
 
-def crf_decode(potentials, transition_params, sequence_length):
+def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """The best tag sequences.
 
     Args:
@@ -153,7 +161,7 @@ class _Step:
 class CrfForwardRnnCell(_Step):
     """Computes the alpha values of a step."""
 
-    def __call__(self, inputs, state, scope=None):
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (alphas, alphas)."""
         alphas = inputs + tf.reduce_logsumexp(tf.expand_dims(state, 2) + self._transition_params, [1])
         return alphas, alphas
@@ -162,7 +170,7 @@ class CrfForwardRnnCell(_Step):
 class CrfDecodeForwardRnnCell(_Step):
     """Computes best scores and back pointers of a step."""
 
-    def __call__(self, inputs, state, scope=None):
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (back pointers, best scores)."""
         paths = tf.expand_dims(state, 2) + self._transition_params
         return tf.argmax(paths, 1, output_type=tf.int32), inputs + tf.reduce_max(paths, [1])
@@ -171,18 +179,18 @@ class CrfDecodeForwardRnnCell(_Step):
 class CrfDecodeBackwardRnnCell:
     """Follows back pointers."""
 
-    def __init__(self, num_tags):
+    def __init__(self, num_tags: int) -> None:
         self._tags = num_tags
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return 1
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return 1
 
-    def __call__(self, inputs, state, scope=None):
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (tags [batch, 1], tags)."""
         tags = tf.gather(inputs, state, axis=1, batch_dims=1)
         return tags, tags

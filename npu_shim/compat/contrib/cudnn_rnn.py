@@ -4,6 +4,10 @@ Weights are ordinary variables under the names that CudnnCompatible cells always
 ("rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell/kernel"); opaque cuDNN blobs cannot be read.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.rnn.blocks import LSTMBlockCell
@@ -13,7 +17,7 @@ from npu_shim.compat.contrib.rnn.linear import input_depth
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
     """LSTM as cuDNN computes it: no forget bias, clip or peepholes."""
 
-    def __init__(self, num_units, reuse=None):
+    def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, forget_bias=0, cell_clip=None, use_peephole=False, reuse=reuse,
                          name="cudnn_compatible_lstm_cell")  # fmt: skip
 
@@ -21,10 +25,10 @@ class CudnnCompatibleLSTMCell(LSTMBlockCell):
 class CudnnCompatibleGRUCell(tf.nn.rnn_cell.GRUCell):
     """GRU as cuDNN computes it: the reset gate is applied after the recurrent kernel."""
 
-    def __init__(self, num_units, reuse=None, kernel_initializer=None):
+    def __init__(self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None) -> None:
         super().__init__(num_units, activation=None, reuse=reuse, kernel_initializer=kernel_initializer)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         units, depth, start = self._num_units, input_depth(inputs_shape), self._kernel_initializer
         self._gate_kernel = self.add_weight("gates/kernel", shape=[depth + units, 2 * units], initializer=start)
@@ -39,7 +43,7 @@ class CudnnCompatibleGRUCell(tf.nn.rnn_cell.GRUCell):
         ]
         self.built = True
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns (h, h)."""
         gates = tf.nn.bias_add(tf.matmul(tf.concat([inputs, state], 1), self._gate_kernel), self._gate_bias)
         r, u = tf.split(tf.sigmoid(gates), 2, 1)

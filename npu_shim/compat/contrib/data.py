@@ -1,31 +1,39 @@
 """Functions of tf.contrib.data without a counterpart in tf.data."""
 
+from __future__ import annotations
+
+from typing import Any, Callable
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.framework import shapes_like
 
 
-def batch_and_drop_remainder(batch_size):
+def batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:
     """A transformation: Dataset.batch without the last, smaller batch."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
-def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
+def padded_batch_and_drop_remainder(
+    batch_size: Any, padded_shapes: Any, padding_values: Any = None
+) -> Callable[[Any], Any]:
     """A transformation: Dataset.padded_batch without the last, smaller batch."""
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
 
 
-def dense_to_sparse_batch(batch_size, row_shape):
+def dense_to_sparse_batch(batch_size: Any, row_shape: Any) -> Callable[[Any], Any]:
     """A transformation: batches of elements of different sizes as SparseTensors."""
     return tf.data.experimental.dense_to_sparse_batch(batch_size, row_shape)
 
 
-def sloppy_interleave(map_func, cycle_length, block_length=1):
+def sloppy_interleave(map_func: Any, cycle_length: int, block_length: int = 1) -> Callable[[Any], Any]:
     """A transformation: tf.data.experimental.parallel_interleave, in any order."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, sloppy=True)
 
 
-def sliding_window_batch(window_size, stride=None, window_shift=None, window_stride=1):
+def sliding_window_batch(
+    window_size: int, stride: int | None = None, window_shift: int | None = None, window_stride: int = 1
+) -> Callable[[Any], Any]:
     """A transformation: windows over the dataset as batches.
 
     Args:
@@ -49,7 +57,7 @@ def sliding_window_batch(window_size, stride=None, window_shift=None, window_str
     return windows
 
 
-def assert_element_shape(expected_shapes):
+def assert_element_shape(expected_shapes: Any) -> Callable[[Any], Any]:
     """A transformation: checks the elements' (nested) shapes and makes them static."""
 
     def checked(dataset):
@@ -63,16 +71,22 @@ def assert_element_shape(expected_shapes):
     return checked
 
 
-def reduce_dataset(dataset, reducer):
+def reduce_dataset(dataset: Any, reducer: Any) -> Any:
     """Reduces a whole dataset by a tf.data.experimental.Reducer."""
     state = dataset.reduce(reducer.init_func(tf.constant(0, tf.int64)), reducer.reduce_func)
     return reducer.finalize_func(state)
 
 
 def read_batch_features(
-    file_pattern, batch_size, features, reader=tf.data.TFRecordDataset, reader_args=None, randomize_input=True,
-    num_epochs=None, capacity=10000,
-):  # fmt: skip
+    file_pattern: Any,
+    batch_size: Any,
+    features: Any,
+    reader: Any = tf.data.TFRecordDataset,
+    reader_args: Any = None,
+    randomize_input: bool = True,
+    num_epochs: int | None = None,
+    capacity: int = 10000,
+) -> Any:  # fmt: skip
     """Batches of parsed tf.train.Examples as a dict; see tf.data.experimental.make_batched_features_dataset."""
     dataset = tf.data.experimental.make_batched_features_dataset(
         file_pattern, batch_size, features, reader=reader, reader_args=reader_args, num_epochs=num_epochs,

@@ -1,5 +1,9 @@
 """Strategies of tf.contrib.distribute: tf.distribute's, with contrib's arguments."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
@@ -23,9 +27,14 @@ class MirroredStrategy(tf.distribute.MirroredStrategy):
     """
 
     def __init__(
-        self, devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None, auto_shard_dataset=False,
-        cross_tower_ops=None,
-    ):  # fmt: skip
+        self,
+        devices: Any = None,
+        num_gpus: int | None = None,
+        num_gpus_per_worker: int | None = None,
+        cross_device_ops: Any = None,
+        auto_shard_dataset: bool = False,
+        cross_tower_ops: Any = None,
+    ) -> None:  # fmt: skip
         count = num_gpus or num_gpus_per_worker
         if devices is not None and count is not None:
             raise ValueError("Must only specify one of `devices` and `num_gpus`.")
@@ -39,12 +48,12 @@ class OneDeviceStrategy(tf.distribute.OneDeviceStrategy):
 class CollectiveAllReduceStrategy(tf.distribute.experimental.MultiWorkerMirroredStrategy):
     """tf.distribute.experimental.MultiWorkerMirroredStrategy; it uses the GPUs that it finds."""
 
-    def __init__(self, num_gpus_per_worker=0, communication=None):
+    def __init__(self, num_gpus_per_worker: int = 0, communication: Any = None) -> None:
         super().__init__()
 
 
 class ParameterServerStrategy(tf.distribute.experimental.ParameterServerStrategy):
     """tf.distribute.experimental.ParameterServerStrategy; it uses the GPUs that it finds."""
 
-    def __init__(self, num_gpus_per_worker=0):
+    def __init__(self, num_gpus_per_worker: int = 0) -> None:
         super().__init__()

@@ -1,11 +1,15 @@
 """Functions of tf.contrib.framework that tf-slim lacks, or that have other arguments today (as TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import names
 
 
-def assert_scalar_int(tensor, name=None):
+def assert_scalar_int(tensor: Any, name: str | None = None) -> tf.Tensor:
     """Returns the tensor; TypeError if it is not an integer, ValueError if it is not a scalar."""
     with tf.name_scope(name, "assert_scalar_int", [tensor]):
         tensor = tf.convert_to_tensor(tensor)
@@ -14,7 +18,7 @@ def assert_scalar_int(tensor, name=None):
         return tf.debugging.assert_scalar(tensor)
 
 
-def reduce_sum_n(tensors, name=None):
+def reduce_sum_n(tensors: Any, name: str | None = None) -> tf.Tensor:
     """The sum of all elements of several tensors, a scalar."""
     if not tensors:
         raise ValueError("No tensors provided.")
@@ -22,7 +26,7 @@ def reduce_sum_n(tensors, name=None):
         return tf.add_n([tf.reduce_sum(t) for t in tensors])
 
 
-def with_shape(expected_shape, tensor):
+def with_shape(expected_shape: Any, tensor: Any) -> tf.Tensor:
     """The tensor, with a check of its shape."""
     tensor = tf.convert_to_tensor(tensor)
     if not isinstance(expected_shape, tf.Tensor):
@@ -35,7 +39,7 @@ def with_shape(expected_shape, tensor):
         return tf.identity(tensor)
 
 
-def with_same_shape(expected_tensor, tensor):
+def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
     """The tensor, with a check that its shape is that of another."""
     expected = expected_tensor.shape
     return with_shape(expected if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
@@ -68,7 +72,7 @@ def load_variable(checkpoint_dir, name):
     return tf.train.load_variable(checkpoint_dir, name)
 
 
-def get_graph_from_inputs(op_input_list, graph=None):
+def get_graph_from_inputs(op_input_list: Any, graph: Any = None) -> tf.Graph:
     """The graph of a list's first tensor or operation; the default graph for an empty list.
 
     Raises:
@@ -82,19 +86,27 @@ def get_graph_from_inputs(op_input_list, graph=None):
     return graph or tf.get_default_graph()
 
 
-def get_placeholders(graph):
+def get_placeholders(graph: Any) -> list[tf.Tensor]:
     """The outputs of all Placeholder ops of a graph."""
     return [op.outputs[0] for op in graph.get_operations() if op.type == "Placeholder"]
 
 
-def zero_initializer(ref, use_locking=True, name="zero_initializer"):
+def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initializer") -> Any:
     """Sets a variable to zeros; returns it."""
     return tf.assign(
         ref, tf.zeros_like(ref.initialized_value() if hasattr(ref, "initialized_value") else ref), name=name
     )
 
 
-def py_func(func, args=(), kwargs=None, output_types=None, output_shapes=None, stateful=True, name=None):
+def py_func(
+    func: Any,
+    args: Any = (),
+    kwargs: Any = None,
+    output_types: Any = None,
+    output_shapes: Any = None,
+    stateful: bool = True,
+    name: str | None = None,
+) -> Any:
     """tf.py_func with keyword arguments, nested results, and static shapes.
 
     Args:
@@ -124,7 +136,7 @@ def py_func(func, args=(), kwargs=None, output_types=None, output_shapes=None, s
     return tf.nest.pack_sequence_as(output_types, outputs)
 
 
-def shapes_like(types, shapes):
+def shapes_like(types: Any, shapes: Any) -> list[Any]:
     """Returns the list of shapes in the order of nested `types`; a shape itself may be a list."""
     if isinstance(types, dict):
         return [s for key in sorted(types) for s in shapes_like(types[key], shapes[key])]

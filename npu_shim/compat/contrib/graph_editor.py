@@ -7,8 +7,11 @@ an argument for tensors may be a tensor, an operation (for its outputs), or an i
     reroute_ts                      makes the consumers of one tensor take another
 """
 
+from __future__ import annotations
+
 import logging
 import re
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -54,7 +57,7 @@ class SubGraphView:
         graph: their tf.Graph; None if there are no operations.
     """
 
-    def __init__(self, inside_ops=()):
+    def __init__(self, inside_ops: Any = ()) -> None:
         self.ops = _ops(inside_ops)
         inside = set(self.ops)
         self.inputs = _unique(t for op in self.ops for t in op.inputs if t.op not in inside)
@@ -72,7 +75,7 @@ class SubGraphView:
         return op in self.ops
 
 
-def make_view(*args, **kwargs):
+def make_view(*args: Any, **kwargs: Any) -> SubGraphView:
     """Returns a SubGraphView of operations, given directly, by tensors, or by regular expressions with `graph`."""
     return SubGraphView(select_ops(*args, **{"tensors": True, **kwargs}))
 
@@ -80,7 +83,7 @@ def make_view(*args, **kwargs):
 sgv = make_view
 
 
-def select_ops(*args, **kwargs):
+def select_ops(*args: Any, **kwargs: Any) -> list[Any]:
     """Lists operations, and those whose name matches a regular expression.
 
     Args:
@@ -102,36 +105,41 @@ def select_ops(*args, **kwargs):
     return [op for op in _unique(found) if keep is None or keep(op)]
 
 
-def filter_ops(ops, positive_filter):
+def filter_ops(ops: Any, positive_filter: Any) -> list[tf.Operation]:
     """The operations for which a function is true; all of them for True."""
     return [op for op in _ops(ops) if positive_filter is True or positive_filter(op)]
 
 
-def filter_ops_from_regex(ops, regex):
+def filter_ops_from_regex(ops: Any, regex: Any) -> list[tf.Operation]:
     """The operations in whose names a regular expression is found."""
     return filter_ops(ops, lambda op: re.search(regex, op.name))
 
 
-def filter_ts(ops, positive_filter):
+def filter_ts(ops: Any, positive_filter: Any) -> list[tf.Tensor]:
     """Inputs and outputs of operations for which a function is true; all of them for True."""
     ops = _ops(ops)
     every = _unique([t for op in ops for t in op.inputs] + [t for op in ops for t in op.outputs])
     return [t for t in every if positive_filter is True or positive_filter(t)]
 
 
-def filter_ts_from_regex(ops, regex):
+def filter_ts_from_regex(ops: Any, regex: Any) -> list[tf.Tensor]:
     """Inputs and outputs of operations in whose names a regular expression is found."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.name))
 
 
-def get_tensors(graph):
+def get_tensors(graph: Any) -> list[tf.Tensor]:
     """All tensors of a graph."""
     return [t for op in graph.get_operations() for t in op.outputs]
 
 
 def get_backward_walk_ops(
-    seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(), control_inputs=False
-):
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Any = None,
+    stop_at_ts: Any = (),
+    control_inputs: bool = False,
+) -> list[tf.Operation]:
     """Operations that the seeds depend on, nearest first.
 
     Args:
@@ -152,8 +160,13 @@ def get_backward_walk_ops(
 
 
 def get_forward_walk_ops(
-    seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(), control_outputs=None
-):
+    seed_ops: Any,
+    inclusive: bool = True,
+    within_ops: Any = None,
+    within_ops_fn: Any = None,
+    stop_at_ts: Any = (),
+    control_outputs: Any = None,
+) -> list[tf.Operation]:
     """Operations that depend on the seeds, nearest first; arguments as of get_backward_walk_ops.
 
     Seeds that are tensors stand for their consumers. With `control_outputs` (anything true) control edges count, too.
@@ -183,16 +196,16 @@ def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
 class TransformerInfo:
     """Maps operations and tensors to their copies, `transformed(original)`, and back, `original(transformed)`."""
 
-    def __init__(self, ops, tensors):
+    def __init__(self, ops: Any, tensors: Any) -> None:
         self._transformed_ops = ops
         self._transformed_ts = tensors
 
-    def transformed(self, original, missing_fn=None):
+    def transformed(self, original: Any, missing_fn: Any = None) -> Any:
         """Returns the copy of an operation or tensor; if there is none, what `missing_fn` returns for it, or None."""
         made = self._transformed_ops if isinstance(original, tf.Operation) else self._transformed_ts
         return made.get(original) if original in made or not missing_fn else missing_fn(original)
 
-    def original(self, transformed, missing_fn=None):
+    def original(self, transformed: Any, missing_fn: Any = None) -> Any:
         """Returns the operation or tensor of which another is the copy."""
         made = self._transformed_ops if isinstance(transformed, tf.Operation) else self._transformed_ts
         found = next((before for before, after in made.items() if after is transformed), None)
@@ -200,8 +213,13 @@ class TransformerInfo:
 
 
 def copy_with_input_replacements(
-    sgv, replacement_ts, dst_graph=None, dst_scope="", src_scope="", reuse_dst_scope=False
-):
+    sgv: Any,
+    replacement_ts: Any,
+    dst_graph: Any = None,
+    dst_scope: str = "",
+    src_scope: str = "",
+    reuse_dst_scope: bool = False,
+) -> tuple[SubGraphView, TransformerInfo]:
     """Copies operations into their own graph.
 
     Args:
@@ -233,12 +251,16 @@ def copy_with_input_replacements(
     return SubGraphView(copies.values()), TransformerInfo(copies, made)
 
 
-def copy(sgv, dst_graph=None, dst_scope="", src_scope="", reuse_dst_scope=False):
+def copy(
+    sgv: Any, dst_graph: Any = None, dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
+) -> tuple[SubGraphView, TransformerInfo]:
     """As copy_with_input_replacements, with nothing replaced."""
     return copy_with_input_replacements(sgv, {}, dst_graph, dst_scope, src_scope, reuse_dst_scope)
 
 
-def graph_replace(target_ts, replacement_ts, dst_scope="", src_scope="", reuse_dst_scope=False):
+def graph_replace(
+    target_ts: Any, replacement_ts: Any, dst_scope: str = "", src_scope: str = "", reuse_dst_scope: bool = False
+) -> Any:
     """Returns (nested) targets computed from replaced tensors: the operations in between are copied.
 
     Raises:
@@ -300,7 +322,7 @@ def _copied(op, inputs, name):
     return made
 
 
-def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
+def reroute_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
     """Makes the consumers of `ts1` take `ts0` instead.
 
     Args:
@@ -333,13 +355,13 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
     return len(edges)
 
 
-def swap_ts(ts0, ts1, can_modify=None, cannot_modify=None):
+def swap_ts(ts0: Any, ts1: Any, can_modify: Any = None, cannot_modify: Any = None) -> int:
     """Swaps the consumers of `ts0` and `ts1`; returns the number of inputs that were changed."""
     new, old = _tensors(ts0), _tensors(ts1)
     return reroute_ts([*new, *old], [*old, *new], can_modify, cannot_modify)
 
 
-def add_control_inputs(op, cops):
+def add_control_inputs(op: Any, cops: Any) -> None:
     """Makes an operation wait for others.
 
     Raises:
@@ -351,7 +373,7 @@ def add_control_inputs(op, cops):
     op._add_control_inputs(_ops(cops))
 
 
-def remove_control_inputs(op, cops):
+def remove_control_inputs(op: Any, cops: Any) -> None:
     """Makes an operation no longer wait for others.
 
     Raises:

@@ -4,10 +4,14 @@ A projective transform is [a0, a1, a2, b0, b1, b2, c0, c1]: output (x, y) reads 
 ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k), k = c0 x + c1 y + 1.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def rotate(images, angles, interpolation="NEAREST", name=None):
+def rotate(images: Any, angles: Any, interpolation: str = "NEAREST", name: str | None = None) -> tf.Tensor:
     """Rotates images [batch, height, width, channels], [height, width, channels] or [height, width].
 
     Args:
@@ -21,13 +25,15 @@ def rotate(images, angles, interpolation="NEAREST", name=None):
         return transform(images, angles_to_projective_transforms(angles, height, width), interpolation)
 
 
-def translate(images, translations, interpolation="NEAREST", name=None):
+def translate(images: Any, translations: Any, interpolation: str = "NEAREST", name: str | None = None) -> tf.Tensor:
     """Translates images by float32 [dx, dy] or [batch, 2]."""
     with tf.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
 
-def transform(images, transforms, interpolation="NEAREST", output_shape=None, name=None):
+def transform(
+    images: Any, transforms: Any, interpolation: str = "NEAREST", output_shape: Any = None, name: str | None = None
+) -> tf.Tensor:
     """Applies projective transforms [8] or [batch, 8]; what lies outside is 0.
 
     Args:
@@ -69,7 +75,9 @@ def _sizes(images):
     return shape[1], shape[2]
 
 
-def angles_to_projective_transforms(angles, image_height, image_width, name=None):
+def angles_to_projective_transforms(
+    angles: Any, image_height: int, image_width: int, name: str | None = None
+) -> tf.Tensor:
     """Rotations about the images' centre: [batch, 8]."""
     with tf.name_scope(name, "angles_to_projective_transforms"):
         angles = tf.reshape(tf.convert_to_tensor(angles, tf.float32), [-1])
@@ -81,7 +89,7 @@ def angles_to_projective_transforms(angles, image_height, image_width, name=None
         return tf.stack([cos, -sin, x, sin, cos, y, nothing, nothing], 1)
 
 
-def translations_to_projective_transforms(translations, name=None):
+def translations_to_projective_transforms(translations: Any, name: str | None = None) -> tf.Tensor:
     """Translations by [dx, dy]: [batch, 8]."""
     with tf.name_scope(name, "translations_to_projective_transforms"):
         moves = tf.convert_to_tensor(translations, tf.float32)
@@ -90,21 +98,21 @@ def translations_to_projective_transforms(translations, name=None):
         return tf.stack([one, nothing, -moves[:, 0], nothing, one, -moves[:, 1], nothing, nothing], 1)
 
 
-def flat_transforms_to_matrices(transforms):
+def flat_transforms_to_matrices(transforms: Any) -> tf.Tensor:
     """[batch, 8] -> [batch, 3, 3]."""
     transforms = tf.convert_to_tensor(transforms, tf.float32)
     transforms = transforms[None] if transforms.shape.ndims == 1 else transforms
     return tf.reshape(tf.concat([transforms, tf.ones_like(transforms[:, :1])], 1), [-1, 3, 3])
 
 
-def matrices_to_flat_transforms(transform_matrices):
+def matrices_to_flat_transforms(transform_matrices: Any) -> tf.Tensor:
     """[batch, 3, 3] -> [batch, 8]."""
     matrices = tf.convert_to_tensor(transform_matrices, tf.float32)
     flat = tf.reshape(matrices, [-1, 9])
     return (flat / flat[:, 8:])[:, :8]
 
 
-def compose_transforms(*transforms):
+def compose_transforms(*transforms: Any) -> tf.Tensor:
     """The transforms one after the other: [batch, 8]."""
     if not transforms:
         raise ValueError("compose_transforms needs at least one transform")
@@ -114,7 +122,7 @@ def compose_transforms(*transforms):
     return matrices_to_flat_transforms(composed)
 
 
-def dense_image_warp(image, flow, name="dense_image_warp"):
+def dense_image_warp(image: Any, flow: Any, name: str = "dense_image_warp") -> tf.Tensor:
     """Moves each pixel: output[b, y, x] = image[b, y - flow[..., 0], x - flow[..., 1]], bilinear, clipped at the edges.
 
     Args:
@@ -148,7 +156,7 @@ def _bilinear(image, points):
     return top + wy * (bottom - top)
 
 
-def resampler(data, warp, name="resampler"):
+def resampler(data: Any, warp: Any, name: str = "resampler") -> tf.Tensor:
     """Samples images at points (Jaderberg et al. 2015), bilinear; 0 outside.
 
     Args:

@@ -1,12 +1,23 @@
 """Functions of tf.contrib.layers that tf-slim lacks (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
 def embed_sequence(
-    ids, vocab_size=None, embed_dim=None, unique=False, initializer=None, regularizer=None, trainable=True, scope=None,
-    reuse=None,
-):  # fmt: skip
+    ids: Any,
+    vocab_size: int | None = None,
+    embed_dim: int | None = None,
+    unique: bool = False,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    reuse: bool | None = None,
+) -> tf.Tensor:  # fmt: skip
     """Embeds ids [batch, time] by the variable "embeddings": [batch, time, embed_dim].
 
     Args:
@@ -28,9 +39,7 @@ def embed_sequence(
             "Must specify vocab size and embedding dimension when not reusing. Got %s, %s" % (vocab_size, embed_dim)
         )
     with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        shape = [vocab_size, embed_dim]
-        if reuse and (vocab_size is None or embed_dim is None):
-            shape = None
+        shape = None if reuse and (vocab_size is None or embed_dim is None) else [vocab_size, embed_dim]
         table = tf.get_variable(
             "embeddings", shape, initializer=initializer, regularizer=regularizer, trainable=trainable
         )
@@ -38,9 +47,16 @@ def embed_sequence(
 
 
 def bow_encoder(
-    ids, vocab_size, embed_dim, sparse_lookup=True, initializer=None, regularizer=None, trainable=True, scope=None,
-    reuse=None,
-):  # fmt: skip
+    ids: Any,
+    vocab_size: int,
+    embed_dim: int,
+    sparse_lookup: bool = True,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    reuse: bool | None = None,
+) -> tf.Tensor:  # fmt: skip
     """The mean of the embeddings of ids [batch, time]: [batch, embed_dim].
 
     Args:
@@ -66,7 +82,9 @@ def bow_encoder(
         return tf.reduce_mean(tf.nn.embedding_lookup(table, ids), axis=1)
 
 
-def embedding_lookup_unique(params, ids, partition_strategy="mod", name=None):
+def embedding_lookup_unique(
+    params: Any, ids: Any, partition_strategy: str = "mod", name: str | None = None
+) -> tf.Tensor:
     """tf.nn.embedding_lookup that looks equal ids up once."""
     with tf.name_scope(name, "EmbeddingLookupUnique", [params, ids]):
         ids = tf.convert_to_tensor(ids)

@@ -1,5 +1,9 @@
 """The part of tf.contrib.learn that works: its configuration; its estimators are tf.estimator's."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
@@ -9,7 +13,7 @@ class ModeKeys(tf.estimator.ModeKeys):
     INFER = tf.estimator.ModeKeys.PREDICT
 
 
-def replace_monitors_with_hooks(monitors_or_hooks, estimator):
+def replace_monitors_with_hooks(monitors_or_hooks: Any, estimator: Any) -> list[Any]:
     """Returns the list of hooks unchanged: the monitors that it could contain are gone.
 
     Raises:
@@ -30,8 +34,13 @@ class TaskType:
 
 
 def RunConfig(
-    master=None, num_cores=0, log_device_placement=False, gpu_memory_fraction=1, evaluation_master="", **kwargs
-):
+    master: Any = None,
+    num_cores: int = 0,
+    log_device_placement: bool = False,
+    gpu_memory_fraction: int = 1,
+    evaluation_master: str = "",
+    **kwargs: Any,
+) -> Any:
     """A tf.estimator.RunConfig that takes contrib's arguments.
 
     Args:

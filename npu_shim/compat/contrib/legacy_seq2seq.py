@@ -1,11 +1,17 @@
 """tf.contrib.legacy_seq2seq: decoders unrolled step by step over lists (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.rnn.linear import linear
 
 
-def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=None):
+def rnn_decoder(
+    decoder_inputs: Any, initial_state: Any, cell: Any, loop_function: Any = None, scope: Any = None
+) -> tuple[list[tf.Tensor], Any]:
     """Runs a cell over inputs, or over `loop_function` of its outputs.
 
     Args:
@@ -31,7 +37,9 @@ def rnn_decoder(decoder_inputs, initial_state, cell, loop_function=None, scope=N
         return outputs, state
 
 
-def basic_rnn_seq2seq(encoder_inputs, decoder_inputs, cell, dtype=tf.float32, scope=None):
+def basic_rnn_seq2seq(
+    encoder_inputs: Any, decoder_inputs: Any, cell: Any, dtype: Any = tf.float32, scope: Any = None
+) -> tuple[list[tf.Tensor], Any]:
     """Encodes one list with a cell, and decodes another from its state with a copy of the cell.
 
     Returns:
@@ -44,7 +52,14 @@ def basic_rnn_seq2seq(encoder_inputs, decoder_inputs, cell, dtype=tf.float32, sc
         return rnn_decoder(decoder_inputs, state, cell)
 
 
-def tied_rnn_seq2seq(encoder_inputs, decoder_inputs, cell, loop_function=None, dtype=tf.float32, scope=None):
+def tied_rnn_seq2seq(
+    encoder_inputs: Any,
+    decoder_inputs: Any,
+    cell: Any,
+    loop_function: Any = None,
+    dtype: Any = tf.float32,
+    scope: Any = None,
+) -> tuple[list[tf.Tensor], Any]:
     """As `basic_rnn_seq2seq`, with one set of variables for both."""
     with tf.variable_scope("combined_tied_rnn_seq2seq"):
         scope = scope or "tied_rnn_seq2seq"
@@ -54,9 +69,17 @@ def tied_rnn_seq2seq(encoder_inputs, decoder_inputs, cell, loop_function=None, d
 
 
 def attention_decoder(
-    decoder_inputs, initial_state, attention_states, cell, output_size=None, num_heads=1, loop_function=None,
-    dtype=None, scope=None, initial_state_attention=False,
-):  # fmt: skip
+    decoder_inputs: Any,
+    initial_state: Any,
+    attention_states: Any,
+    cell: Any,
+    output_size: int | None = None,
+    num_heads: int = 1,
+    loop_function: Any = None,
+    dtype: Any = None,
+    scope: Any = None,
+    initial_state_attention: bool = False,
+) -> tuple[list[tf.Tensor], Any]:  # fmt: skip
     """Runs a cell that attends to states (Vinyals et al. 2015).
 
     Args:
@@ -142,8 +165,13 @@ def _heads(states, count, dtype):
 
 
 def sequence_loss_by_example(
-    logits, targets, weights, average_across_timesteps=True, softmax_loss_function=None, name=None
-):
+    logits: Any,
+    targets: Any,
+    weights: Any,
+    average_across_timesteps: bool = True,
+    softmax_loss_function: Any = None,
+    name: str | None = None,
+) -> tf.Tensor:
     """Weighted cross entropy of a list of steps.
 
     Args:
@@ -174,9 +202,14 @@ def sequence_loss_by_example(
 
 
 def sequence_loss(
-    logits, targets, weights, average_across_timesteps=True, average_across_batch=True, softmax_loss_function=None,
-    name=None,
-):  # fmt: skip
+    logits: Any,
+    targets: Any,
+    weights: Any,
+    average_across_timesteps: bool = True,
+    average_across_batch: bool = True,
+    softmax_loss_function: Any = None,
+    name: str | None = None,
+) -> tf.Tensor:  # fmt: skip
     """The sum of `sequence_loss_by_example`, divided by the batch size on request; a scalar."""
     with tf.name_scope(name, "sequence_loss", [*logits, *targets, *weights]):
         cost = tf.reduce_sum(

@@ -1,5 +1,9 @@
 """tf.contrib.lookup, where its arguments are others than those of today's tables (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import names
@@ -40,7 +44,9 @@ def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
     return _tables.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
-def string_to_index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1, hasher_spec=None, name=None):
+def string_to_index_table_from_tensor(
+    mapping: Any, num_oov_buckets: int = 0, default_value: Any = -1, hasher_spec: Any = None, name: str | None = None
+) -> Any:
     """A table from the strings of a tensor to their positions."""
     keys = tf.convert_to_tensor(mapping)
     size = tf.shape(keys, out_type=tf.int64)[0]
@@ -49,8 +55,13 @@ def string_to_index_table_from_tensor(mapping, num_oov_buckets=0, default_value=
 
 
 def string_to_index_table_from_file(
-    vocabulary_file=None, num_oov_buckets=0, vocab_size=None, default_value=-1, hasher_spec=None, name=None
-):
+    vocabulary_file: str | None = None,
+    num_oov_buckets: int = 0,
+    vocab_size: int | None = None,
+    default_value: Any = -1,
+    hasher_spec: Any = None,
+    name: str | None = None,
+) -> Any:
     """A table from the lines of a file to their numbers."""
     if not vocabulary_file:
         raise ValueError("vocabulary_file must be specified.")
@@ -68,12 +79,12 @@ def _with_buckets(table, count, hasher_spec):
     return _tables.IdTableWithHashBuckets(table, num_oov_buckets=count, hasher_spec=spec)
 
 
-def string_to_index(tensor, mapping, default_value=-1, name=None):
+def string_to_index(tensor: Any, mapping: Any, default_value: Any = -1, name: str | None = None) -> tf.Tensor:
     """The positions of strings in `mapping`."""
     return string_to_index_table_from_tensor(mapping, default_value=default_value).lookup(tensor)
 
 
-def index_to_string(tensor, mapping, default_value="UNK", name=None):
+def index_to_string(tensor: Any, mapping: Any, default_value: str = "UNK", name: str | None = None) -> tf.Tensor:
     """The strings of `mapping` at positions."""
     values = tf.convert_to_tensor(mapping)
     size = tf.shape(values, out_type=tf.int64)[0]

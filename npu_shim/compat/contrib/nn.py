@@ -1,9 +1,15 @@
 """Functions of tf.contrib.nn (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def alpha_dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
+def alpha_dropout(
+    x: Any, keep_prob: Any, noise_shape: Any = None, seed: int | None = None, name: str | None = None
+) -> tf.Tensor:
     """Dropout for selu (Klambauer et al. 2017): it keeps mean and variance."""
     with tf.name_scope(name, "alpha_dropout", [x]):
         x = tf.convert_to_tensor(x)
@@ -21,23 +27,29 @@ def alpha_dropout(x, keep_prob, noise_shape=None, seed=None, name=None):
         return dropped
 
 
-def scaled_softplus(x, alpha, clip=None, name=None):
+def scaled_softplus(x: Any, alpha: Any, clip: Any = None, name: str | None = None) -> tf.Tensor:
     """Alpha * softplus(x / alpha), at most `clip` if that is given."""
     with tf.name_scope(name, "scaled_softplus", [x, alpha]):
         y = alpha * tf.nn.softplus(x / alpha)
         return y if clip is None else tf.minimum(y, clip)
 
 
-def deprecated_flipped_softmax_cross_entropy_with_logits(logits, labels, dim=-1, name=None):
+def deprecated_flipped_softmax_cross_entropy_with_logits(
+    logits: Any, labels: Any, dim: int = -1, name: str | None = None
+) -> tf.Tensor:
     """tf.nn.softmax_cross_entropy_with_logits with the logits first."""
     return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits, dim=dim, name=name)
 
 
-def deprecated_flipped_sparse_softmax_cross_entropy_with_logits(logits, labels, name=None):
+def deprecated_flipped_sparse_softmax_cross_entropy_with_logits(
+    logits: Any, labels: Any, name: str | None = None
+) -> tf.Tensor:
     """tf.nn.sparse_softmax_cross_entropy_with_logits with the logits first."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits, name=name)
 
 
-def deprecated_flipped_sigmoid_cross_entropy_with_logits(logits, targets, name=None):
+def deprecated_flipped_sigmoid_cross_entropy_with_logits(
+    logits: Any, targets: Any, name: str | None = None
+) -> tf.Tensor:
     """tf.nn.sigmoid_cross_entropy_with_logits with the logits first."""
     return tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits, name=name)

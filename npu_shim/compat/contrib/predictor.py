@@ -1,5 +1,9 @@
 """tf.contrib.predictor: a session as a function of numpy arrays."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 DEFAULT = "serving_default"
@@ -15,13 +19,13 @@ class Predictor:
         fetch_tensors: dict name -> tensor.
     """
 
-    def __init__(self, graph, session, feed_tensors, fetch_tensors):
+    def __init__(self, graph: Any, session: Any, feed_tensors: Any, fetch_tensors: Any) -> None:
         self.graph = graph
         self.session = session
         self.feed_tensors = feed_tensors
         self.fetch_tensors = fetch_tensors
 
-    def __call__(self, input_dict):
+    def __call__(self, input_dict: Any) -> dict[str, Any]:
         """Runs the graph.
 
         Raises:
@@ -40,9 +44,15 @@ class Predictor:
 
 
 def from_saved_model(
-    export_dir, signature_def_key=None, signature_def=None, input_names=None, output_names=None, tags=None, graph=None,
-    config=None,
-):  # fmt: skip
+    export_dir: str,
+    signature_def_key: str | None = None,
+    signature_def: Any = None,
+    input_names: Any = None,
+    output_names: Any = None,
+    tags: Any = None,
+    graph: Any = None,
+    config: Any = None,
+) -> Predictor:  # fmt: skip
     """A Predictor of a SavedModel.
 
     Args:
@@ -83,7 +93,9 @@ def _predictor(graph, session, inputs, outputs):
     )
 
 
-def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=None, config=None):
+def from_estimator(
+    estimator: Any, serving_input_receiver_fn: Any, output_key: str | None = None, graph: Any = None, config: Any = None
+) -> Predictor:
     """A Predictor of an Estimator's newest checkpoint.
 
     Args:

@@ -1,9 +1,13 @@
 """Sparsemax (Martins and Astudillo 2016): tf.contrib.sparsemax (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
-def sparsemax(logits, name=None):
+def sparsemax(logits: Any, name: str | None = None) -> tf.Tensor:
     """Projects logits [batch, classes] onto the simplex; most results are 0."""
     with tf.name_scope(name, "sparsemax", [logits]):
         logits = tf.convert_to_tensor(logits)
@@ -21,7 +25,7 @@ def sparsemax(logits, name=None):
         )
 
 
-def sparsemax_loss(logits, sparsemax, labels, name=None):
+def sparsemax_loss(logits: Any, sparsemax: Any, labels: Any, name: str | None = None) -> tf.Tensor:
     """The loss whose gradient is sparsemax - labels: [batch] from three [batch, classes]."""
     with tf.name_scope(name, "sparsemax_loss", [logits, sparsemax, labels]):
         z = logits - tf.reduce_mean(logits, 1, keepdims=True)

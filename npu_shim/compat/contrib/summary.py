@@ -4,8 +4,11 @@ A summary is written when a writer is the default and recording is on; nothing i
 `always_record_summaries` or `record_summaries_every_n_global_steps`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -22,12 +25,12 @@ class SummaryWriter:
         resource: the resource tensor that the ops write through, or None for a writer that writes nothing.
     """
 
-    def __init__(self, resource, create):
+    def __init__(self, resource: Any, create: Any) -> None:
         self.resource = resource
         self._create = create
 
     @contextlib.contextmanager
-    def as_default(self):
+    def as_default(self) -> Any:
         """A scope in which summaries go to this writer."""
         _writers.append(self)
         try:
@@ -37,24 +40,30 @@ class SummaryWriter:
         finally:
             _writers.pop()
 
-    def set_as_default(self):
+    def set_as_default(self) -> Any:
         """Makes this the default writer from now on."""
         _writers[:] = [self]
 
-    def init(self):
+    def init(self) -> Any:
         """Returns the op that opens the file."""
         return self._create if self.resource is not None else tf.no_op()
 
-    def flush(self):
+    def flush(self) -> Any:
         """Returns the op that writes what is pending."""
         return tf.no_op() if self.resource is None else tf.raw_ops.FlushSummaryWriter(writer=self.resource)
 
-    def close(self):
+    def close(self) -> Any:
         """Returns the op that closes the file."""
         return tf.no_op() if self.resource is None else tf.raw_ops.CloseSummaryWriter(writer=self.resource)
 
 
-def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffix=None, name=None):
+def create_file_writer(
+    logdir: str,
+    max_queue: int | None = None,
+    flush_millis: int | None = None,
+    filename_suffix: str | None = None,
+    name: str | None = None,
+) -> SummaryWriter:
     """A writer for a folder.
 
     Args:
@@ -80,7 +89,7 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
 create_summary_file_writer = create_file_writer
 
 
-def eval_dir(model_dir, name=None):
+def eval_dir(model_dir: str, name: str | None = None) -> str:
     """The folder of an evaluation's events."""
     return os.path.join(model_dir, "eval" if not name else "eval_" + name)
 
@@ -94,39 +103,39 @@ def _recorded(condition):
         _recording[0] = before
 
 
-def always_record_summaries():
+def always_record_summaries() -> Any:
     """A scope in which all summaries are recorded."""
     return _recorded(True)
 
 
-def never_record_summaries():
+def never_record_summaries() -> Any:
     """A scope in which no summary is recorded."""
     return _recorded(False)
 
 
-def record_summaries_every_n_global_steps(n, global_step=None):
+def record_summaries_every_n_global_steps(n: int, global_step: Any = None) -> Any:
     """A scope in which summaries are recorded when the global step is a multiple of `n`."""
     step = tf.train.get_or_create_global_step() if global_step is None else global_step
     with tf.device("cpu:0"):
         return _recorded(tf.equal(step % n, 0))
 
 
-def should_record_summaries():
+def should_record_summaries() -> Any:
     """Whether summaries are recorded here: a bool, or a bool scalar."""
     return _recording[0] if _writers and _writers[-1].resource is not None else False
 
 
-def all_summary_ops():
+def all_summary_ops() -> list[Any]:
     """The ops of all summaries of the graph so far."""
     return [] if tf.executing_eagerly() else tf.get_collection(OPS)
 
 
-def summary_writer_initializer_op():
+def summary_writer_initializer_op() -> list[Any]:
     """The ops that open the files of the graph's writers."""
     return tf.get_collection(INITIALIZERS)
 
 
-def initialize(graph=None, session=None):
+def initialize(graph: Any = None, session: Any = None) -> None:
     """Opens the files of the graph's writers in a session, and writes the graph if one is given.
 
     Raises:
@@ -140,49 +149,53 @@ def initialize(graph=None, session=None):
         session.run(_graph_op(graph, 0))
 
 
-def scalar(name, tensor, family=None, step=None):
+def scalar(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
     """Writes a number."""
     return _summary(name, family, step, lambda writer, tag, at: tf.raw_ops.WriteScalarSummary(
         writer=writer, step=at, tag=tag, value=tf.convert_to_tensor(tensor)))  # fmt: skip
 
 
-def histogram(name, tensor, family=None, step=None):
+def histogram(name: str, tensor: Any, family: str | None = None, step: Any = None) -> Any:
     """Writes the distribution of a tensor's values."""
     return _summary(name, family, step, lambda writer, tag, at: tf.raw_ops.WriteHistogramSummary(
         writer=writer, step=at, tag=tag, values=tf.convert_to_tensor(tensor)))  # fmt: skip
 
 
-def image(name, tensor, bad_color=None, max_images=3, family=None, step=None):
+def image(
+    name: str, tensor: Any, bad_color: Any = None, max_images: int = 3, family: str | None = None, step: Any = None
+) -> Any:
     """Writes images [batch, height, width, channels]."""
     color = tf.constant([255, 0, 0, 255], tf.uint8) if bad_color is None else bad_color
     return _summary(name, family, step, lambda writer, tag, at: tf.raw_ops.WriteImageSummary(
         writer=writer, step=at, tag=tag, tensor=tensor, bad_color=color, max_images=max_images))  # fmt: skip
 
 
-def audio(name, tensor, sample_rate, max_outputs, family=None, step=None):
+def audio(
+    name: str, tensor: Any, sample_rate: Any, max_outputs: int, family: str | None = None, step: Any = None
+) -> Any:
     """Writes sounds [batch, frames] or [batch, frames, channels]."""
     return _summary(name, family, step, lambda writer, tag, at: tf.raw_ops.WriteAudioSummary(
         writer=writer, step=at, tag=tag, tensor=tensor, sample_rate=sample_rate, max_outputs=max_outputs))  # fmt: skip
 
 
-def generic(name, tensor, metadata=None, family=None, step=None):
+def generic(name: str, tensor: Any, metadata: Any = None, family: str | None = None, step: Any = None) -> Any:
     """Writes a tensor with serialized SummaryMetadata."""
     text = metadata.SerializeToString() if hasattr(metadata, "SerializeToString") else (metadata or b"")
     return _summary(name, family, step, lambda writer, tag, at: tf.raw_ops.WriteSummary(
         writer=writer, step=at, tag=tag, tensor=tf.convert_to_tensor(tensor), summary_metadata=text))  # fmt: skip
 
 
-def import_event(tensor, name=None):
+def import_event(tensor: Any, name: str | None = None) -> Any:
     """Writes a serialized Event."""
     return tf.raw_ops.ImportEvent(writer=_writers[-1].resource, event=tensor) if _writers else tf.no_op()
 
 
-def graph(param, step=None, name=None):
+def graph(param: Any, step: Any = None, name: str | None = None) -> Any:
     """Writes a graph: a Graph, a GraphDef, or serialized GraphDef as a tensor."""
     return _graph_op(param, _step(step)) if _writers and _writers[-1].resource is not None else tf.no_op()
 
 
-def flush(writer=None, name=None):
+def flush(writer: Any = None, name: str | None = None) -> Any:
     """The op that writes what is pending, of the default writer unless one is given."""
     writer = writer or (_writers[-1] if _writers else None)
     return tf.no_op() if writer is None else writer.flush()

@@ -76,14 +76,14 @@ def without_places(graph_def: tf.GraphDef) -> tf.GraphDef:
     return made
 
 
-def _make_placeholder(name, feed):
+def _make_placeholder(name: str, feed: Any) -> Any:
     node = tf.NodeDef(name=name, op="Placeholder")
     node.attr["dtype"].type = feed.dtype.as_datatype_enum
     node.attr["shape"].shape.CopyFrom(feed.shape.as_proto())
     return node
 
 
-def _make_constant(name, value):
+def _make_constant(name: str, value: Any) -> Any:
     node = tf.NodeDef(name=name, op="Const")
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype

@@ -63,7 +63,9 @@ class _Spread:
     def __init__(self, graph_def: Any) -> None:
         self._inputs = {node.name: list(map(arguments.source_of, arguments.data(node))) for node in graph_def.node}
         self._ops = {node.name: node.op for node in graph_def.node}
-        self._varying, self.dynamic = set(), set()  # nodes whose values, and whose sizes, change from step to step
+        # nodes whose values, and whose sizes, change from step to step
+        self._varying: set[str] = set()
+        self.dynamic: set[str] = set()
         self.out = {node.name for node in graph_def.node if _has_strings(node)}
         consumers = collections.defaultdict(list)
         for name, sources in self._inputs.items():

@@ -1,7 +1,10 @@
 """What TensorFlow checks when a step runs and XLA does not: errors that become numbers. Said once, before they can."""
 
+from __future__ import annotations
+
 import functools
 import logging
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -29,14 +32,14 @@ KINDS = {
 }  # source: TensorFlow 2.15.1, tried on CPU
 
 
-def tell(graph_def):
+def tell(graph_def: Any) -> None:
     """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
     nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
     for what, names in _found(nodes):
         _once(what, names)
 
 
-def tell_of_clusters(graph_def, session):
+def tell_of_clusters(graph_def: Any, session: Any) -> None:
     """Logs it for the nodes of a GraphDef that are marked for clusters; once a session each.
 
     Args:

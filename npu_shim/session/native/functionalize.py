@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -40,7 +41,7 @@ def functionalize(graph_def: tf.GraphDef) -> tf.GraphDef:
 
 
 @functools.lru_cache(maxsize=None)
-def _library():
+def _library() -> Any:
     library = build.load(SOURCES, LIBRARIES)
     library.npu_shim_functionalize.argtypes = [ctypes.c_char_p, ctypes.c_size_t, _ANSWER]
     return library

@@ -26,7 +26,7 @@ class Facts:
         graph_def: tf.GraphDef with v1 control flow.
     """
 
-    def __init__(self, graph_def):
+    def __init__(self, graph_def: Any) -> None:
         self._nodes = {node.name: node for node in graph_def.node}
         self._graph = static_shapes.loopless(_with_defaults(graph_def))
 

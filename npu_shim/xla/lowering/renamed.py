@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -20,7 +20,7 @@ def with_attr(name: str, attr: str) -> Callable[[Site], Any]:
     return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
 
 
-def _call(site, name, values):
+def _call(site: Site, name: str, values: Sequence[Any]) -> Any:
     definition = tf_internals.op_defs()[name]
     kept = {attr.name for attr in definition.attr if attr.type in ("bool", "int", "float")}
     given = dict(zip((arg.name for arg in definition.input_arg), values))

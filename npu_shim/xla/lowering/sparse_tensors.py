@@ -34,7 +34,7 @@ def dense_sum(site: Site) -> Any:
 def elementwise(function: Callable[[Any, Any], Any]) -> Callable[[Site], Any]:
     """Makes the table row of an op on the values and the dense tensor's elements (broadcast) at their indices."""
 
-    def lowered(site):
+    def lowered(site: Site) -> Any:
         indices, values, _, dense = site.inputs
         return function(values, tf.gather_nd(tf.broadcast_to(dense, site.constant(2)), indices))
 

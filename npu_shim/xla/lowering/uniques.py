@@ -22,7 +22,7 @@ def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callabl
         keep: names of the nodes that are fetched or run.
         facts: `facts.Facts` of the graph.
     """
-    chosen = dict.fromkeys(padding.with_holes(graph_def, keep, facts), with_holes)
+    chosen: dict[str, Callable[[Site], Any]] = dict.fromkeys(padding.with_holes(graph_def, keep, facts), with_holes)
     for node in graph_def.node:
         if node.op in UNIQUE and node.name not in chosen:
             if 0 in facts.distinct(node):
@@ -55,7 +55,7 @@ def with_counts(site: Site) -> Any:
     return _outputs(site, found, places)
 
 
-def _outputs(site, found, places):
+def _outputs(site: Site, found: Any, places: Any) -> list[Any]:
     made = [found, tf.cast(places, site.attr("out_idx"))]
     if "WithCounts" in site.proto.op:
         made.append(tf.math.unsorted_segment_sum(tf.ones_like(made[1]), places, tf.size(found)))

@@ -1,6 +1,9 @@
 """Optimizers of tf.contrib.opt; an update is written once for all kinds of variables (equations of 1.15.5)."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -30,7 +33,15 @@ class PlainOptimizer:
 class AdaMaxOptimizer(PlainOptimizer, tf.train.AdamOptimizer):
     """AdaMax (Kingma and Ba 2015): v = max(beta2 v, |g|), var -= lr / (1 - beta1^t) m / (v + epsilon)."""
 
-    def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, use_locking=False, name="AdaMax"):
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdaMax",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def _get_beta_accumulators(self):
@@ -140,9 +151,16 @@ class LARSOptimizer(PlainOptimizer, tf.train.Optimizer):
     """
 
     def __init__(
-        self, learning_rate, momentum=0.9, weight_decay=0.0001, eeta=0.001, epsilon=0.0, name="LARSOptimizer",
-        skip_list=None, use_nesterov=False,
-    ):  # fmt: skip
+        self,
+        learning_rate: Any,
+        momentum: Any = 0.9,
+        weight_decay: Any = 0.0001,
+        eeta: Any = 0.001,
+        epsilon: Any = 0.0,
+        name: str = "LARSOptimizer",
+        skip_list: Any = None,
+        use_nesterov: bool = False,
+    ) -> None:  # fmt: skip
         for what, value in (("momentum", momentum), ("weight_decay", weight_decay)):
             if value < 0.0:
                 raise ValueError("%s should be positive: %s" % (what, value))
@@ -165,7 +183,7 @@ class LARSOptimizer(PlainOptimizer, tf.train.Optimizer):
         self._learning_rate_tensor = tf.convert_to_tensor(rate, name="learning_rate")
         self._momentum_tensor = tf.convert_to_tensor(momentum, name="momentum")
 
-    def compute_lr(self, grad, var):
+    def compute_lr(self, grad: Any, var: Any) -> tuple[Any, Any]:
         """Returns (the variable's own rate, its gradient with weight decay)."""
         if self._skip_list is not None and any(word in var.name for word in self._skip_list):
             return self._learning_rate, grad
@@ -243,8 +261,14 @@ class AddSignOptimizer(_SignOptimizer):
     """The factor is alpha + sign(g) sign(m)."""
 
     def __init__(
-        self, learning_rate=0.1, alpha=1.0, beta=0.9, sign_decay_fn=None, use_locking=False, name="AddSignOptimizer"
-    ):
+        self,
+        learning_rate: Any = 0.1,
+        alpha: Any = 1.0,
+        beta: Any = 0.9,
+        sign_decay_fn: Any = None,
+        use_locking: bool = False,
+        name: str = "AddSignOptimizer",
+    ) -> None:
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._alpha = alpha
 
@@ -256,9 +280,14 @@ class PowerSignOptimizer(_SignOptimizer):
     """The factor is base ** (sign(g) sign(m))."""
 
     def __init__(
-        self, learning_rate=0.1, base=math.e, beta=0.9, sign_decay_fn=None, use_locking=False,
-        name="PowerSignOptimizer",
-    ):  # fmt: skip
+        self,
+        learning_rate: Any = 0.1,
+        base: Any = math.e,
+        beta: Any = 0.9,
+        sign_decay_fn: Any = None,
+        use_locking: bool = False,
+        name: str = "PowerSignOptimizer",
+    ) -> None:  # fmt: skip
         super().__init__(learning_rate, beta, sign_decay_fn, use_locking, name)
         self._logbase = math.log(base)
 

@@ -1,6 +1,9 @@
 """Optimizers of tf.contrib.opt around others: weight decay, averages, clipping (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
 import types
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -13,17 +16,19 @@ class DecoupledWeightDecayExtension:
         **kwargs: of the optimizer.
     """
 
-    def __init__(self, weight_decay, *args, **kwargs):
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
         self._decay_var_list = None
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
-    def minimize(self, loss, *args, decay_var_list=None, **kwargs):
+    def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
         """As the optimizer's; if `decay_var_list` is given, only its variables decay."""
         self._decay_var_list = decay_var_list
         return super().minimize(loss, *args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None, decay_var_list: Any = None
+    ) -> Any:
         """As the optimizer's; `decay_var_list` may have been given to `minimize` already."""
         self._decay_var_list = decay_var_list or self._decay_var_list
         grads_and_vars = list(grads_and_vars)
@@ -58,7 +63,7 @@ class DecoupledWeightDecayExtension:
             return super()._resource_apply_sparse(grad, var, indices)
 
 
-def extend_with_decoupled_weight_decay(base_optimizer):
+def extend_with_decoupled_weight_decay(base_optimizer: Any) -> type:
     """Returns a class: `base_optimizer` with `weight_decay` as its first argument."""
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
@@ -70,7 +75,15 @@ def extend_with_decoupled_weight_decay(base_optimizer):
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
     """MomentumOptimizer with decoupled weight decay."""
 
-    def __init__(self, weight_decay, learning_rate, momentum, use_locking=False, name="MomentumW", use_nesterov=False):
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ) -> None:
         super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
 
 
@@ -78,8 +91,15 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
     """AdamOptimizer with decoupled weight decay."""
 
     def __init__(
-        self, weight_decay, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, use_locking=False, name="AdamW"
-    ):
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
         super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
 
 
@@ -93,18 +113,20 @@ class MovingAverageOptimizer(tf.train.Optimizer):
         sequential_update: whether the averages wait for the optimizer.
     """
 
-    def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
+    def __init__(
+        self, opt: Any, average_decay: Any = 0.9999, num_updates: Any = None, sequential_update: bool = True
+    ) -> None:
         super().__init__(False, "MovingAverage")
         self._optimizer = opt
         self._ema = tf.train.ExponentialMovingAverage(average_decay, num_updates=num_updates)
         self._averaged = None
         self._sequential_update = sequential_update
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As the optimizer's."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the op that applies gradients and updates the averages."""
         grads_and_vars = list(grads_and_vars)
         train = self._optimizer.apply_gradients(grads_and_vars, global_step=global_step, name=name)
@@ -114,7 +136,7 @@ class MovingAverageOptimizer(tf.train.Optimizer):
         self._averaged = {v.op.name: self._ema.average(v) for v in variables}
         return tf.group(train, average, name="train_with_avg")
 
-    def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
+    def swapping_saver(self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any) -> tf.train.Saver:
         """Returns a Saver that writes the averages under the names of the variables, and vice versa.
 
         Args:
@@ -156,27 +178,32 @@ class VariableClippingOptimizer(tf.train.Optimizer):
     """
 
     def __init__(
-        self, opt, vars_to_clip_dims, max_norm, use_locking=False, colocate_clip_ops_with_vars=False,
-        name="VariableClipping",
-    ):  # fmt: skip
+        self,
+        opt: Any,
+        vars_to_clip_dims: Any,
+        max_norm: Any,
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:  # fmt: skip
         super().__init__(use_locking, name)
         self._opt = opt
         self._clips = [(var, list(dims)) for var, dims in vars_to_clip_dims.items()]
         self._max_norm = max_norm
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As the optimizer's."""
         return self._opt.compute_gradients(*args, **kwargs)
 
-    def get_slot(self, *args, **kwargs):
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's."""
         return self._opt.get_slot(*args, **kwargs)
 
-    def get_slot_names(self, *args, **kwargs):
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
         """As the optimizer's."""
         return self._opt.get_slot_names(*args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the op that applies gradients, then clips."""
         grads_and_vars = list(grads_and_vars)
         update = self._opt.apply_gradients(grads_and_vars, global_step=global_step)
@@ -205,7 +232,7 @@ class MultitaskOptimizerWrapper:
         TypeError: `opt` is no optimizer.
     """
 
-    def __init__(self, opt):
+    def __init__(self, opt: Any) -> None:
         if not isinstance(opt, tf.train.Optimizer):
             raise TypeError("Supplied optimizer must be an instance of tf.train.Optimizer")
         self._opt = opt
@@ -231,7 +258,7 @@ def _all_zeros(grad):
     return tf.equal(tf.count_nonzero(grad.values if isinstance(grad, tf.IndexedSlices) else grad), 0)
 
 
-def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
+def clip_gradients_by_global_norm(gradients_variables: Any, clip_norm: Any = 20.0) -> tuple[list[Any], Any]:
     """Clips gradients by their global norm, which leaves out those that are all zeros.
 
     Args:
@@ -247,7 +274,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
     return list(zip(clipped, variables)), norm
 
 
-def clip_gradients_by_norm(optimizer, clip_norm):
+def clip_gradients_by_norm(optimizer: Any, clip_norm: Any) -> Any:
     """tf.contrib.estimator's: an optimizer whose gradients are clipped, each by its own norm.
 
     Args:

@@ -10,15 +10,7 @@ from npu_shim.compat.contrib.rnn.blocks import (
     LSTMBlockWrapper,
     TimeReversedFusedRNN,
 )
-from npu_shim.compat.contrib.rnn.cells import (
-    CoupledInputForgetGateLSTMCell,
-    IntersectionRNNCell,
-    LayerNormBasicLSTMCell,
-    NASCell,
-    PhasedLSTMCell,
-    SRUCell,
-    UGRNNCell,
-)
+from npu_shim.compat.contrib.rnn.cells import IntersectionRNNCell, NASCell, SRUCell, UGRNNCell
 from npu_shim.compat.contrib.rnn.convolutional import Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell, ConvLSTMCell
 from npu_shim.compat.contrib.rnn.indy import GLSTMCell, IndRNNCell, IndyGRUCell, IndyLSTMCell
 from npu_shim.compat.contrib.rnn.linear import LayerRNNCell, Linear, linear
@@ -26,6 +18,11 @@ from npu_shim.compat.contrib.rnn.loops import (
     stack_bidirectional_dynamic_rnn,
     stack_bidirectional_rnn,
     transpose_batch_time,
+)
+from npu_shim.compat.contrib.rnn.lstm_cells import (
+    CoupledInputForgetGateLSTMCell,
+    LayerNormBasicLSTMCell,
+    PhasedLSTMCell,
 )
 from npu_shim.compat.contrib.rnn.wrappers import (
     AttentionCellWrapper,

@@ -4,6 +4,10 @@ A single step consists of ordinary ops here: TensorFlow dropped the gradients of
 precision handle a MatMul. LSTMBlockFusedCell runs TensorFlow's BlockLSTM, which still has its gradient.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.rnn.linear import LayerCell, LSTMStateTuple, input_depth
@@ -25,8 +29,15 @@ class LSTMBlockCell(LayerCell):
     """
 
     def __init__(
-        self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None, name="lstm_cell"
-    ):
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        cell_clip: Any = None,
+        use_peephole: bool = False,
+        dtype: Any = None,
+        reuse: bool | None = None,
+        name: str = "lstm_cell",
+    ) -> None:
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
         self._num_units = num_units
         self._forget_bias = forget_bias
@@ -34,14 +45,14 @@ class LSTMBlockCell(LayerCell):
         self._cell_clip = cell_clip if cell_clip is not None else -1
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return LSTMStateTuple(self._num_units, self._num_units)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         _make_lstm(self, input_depth(inputs_shape))
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (h, LSTMStateTuple(c, h))."""
         if len(state) != 2:
             raise ValueError("Expecting state to be a tuple with length 2.")
@@ -86,13 +97,19 @@ class GRUBlockCell(LayerCell):
 
     NAMES = ("w_ru", "b_ru", "w_c", "b_c")
 
-    def __init__(self, num_units=None, cell_size=None, reuse=None, name="gru_cell"):
+    def __init__(
+        self,
+        num_units: int | None = None,
+        cell_size: int | None = None,
+        reuse: bool | None = None,
+        name: str = "gru_cell",
+    ) -> None:
         super().__init__(_reuse=reuse, name=name)
         if (cell_size is None) == (num_units is None):
             raise ValueError("Exactly one of num_units or cell_size must be provided.")
         self._num_units = cell_size if num_units is None else num_units
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         units, deep = self._num_units, input_depth(inputs_shape) + self._num_units
         self._gate_kernel = self.add_weight(self.NAMES[0], shape=[deep, units * 2])
@@ -101,7 +118,7 @@ class GRUBlockCell(LayerCell):
         self._candidate_bias = self.add_weight(self.NAMES[3], shape=[units], initializer=tf.zeros_initializer())
         self.built = True
 
-    def call(self, inputs, h_prev):
+    def call(self, inputs: Any, h_prev: Any) -> tuple[Any, Any]:
         """Returns (h, h)."""
         gates = tf.matmul(tf.concat([inputs, h_prev], 1), self._gate_kernel)
         r, u = tf.split(tf.sigmoid(tf.nn.bias_add(gates, self._gate_bias)), 2, 1)
@@ -120,14 +137,16 @@ class LSTMBlockWrapper(Layer):
     """A layer that runs a whole sequence [time, batch, depth]; its subclass runs the steps."""
 
     @property
-    def num_units(self):
+    def num_units(self) -> int:
         """The number of units, an int."""
         raise NotImplementedError
 
     def _call_cell(self, inputs, initial_cell_state, initial_output, dtype, sequence_length):
         raise NotImplementedError
 
-    def call(self, inputs, initial_state=None, dtype=None, sequence_length=None):
+    def call(
+        self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None
+    ) -> tuple[Any, Any]:
         """Runs the sequence.
 
         Args:
@@ -167,9 +186,15 @@ class LSTMBlockFusedCell(LSTMBlockWrapper):
     """LSTM over a whole sequence; arguments and variables are those of LSTMBlockCell."""
 
     def __init__(
-        self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
-        name="lstm_fused_cell",
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        cell_clip: Any = None,
+        use_peephole: bool = False,
+        reuse: bool | None = None,
+        dtype: Any = None,
+        name: str = "lstm_fused_cell",
+    ) -> None:  # fmt: skip
         super().__init__(_reuse=reuse, name=name, dtype=dtype)
         self._num_units = num_units
         self._forget_bias = forget_bias
@@ -177,10 +202,10 @@ class LSTMBlockFusedCell(LSTMBlockWrapper):
         self._use_peephole = use_peephole
 
     @property
-    def num_units(self):
+    def num_units(self) -> int:
         return self._num_units
 
-    def build(self, input_shape):
+    def build(self, input_shape: Any) -> None:
         """Makes the variables."""
         shape = input_shape[0] if isinstance(input_shape, list) else input_shape
         _make_lstm(self, input_depth(shape))
@@ -210,11 +235,13 @@ class FusedRNNCellAdaptor(FusedRNNCell):
         use_dynamic_rnn: bool.
     """
 
-    def __init__(self, cell, use_dynamic_rnn=False):
+    def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
         self._cell = cell
         self._use_dynamic_rnn = use_dynamic_rnn
 
-    def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+    def __call__(
+        self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None, scope: Any = None
+    ) -> tuple[Any, Any]:
         """Returns (outputs like inputs, last state)."""
         is_list = isinstance(inputs, list)
         options = {"initial_state": initial_state, "dtype": dtype, "sequence_length": sequence_length, "scope": scope}
@@ -229,10 +256,12 @@ class FusedRNNCellAdaptor(FusedRNNCell):
 class TimeReversedFusedRNN(FusedRNNCell):
     """Runs a FusedRNNCell backwards, and reverses its outputs."""
 
-    def __init__(self, cell):
+    def __init__(self, cell: Any) -> None:
         self._cell = cell
 
-    def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
+    def __call__(
+        self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None, scope: Any = None
+    ) -> tuple[Any, Any]:
         """Returns (outputs like inputs, last state)."""
         outputs, state = self._cell(
             _reversed(inputs, sequence_length), initial_state=initial_state, dtype=dtype,

@@ -1,5 +1,9 @@
 """Convolutional LSTM (Shi et al. 2015) of tf.contrib.rnn."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.rnn.linear import Cell, LSTMStateTuple
@@ -24,9 +28,17 @@ class ConvLSTMCell(Cell):
     """
 
     def __init__(
-        self, conv_ndims, input_shape, output_channels, kernel_shape, use_bias=True, skip_connection=False,
-        forget_bias=1.0, initializers=None, name="conv_lstm_cell",
-    ):  # fmt: skip
+        self,
+        conv_ndims: int,
+        input_shape: Any,
+        output_channels: int,
+        kernel_shape: Any,
+        use_bias: bool = True,
+        skip_connection: bool = False,
+        forget_bias: float = 1.0,
+        initializers: Any = None,
+        name: str = "conv_lstm_cell",
+    ) -> None:  # fmt: skip
         super().__init__(name=name)
         if conv_ndims != len(input_shape) - 1:
             raise ValueError("Invalid input_shape %s for conv_ndims=%s." % (input_shape, conv_ndims))
@@ -41,7 +53,7 @@ class ConvLSTMCell(Cell):
         skipped = input_shape[-1] if skip_connection else 0
         self._output_size = tf.TensorShape([*input_shape[:-1], output_channels + skipped])
 
-    def call(self, inputs, state, scope=None):
+    def call(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (output, LSTMStateTuple(cell, output))."""
         cell, hidden = state
         gates = self._conv(tf.concat([inputs, hidden], -1), 4 * self._output_channels)
@@ -63,19 +75,19 @@ class ConvLSTMCell(Cell):
 class Conv1DLSTMCell(ConvLSTMCell):
     """ConvLSTMCell with one dimension."""
 
-    def __init__(self, name="conv_1d_lstm_cell", **kwargs):
+    def __init__(self, name: str = "conv_1d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=1, name=name, **kwargs)
 
 
 class Conv2DLSTMCell(ConvLSTMCell):
     """ConvLSTMCell with two dimensions."""
 
-    def __init__(self, name="conv_2d_lstm_cell", **kwargs):
+    def __init__(self, name: str = "conv_2d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=2, name=name, **kwargs)
 
 
 class Conv3DLSTMCell(ConvLSTMCell):
     """ConvLSTMCell with three dimensions."""
 
-    def __init__(self, name="conv_3d_lstm_cell", **kwargs):
+    def __init__(self, name: str = "conv_3d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=3, name=name, **kwargs)

@@ -1,5 +1,9 @@
 """Cells whose units see only their own past (Li et al. 2018), and LSTM in groups (Kuchaiev and Ginsburg 2017)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.rnn.linear import Cell, LayerCell, LSTMStateTuple, input_depth, linear
@@ -42,15 +46,22 @@ class _IndyCell(LayerCell):
 class IndRNNCell(_IndyCell):
     """Output = state = activation(W x + u * state + b); arguments as in the original."""
 
-    def __init__(self, num_units, activation=None, reuse=None, name=None, dtype=None):
+    def __init__(
+        self,
+        num_units: int,
+        activation: Any = None,
+        reuse: bool | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__(num_units, activation, reuse, name=name, dtype=dtype)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         self._w = self._weights(inputs_shape, 1, ("kernel_w", "kernel_u", "bias"), tf.zeros_initializer())
         self.built = True
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (output, state)."""
         output = self._activation(_gates(inputs, state, self._w, 1))
         return output, output
@@ -59,7 +70,7 @@ class IndRNNCell(_IndyCell):
 class IndyGRUCell(_IndyCell):
     """GRU with one recurrent weight per unit."""
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         gates = ("gates/kernel_w", "gates/kernel_u", "gates/bias")
         candidate = ("candidate/kernel", "candidate/kernel_u", "candidate/bias")
@@ -67,7 +78,7 @@ class IndyGRUCell(_IndyCell):
         self._candidate = self._weights(inputs_shape, 1, candidate, tf.zeros_initializer())
         self.built = True
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (h, h)."""
         r, u = tf.split(tf.sigmoid(_gates(inputs, state, self._gates, 2)), 2, 1)
         c = self._activation(_gates(inputs, r * state, self._candidate, 1))
@@ -79,22 +90,29 @@ class IndyLSTMCell(_IndyCell):
     """LSTM with one recurrent weight per unit; `forget_bias` is added to the forget gate."""
 
     def __init__(
-        self, num_units, forget_bias=1.0, activation=None, reuse=None, kernel_initializer=None, bias_initializer=None,
-        name=None, dtype=None,
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        activation: Any = None,
+        reuse: bool | None = None,
+        kernel_initializer: Any = None,
+        bias_initializer: Any = None,
+        name: str | None = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(num_units, activation, reuse, kernel_initializer, bias_initializer, name, dtype)
         self._forget_bias = forget_bias
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return LSTMStateTuple(self._num_units, self._num_units)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Any) -> None:
         """Makes the variables."""
         self._w = self._weights(inputs_shape, 4, ("kernel_w", "kernel_u", "bias"), tf.zeros_initializer())
         self.built = True
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (h, LSTMStateTuple(c, h))."""
         c, h = state
         i, j, f, o = tf.split(_gates(inputs, h, self._w, 4), 4, 1)
@@ -125,9 +143,15 @@ class GLSTMCell(Cell):
     """
 
     def __init__(
-        self, num_units, initializer=None, num_proj=None, number_of_groups=1, forget_bias=1.0, activation=tf.tanh,
-        reuse=None,
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        initializer: Any = None,
+        num_proj: int | None = None,
+        number_of_groups: int = 1,
+        forget_bias: float = 1.0,
+        activation: Any = tf.tanh,
+        reuse: bool | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(_reuse=reuse)
         for name, size in (("num_units", num_units), ("num_proj", num_proj or 0)):
             if size % number_of_groups:
@@ -141,7 +165,7 @@ class GLSTMCell(Cell):
         self._output_size = num_proj or num_units
         self._state_size = LSTMStateTuple(num_units, self._output_size)
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (m, LSTMStateTuple(c, m))."""
         c, m = state
         if input_depth(inputs.shape) % self._groups:

@@ -1,5 +1,9 @@
 """What the cells share: a linear map, layer norm, and the sizes of a cell."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 RNNCell = tf.nn.rnn_cell.RNNCell
@@ -12,11 +16,11 @@ class Cell(RNNCell):
     """A cell that sets `_state_size` and `_output_size`."""
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return self._state_size
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._output_size
 
 
@@ -24,15 +28,17 @@ class LayerCell(LayerRNNCell):
     """A cell that makes its variables in `build`; state and output are `_num_units` wide unless it says otherwise."""
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return self._num_units
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._num_units
 
 
-def linear(args, output_size, bias=True, bias_initializer=None, kernel_initializer=None):
+def linear(
+    args: Any, output_size: int, bias: bool = True, bias_initializer: Any = None, kernel_initializer: Any = None
+) -> tf.Tensor:
     """Maps the concatenated args: [batch, sum of depths] -> [batch, output_size].
 
     The variables are "kernel" and "bias" of the current scope. Inside a cell they are made in its first step.
@@ -64,19 +70,21 @@ def linear(args, output_size, bias=True, bias_initializer=None, kernel_initializ
 class Linear:
     """`linear` as an object, like core_rnn_cell._Linear, from which scripts make it."""
 
-    def __init__(self, args, output_size, build_bias, bias_initializer=None, kernel_initializer=None):
+    def __init__(
+        self, args: Any, output_size: int, build_bias: Any, bias_initializer: Any = None, kernel_initializer: Any = None
+    ) -> None:
         self._arguments = (output_size, build_bias, bias_initializer, kernel_initializer)
         args = args if isinstance(args, (list, tuple)) else [args]
         linear(args, *self._arguments)
         self._scope = tf.get_variable_scope()
 
-    def __call__(self, args):
+    def __call__(self, args: Any) -> tf.Tensor:
         """Returns [batch, output_size], with the variables of the scope it was made in."""
         with tf.variable_scope(self._scope, reuse=True):
             return linear(args, *self._arguments)
 
 
-def layer_norm(x, scope, gain=1.0, shift=0.0):
+def layer_norm(x: Any, scope: Any, gain: float = 1.0, shift: float = 0.0) -> tf.Tensor:
     """Normalizes [batch, depth] over the depth, with variables "gamma" and "beta" of a scope."""
     depth = x.shape[-1:]
     with tf.variable_scope(scope):
@@ -86,7 +94,7 @@ def layer_norm(x, scope, gain=1.0, shift=0.0):
     return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-3 if x.dtype == tf.float16 else 1e-12)
 
 
-def input_depth(shape):
+def input_depth(shape: Any) -> int:
     """The depth of inputs [batch, depth]; ValueError when it is not known."""
     depth = tf.TensorShape(shape).as_list()[-1]
     if depth is None:

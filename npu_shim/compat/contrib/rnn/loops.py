@@ -1,12 +1,22 @@
 """Stacked bidirectional layers (behaviour and variable names of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
 def stack_bidirectional_rnn(
-    cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None, sequence_length=None,
-    scope=None,
-):  # fmt: skip
+    cells_fw: Any,
+    cells_bw: Any,
+    inputs: Any,
+    initial_states_fw: Any = None,
+    initial_states_bw: Any = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    scope: Any = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """Layers of tf.nn.static_bidirectional_rnn; each reads both directions of the one below.
 
     Args:
@@ -40,9 +50,18 @@ def stack_bidirectional_rnn(
 
 
 def stack_bidirectional_dynamic_rnn(
-    cells_fw, cells_bw, inputs, initial_states_fw=None, initial_states_bw=None, dtype=None, sequence_length=None,
-    parallel_iterations=None, time_major=False, scope=None, swap_memory=False,
-):  # fmt: skip
+    cells_fw: Any,
+    cells_bw: Any,
+    inputs: Any,
+    initial_states_fw: Any = None,
+    initial_states_bw: Any = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    parallel_iterations: Any = None,
+    time_major: bool = False,
+    scope: Any = None,
+    swap_memory: bool = False,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """As `stack_bidirectional_rnn` with tf.nn.bidirectional_dynamic_rnn; inputs and outputs are [batch, time, depth].
 
     Args:
@@ -93,7 +112,7 @@ def _layers(cells_fw, cells_bw, states_fw, states_bw):
     return zip(cells_fw, cells_bw, states_fw or nothing, states_bw or nothing)
 
 
-def transpose_batch_time(x):
+def transpose_batch_time(x: Any) -> tf.Tensor:
     """[time, batch, ...] -> [batch, time, ...] and back."""
     if x.shape.ndims is not None and x.shape.ndims < 2:
         raise ValueError("Expected input tensor %s to have rank at least 2, but saw shape: %s" % (x, x.shape))

@@ -1,6 +1,9 @@
 """Cells of tf.contrib.rnn that wrap other cells (behaviour and variable names of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -39,12 +42,14 @@ class InputProjectionWrapper(_Wrapper):
         reuse: whether the variables exist.
     """
 
-    def __init__(self, cell, num_proj, activation=None, input_size=None, reuse=None):
+    def __init__(
+        self, cell: Any, num_proj: int, activation: Any = None, input_size: int | None = None, reuse: bool | None = None
+    ) -> None:
         super().__init__(cell, reuse)
         self._num_proj = num_proj
         self._activation = activation
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns what the cell returns."""
         projected = linear(inputs, self._num_proj)
         return self._cell(self._activation(projected) if self._activation else projected, state)
@@ -60,7 +65,7 @@ class OutputProjectionWrapper(_Wrapper):
         reuse: whether the variables exist.
     """
 
-    def __init__(self, cell, output_size, activation=None, reuse=None):
+    def __init__(self, cell: Any, output_size: int, activation: Any = None, reuse: bool | None = None) -> None:
         super().__init__(cell, reuse)
         if output_size < 1:
             raise ValueError("Parameter output_size must be > 0: %d." % output_size)
@@ -68,10 +73,10 @@ class OutputProjectionWrapper(_Wrapper):
         self._activation = activation
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._output_size
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (output, the cell's state)."""
         output, state = self._cell(inputs, state)
         projected = linear(output, self._output_size)
@@ -89,7 +94,9 @@ class EmbeddingWrapper(_Wrapper):
         reuse: whether the variables exist.
     """
 
-    def __init__(self, cell, embedding_classes, embedding_size, initializer=None, reuse=None):
+    def __init__(
+        self, cell: Any, embedding_classes: int, embedding_size: int, initializer: Any = None, reuse: bool | None = None
+    ) -> None:
         super().__init__(cell, reuse)
         if embedding_classes <= 0 or embedding_size <= 0:
             raise ValueError(
@@ -98,7 +105,7 @@ class EmbeddingWrapper(_Wrapper):
         self._shape = [embedding_classes, embedding_size]
         self._initializer = initializer
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns what the cell returns."""
         edge = math.sqrt(3)
         uniform = tf.random_uniform_initializer(-edge, edge)
@@ -119,25 +126,25 @@ class HighwayWrapper(RNNCell):
         carry_bias_init: initial bias of the carry gate.
     """
 
-    def __init__(self, cell, couple_carry_transform_gates=True, carry_bias_init=1.0):
+    def __init__(self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0) -> None:
         self._cell = cell
         self._couple = couple_carry_transform_gates
         self._carry_bias_init = carry_bias_init
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return self._cell.state_size
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._cell.output_size
 
-    def zero_state(self, batch_size, dtype):
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         """Returns the wrapped cell's zero state."""
         with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
             return self._cell.zero_state(batch_size, dtype)
 
-    def __call__(self, inputs, state, scope=None):
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (output, the cell's state)."""
         outputs, state = self._cell(inputs, state, scope=scope)
         tf.nest.assert_same_structure(inputs, outputs)
@@ -174,8 +181,15 @@ class AttentionCellWrapper(RNNCell):
     """
 
     def __init__(
-        self, cell, attn_length, attn_size=None, attn_vec_size=None, input_size=None, state_is_tuple=True, reuse=None
-    ):
+        self,
+        cell: Any,
+        attn_length: int,
+        attn_size: int | None = None,
+        attn_vec_size: int | None = None,
+        input_size: int | None = None,
+        state_is_tuple: bool = True,
+        reuse: bool | None = None,
+    ) -> None:
         super().__init__(_reuse=reuse)
         if tf.nest.is_nested(cell.state_size) and not state_is_tuple:
             raise ValueError(
@@ -192,15 +206,15 @@ class AttentionCellWrapper(RNNCell):
         self._state_is_tuple = state_is_tuple
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         size = (self._cell.state_size, self._attn_size, self._attn_size * self._attn_length)
         return size if self._state_is_tuple else sum(size)
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._attn_size
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (output, next state)."""
         state, attention, kept = state if self._state_is_tuple else tf.split(state, self._sizes(), 1)
         kept = tf.reshape(kept, [-1, self._attn_length, self._attn_size])

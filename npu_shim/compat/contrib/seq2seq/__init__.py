@@ -23,12 +23,14 @@ from npu_shim.compat.contrib.seq2seq.helpers import (
     Helper,
     InferenceHelper,
     SampleEmbeddingHelper,
+)
+from npu_shim.compat.contrib.seq2seq.losses import sequence_loss
+from npu_shim.compat.contrib.seq2seq.scores import hardmax, monotonic_attention, safe_cumprod
+from npu_shim.compat.contrib.seq2seq.training_helpers import (
     ScheduledEmbeddingTrainingHelper,
     ScheduledOutputTrainingHelper,
     TrainingHelper,
 )
-from npu_shim.compat.contrib.seq2seq.losses import sequence_loss
-from npu_shim.compat.contrib.seq2seq.scores import hardmax, monotonic_attention, safe_cumprod
 from npu_shim.compat.contrib.seq2seq.wrapper import AttentionWrapper, AttentionWrapperState
 
 __all__ = [

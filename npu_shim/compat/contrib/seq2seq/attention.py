@@ -4,6 +4,10 @@ Shapes: memory [batch, time, depth], keys [batch, time, num_units], query [batch
 [batch, time].
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -22,12 +26,12 @@ class AttentionMechanism:
     """The interface that AttentionWrapper expects of a mechanism."""
 
     @property
-    def alignments_size(self):
+    def alignments_size(self) -> Any:
         """The number of memory steps, int or int32 scalar."""
         raise NotImplementedError
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         """The size of the mechanism's state."""
         raise NotImplementedError
 
@@ -127,9 +131,17 @@ class BahdanauAttention(_BaseAttentionMechanism):
     """
 
     def __init__(
-        self, num_units, memory, memory_sequence_length=None, normalize=False, probability_fn=None,
-        score_mask_value=None, dtype=None, custom_key_value_fn=None, name="BahdanauAttention",
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Any = None,
+        normalize: bool = False,
+        probability_fn: Any = None,
+        score_mask_value: Any = None,
+        dtype: Any = None,
+        custom_key_value_fn: Any = None,
+        name: str = "BahdanauAttention",
+    ) -> None:  # fmt: skip
         probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
         super().__init__(
             query_layer=_dense(num_units, "query_layer", dtype),
@@ -145,7 +157,7 @@ class BahdanauAttention(_BaseAttentionMechanism):
         self._normalize = normalize
         self._name = name
 
-    def __call__(self, query, state):
+    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns (alignments, next state)."""
         with tf.variable_scope(None, "bahdanau_attention", [query]):
             score = _additive_score(self, query, np.sqrt(1.0 / self._num_units))
@@ -169,9 +181,17 @@ class LuongAttention(_BaseAttentionMechanism):
     """
 
     def __init__(
-        self, num_units, memory, memory_sequence_length=None, scale=False, probability_fn=None,
-        score_mask_value=None, dtype=None, custom_key_value_fn=None, name="LuongAttention",
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Any = None,
+        scale: bool = False,
+        probability_fn: Any = None,
+        score_mask_value: Any = None,
+        dtype: Any = None,
+        custom_key_value_fn: Any = None,
+        name: str = "LuongAttention",
+    ) -> None:  # fmt: skip
         probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
         super().__init__(
             query_layer=None,
@@ -187,7 +207,7 @@ class LuongAttention(_BaseAttentionMechanism):
         self._scale = scale
         self._name = name
 
-    def __call__(self, query, state):
+    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns (alignments, next state)."""
         with tf.variable_scope(None, "luong_attention", [query]):
             score = _dot_score(self, query)
@@ -221,10 +241,19 @@ class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
     """
 
     def __init__(
-        self, num_units, memory, memory_sequence_length=None, normalize=False, score_mask_value=None,
-        sigmoid_noise=0.0, sigmoid_noise_seed=None, score_bias_init=0.0, mode="parallel", dtype=None,
-        name="BahdanauMonotonicAttention",
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Any = None,
+        normalize: bool = False,
+        score_mask_value: Any = None,
+        sigmoid_noise: float = 0.0,
+        sigmoid_noise_seed: int | None = None,
+        score_bias_init: float = 0.0,
+        mode: str = "parallel",
+        dtype: Any = None,
+        name: str = "BahdanauMonotonicAttention",
+    ) -> None:  # fmt: skip
         super().__init__(
             query_layer=_dense(num_units, "query_layer", dtype),
             memory_layer=_dense(num_units, "memory_layer", dtype),
@@ -239,7 +268,7 @@ class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
         self._score_bias_init = score_bias_init
         self._name = name
 
-    def __call__(self, query, state):
+    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns (alignments, next state)."""
         with tf.variable_scope(None, "bahdanau_monotonic_attention", [query]):
             score = _additive_score(self, query, np.sqrt(1.0 / self._num_units)) + _bias(self, query)
@@ -251,10 +280,19 @@ class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
     """Monotonic attention with the multiplicative score; arguments as of its sister and LuongAttention."""
 
     def __init__(
-        self, num_units, memory, memory_sequence_length=None, scale=False, score_mask_value=None,
-        sigmoid_noise=0.0, sigmoid_noise_seed=None, score_bias_init=0.0, mode="parallel", dtype=None,
-        name="LuongMonotonicAttention",
-    ):  # fmt: skip
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Any = None,
+        scale: bool = False,
+        score_mask_value: Any = None,
+        sigmoid_noise: float = 0.0,
+        sigmoid_noise_seed: int | None = None,
+        score_bias_init: float = 0.0,
+        mode: str = "parallel",
+        dtype: Any = None,
+        name: str = "LuongMonotonicAttention",
+    ) -> None:  # fmt: skip
         super().__init__(
             query_layer=None,
             memory_layer=_dense(num_units, "memory_layer", dtype),
@@ -269,7 +307,7 @@ class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
         self._score_bias_init = score_bias_init
         self._name = name
 
-    def __call__(self, query, state):
+    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns (alignments, next state)."""
         with tf.variable_scope(None, "luong_monotonic_attention", [query]):
             score = _dot_score(self, query) + _bias(self, query)

@@ -3,7 +3,10 @@
 Inside, states are [batch, beam, ...]; the cell sees [batch * beam, ...].
 """
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -45,9 +48,18 @@ class BeamSearchDecoder(Decoder):
     """
 
     def __init__(
-        self, cell, embedding, start_tokens, end_token, initial_state, beam_width, output_layer=None,
-        length_penalty_weight=0.0, coverage_penalty_weight=0.0, reorder_tensor_arrays=True,
-    ):  # fmt: skip
+        self,
+        cell: Any,
+        embedding: Any,
+        start_tokens: Any,
+        end_token: Any,
+        initial_state: Any,
+        beam_width: int,
+        output_layer: Any = None,
+        length_penalty_weight: float = 0.0,
+        coverage_penalty_weight: float = 0.0,
+        reorder_tensor_arrays: bool = True,
+    ) -> None:  # fmt: skip
         if output_layer is not None and not callable(output_layer):
             raise TypeError("output_layer must be a Layer, received: %s" % type(output_layer))
         self._cell = cell
@@ -70,24 +82,24 @@ class BeamSearchDecoder(Decoder):
         self._start_inputs = self._embedding_fn(self._start_tokens)
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> Any:
         return self._batch_size
 
     @property
-    def tracks_own_finished(self):
+    def tracks_own_finished(self) -> bool:
         return True
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         beams = tf.TensorShape([self._beam_width])
         return BeamSearchDecoderOutput(scores=beams, predicted_ids=beams, parent_ids=beams)
 
     @property
-    def output_dtype(self):
+    def output_dtype(self) -> Any:
         dtype = tf.nest.flatten(self._initial_cell_state)[0].dtype
         return BeamSearchDecoderOutput(scores=dtype, predicted_ids=tf.int32, parent_ids=tf.int32)
 
-    def initialize(self, name=None):
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns (finished, first inputs, first state): only the first of the equal beams is alive."""
         dtype = tf.nest.flatten(self._initial_cell_state)[0].dtype
         first = tf.zeros([self._batch_size], tf.int32)
@@ -107,7 +119,7 @@ class BeamSearchDecoder(Decoder):
         )
         return finished, self._start_inputs, state
 
-    def step(self, time, inputs, state, name=None):
+    def step(self, time: Any, inputs: Any, state: Any, name: str | None = None) -> tuple[Any, Any, Any, Any]:
         """Returns (BeamSearchDecoderOutput, next state, next inputs, finished)."""
         with tf.name_scope(name, "BeamSearchDecoderStep", (time, inputs, state)):
             merged = tf.nest.map_structure(self._merge, inputs)
@@ -126,7 +138,7 @@ class BeamSearchDecoder(Decoder):
             next_inputs = tf.cond(tf.reduce_all(finished), lambda: self._start_inputs, lambda: self._embedding_fn(ids))
         return BeamSearchDecoderOutput(scores, ids, parents), next_state, next_inputs, finished
 
-    def finalize(self, outputs, final_state, sequence_lengths):
+    def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
         """Returns (FinalBeamSearchDecoderOutput, final state); predicted ids are [time, batch, beam], best first."""
         longest = tf.cast(tf.reduce_max(final_state.lengths, axis=1), tf.int32)
         ids = gather_tree(outputs.predicted_ids, outputs.parent_ids, longest, self._end_token)
@@ -182,7 +194,7 @@ class BeamSearchDecoder(Decoder):
         return split
 
 
-def attention_probs(cell_state):
+def attention_probs(cell_state: Any) -> Any:
     """Alignments [batch, beam, time] of a state, their mean where there are several.
 
     Raises:
@@ -196,7 +208,7 @@ def attention_probs(cell_state):
     return means[0] if len(means) == 1 else tf.add_n(means) / len(means)
 
 
-def tile_batch(t, multiplier, name=None):
+def tile_batch(t: Any, multiplier: int, name: str | None = None) -> Any:
     """Repeats each entry of (nested) tensors [batch, ...]: [batch * multiplier, ...], one entry's copies together."""
     with tf.name_scope(name, "tile_batch", [*tf.nest.flatten(t), multiplier]):
         return tf.nest.map_structure(lambda x: _tiled(tf.convert_to_tensor(x, name="t"), multiplier), t)
@@ -214,7 +226,9 @@ def _tiled(t, multiplier):
     return tiled
 
 
-def gather_tree(step_ids, parent_ids, max_sequence_lengths, end_token, name=None):
+def gather_tree(
+    step_ids: Any, parent_ids: Any, max_sequence_lengths: Any, end_token: Any, name: str | None = None
+) -> tf.Tensor:
     """Follows the beams back from the last step.
 
     Args:
@@ -255,7 +269,7 @@ def gather_tree(step_ids, parent_ids, max_sequence_lengths, end_token, name=None
         return found
 
 
-def gather_tree_from_array(t, parent_ids, sequence_length):
+def gather_tree_from_array(t: Any, parent_ids: Any, sequence_length: Any) -> tf.Tensor:
     """Sorts a stacked array by the final beams.
 
     Args:

@@ -1,6 +1,9 @@
 """One step of beam search: scores of all continuations, and the best of them."""
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -20,9 +23,16 @@ class BeamSearchDecoderState(collections.namedtuple("BeamSearchDecoderState", _F
 
 
 def beam_search_step(
-    logits, next_cell_state, state, batch_size, beam_width, end_token, length_penalty_weight, coverage_penalty_weight,
-    attention_probs,
-):  # fmt: skip
+    logits: Any,
+    next_cell_state: Any,
+    state: Any,
+    batch_size: Any,
+    beam_width: int,
+    end_token: Any,
+    length_penalty_weight: Any,
+    coverage_penalty_weight: Any,
+    attention_probs: Any,
+) -> tuple[Any, Any, Any, BeamSearchDecoderState]:  # fmt: skip
     """Chooses the next beams.
 
     Args:

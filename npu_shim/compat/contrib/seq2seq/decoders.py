@@ -1,7 +1,10 @@
 """The decoding loop of tf.contrib.seq2seq: Decoder, BasicDecoder, dynamic_decode (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -12,34 +15,34 @@ class Decoder:
     """The interface that `dynamic_decode` expects of a decoder."""
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> Any:
         """int32 scalar."""
         raise NotImplementedError
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         """(Nested) sizes of one step's output, without the batch."""
         raise NotImplementedError
 
     @property
-    def output_dtype(self):
+    def output_dtype(self) -> Any:
         """(Nested) dtypes of one step's output."""
         raise NotImplementedError
 
-    def initialize(self, name=None):
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns (finished, first inputs, initial state); `finished` is bool [batch]."""
         raise NotImplementedError
 
-    def step(self, time, inputs, state, name=None):
+    def step(self, time: Any, inputs: Any, state: Any, name: str | None = None) -> tuple[Any, Any, Any, Any]:
         """Returns (outputs, next state, next inputs, finished) of step `time`."""
         raise NotImplementedError
 
-    def finalize(self, outputs, final_state, sequence_lengths):
+    def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> tuple[Any, Any]:
         """Returns (outputs, final state) after the loop; the outputs are [time, batch, ...]."""
         raise NotImplementedError
 
     @property
-    def tracks_own_finished(self):
+    def tracks_own_finished(self) -> bool:
         """Whether `finished` may go back to False, as a beam search's does when it reorders its beams."""
         return False
 
@@ -57,7 +60,7 @@ class BasicDecoder(Decoder):
         TypeError: `helper` is not a Helper, or `output_layer` not a layer.
     """
 
-    def __init__(self, cell, helper, initial_state, output_layer=None):
+    def __init__(self, cell: Any, helper: Any, initial_state: Any, output_layer: Any = None) -> None:
         if not hasattr(helper, "next_inputs"):
             raise TypeError("helper must be a Helper, received: %s" % type(helper))
         if output_layer is not None and not callable(output_layer):
@@ -68,7 +71,7 @@ class BasicDecoder(Decoder):
         self._output_layer = output_layer
 
     @property
-    def batch_size(self):
+    def batch_size(self) -> Any:
         return self._helper.batch_size
 
     def _rnn_output_size(self):
@@ -81,21 +84,21 @@ class BasicDecoder(Decoder):
         return tf.nest.map_structure(lambda s: s[1:], after)
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return BasicDecoderOutput(rnn_output=self._rnn_output_size(), sample_id=self._helper.sample_ids_shape)
 
     @property
-    def output_dtype(self):
+    def output_dtype(self) -> Any:
         dtype = tf.nest.flatten(self._initial_state)[0].dtype
         return BasicDecoderOutput(
             tf.nest.map_structure(lambda _: dtype, self._rnn_output_size()), self._helper.sample_ids_dtype
         )
 
-    def initialize(self, name=None):
+    def initialize(self, name: str | None = None) -> tuple[Any, Any, Any]:
         """Returns (finished, first inputs, initial state)."""
         return (*self._helper.initialize(), self._initial_state)
 
-    def step(self, time, inputs, state, name=None):
+    def step(self, time: Any, inputs: Any, state: Any, name: str | None = None) -> tuple[Any, Any, Any, Any]:
         """Returns (BasicDecoderOutput, next state, next inputs, finished)."""
         with tf.name_scope(name, "BasicDecoderStep", (time, inputs, state)):
             cell_outputs, cell_state = self._cell(inputs, state)
@@ -109,9 +112,14 @@ class BasicDecoder(Decoder):
 
 
 def dynamic_decode(
-    decoder, output_time_major=False, impute_finished=False, maximum_iterations=None, parallel_iterations=32,
-    swap_memory=False, scope=None,
-):  # fmt: skip
+    decoder: Any,
+    output_time_major: bool = False,
+    impute_finished: bool = False,
+    maximum_iterations: Any = None,
+    parallel_iterations: int = 32,
+    swap_memory: bool = False,
+    scope: Any = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
     """Steps a decoder until every sequence has finished.
 
     Args:

@@ -1,12 +1,23 @@
 """sequence_loss of tf.contrib.seq2seq (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow.compat.v1 as tf
 
 
 def sequence_loss(
-    logits, targets, weights, average_across_timesteps=True, average_across_batch=True, sum_over_timesteps=False,
-    sum_over_batch=False, softmax_loss_function=None, name=None,
-):  # fmt: skip
+    logits: Any,
+    targets: Any,
+    weights: Any,
+    average_across_timesteps: bool = True,
+    average_across_batch: bool = True,
+    sum_over_timesteps: bool = False,
+    sum_over_batch: bool = False,
+    softmax_loss_function: Any = None,
+    name: str | None = None,
+) -> tf.Tensor:  # fmt: skip
     """Weighted cross entropy of a sequence of logits.
 
     Args:

@@ -1,5 +1,9 @@
 """The arithmetic of attention: scores, masks, monotonic alignments (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -33,7 +37,7 @@ def _monotonic_probability_fn(score, previous_alignments, sigmoid_noise, mode, s
     return monotonic_attention(chosen, previous_alignments, mode)
 
 
-def monotonic_attention(p_choose_i, previous_attention, mode):
+def monotonic_attention(p_choose_i: Any, previous_attention: Any, mode: str) -> tf.Tensor:
     """The expected monotonic alignment, when attention stops at a step with a given probability.
 
     Args:
@@ -69,14 +73,14 @@ def monotonic_attention(p_choose_i, previous_attention, mode):
     return attention
 
 
-def safe_cumprod(x, *args, **kwargs):
+def safe_cumprod(x: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
     """The cumulative product of values in [0, 1] as exp(cumsum(log(x))); arguments are those of tf.cumsum."""
     x = tf.convert_to_tensor(x, name="x")
     tiny = np.finfo(x.dtype.as_numpy_dtype).tiny
     return tf.exp(tf.cumsum(tf.log(tf.clip_by_value(x, tiny, 1)), *args, **kwargs))
 
 
-def hardmax(logits, name=None):
+def hardmax(logits: Any, name: str | None = None) -> tf.Tensor:
     """1 at the largest value along the last axis, 0 elsewhere."""
     with tf.name_scope(name, "Hardmax", [logits]):
         logits = tf.convert_to_tensor(logits, name="logits")

@@ -1,6 +1,9 @@
 """AttentionWrapper of tf.contrib.seq2seq: a cell that attends to a memory (behaviour of TensorFlow 1.15.5)."""
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -22,7 +25,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIE
         attention_state: the state(s) of the mechanism(s).
     """
 
-    def clone(self, **kwargs):
+    def clone(self, **kwargs: Any) -> AttentionWrapperState:
         """Returns the state with some fields replaced; a tensor that replaces one must fit its static shape."""
 
         def fitting(old, new):
@@ -60,9 +63,19 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
     """
 
     def __init__(
-        self, cell, attention_mechanism, attention_layer_size=None, alignment_history=False, cell_input_fn=None,
-        output_attention=True, initial_cell_state=None, name=None, attention_layer=None, attention_fn=None, dtype=None,
-    ):  # fmt: skip
+        self,
+        cell: Any,
+        attention_mechanism: Any,
+        attention_layer_size: Any = None,
+        alignment_history: bool = False,
+        cell_input_fn: Any = None,
+        output_attention: bool = True,
+        initial_cell_state: Any = None,
+        name: str | None = None,
+        attention_layer: Any = None,
+        attention_fn: Any = None,
+        dtype: Any = None,
+    ) -> None:  # fmt: skip
         super().__init__(name=name, dtype=dtype)
         self._is_multi = isinstance(attention_mechanism, (list, tuple))
         self._attention_mechanisms = tuple(attention_mechanism) if self._is_multi else (attention_mechanism,)
@@ -120,11 +133,11 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
         return items if self._is_multi else items[0]
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._attention_layer_size if self._output_attention else self._cell.output_size
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         mechanisms = self._attention_mechanisms
         return AttentionWrapperState(
             cell_state=self._cell.state_size,
@@ -137,7 +150,7 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
             ),
         )
 
-    def zero_state(self, batch_size, dtype):
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         """Returns the state before the first step; with a beam search, `batch_size` is batch * beam width.
 
         Raises:
@@ -176,7 +189,7 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
         with tf.control_dependencies([check for check in checks if check is not None]):
             return batch_size if isinstance(batch_size, int) else tf.identity(batch_size)
 
-    def call(self, inputs, state):
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """Returns (output [batch, output_size], next AttentionWrapperState).
 
         Raises:
