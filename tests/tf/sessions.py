@@ -71,3 +71,16 @@ class Ran:
             for node in self.nodes
             if node.op in ops or re.sub("^_Mkl(Native)?", "", node.op) in ops
         }
+
+
+def run(fetches, feeds=None, **parameters):
+    """A Ran of the graph with fresh variables, in mixed precision unless `parameters` say otherwise."""
+    with tf.Session(config=config(**{"precision_mode": "allow_mix_precision", **parameters})) as session:
+        session.run(tf.global_variables_initializer())
+        return Ran(session, fetches, feeds)
+
+
+def both(fetches, feeds=None):
+    """The run in mixed precision and its values in float32."""
+    plain = run(fetches, feeds, precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu")
+    return run(fetches, feeds), plain.values

@@ -8,18 +8,6 @@ import tensorflow.compat.v1 as tf
 pytestmark = pytest.mark.usefixtures("patched", "control_flow_of_version_1")
 
 
-def run(fetches, feeds=None, **parameters):
-    with tf.Session(config=sessions.config(**{"precision_mode": "allow_mix_precision", **parameters})) as session:
-        session.run(tf.global_variables_initializer())
-        return sessions.Ran(session, fetches, feeds)
-
-
-def both(fetches, feeds=None):
-    """The run in mixed precision and its values in float32."""
-    plain = run(fetches, feeds, precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu")
-    return run(fetches, feeds), plain.values
-
-
 def test_a_loop_variable_is_low_all_round_and_its_weight_is_cast_once_outside():
     with tf.Graph().as_default():
         x = tf.random_uniform([4, 8], seed=1)
@@ -27,7 +15,7 @@ def test_a_loop_variable_is_low_all_round_and_its_weight_is_cast_once_outside():
         _, y = tf.while_loop(lambda i, _: i < 5, lambda i, h: (i + 1, tf.nn.relu(tf.matmul(h, weight))), [0, x])
         total = tf.reduce_sum(y)
         gradient = tf.gradients(total, weight)[0]
-        ran, plain = both([total, gradient])
+        ran, plain = sessions.both([total, gradient])
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert len(ran.dtypes("MatMul")) == 3
     loop = [node for node in ran.nodes if node.op == "Merge" and node.name.startswith("while/")]
@@ -50,7 +38,7 @@ def test_a_loop_variable_that_only_adds_keeps_float32():
         _, total = tf.while_loop(
             lambda i, _: i < 4096, lambda i, s: (i + 1, s + tf.matmul(one, one)), [0, tf.zeros([1, 1])]
         )
-        ran = run(total)
+        ran = sessions.run(total)
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert ran.values == [[4096.0]]
 
@@ -59,7 +47,7 @@ def test_a_computed_float32_value_keeps_its_loop_in_float32():
     with tf.Graph().as_default():
         x = tf.random_uniform([4, 4], seed=1)
         _, y = tf.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, tf.exp(-tf.matmul(h, h))), [0, x])
-        ran, plain = both(y)
+        ran, plain = sessions.both(y)
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert {d for n, d in ran.dtypes("Merge").items() if n.startswith("while/")} == {"float32", "int32"}
     assert np.allclose(ran.values, plain, rtol=0.05)
@@ -75,7 +63,7 @@ def test_nested_loops_agree_with_float32():
 
         _, y = tf.while_loop(lambda i, _: i < 2, outer, [0, tf.random_uniform([2, 4], seed=3)])
         gradient = tf.gradients(y, weight)[0]
-        ran, plain = both([y, gradient])
+        ran, plain = sessions.both([y, gradient])
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     for got, expected in zip(ran.values, plain):
         assert np.allclose(got, expected, rtol=6 * 4 * 2**-11, atol=2e-3)
@@ -87,7 +75,7 @@ def test_both_branches_of_a_condition_meet_in_one_dtype():
         which = tf.placeholder(tf.bool, [])
         y = tf.cond(which, lambda: tf.matmul(x, x), lambda: tf.exp(x))
         for value in (True, False):
-            ran, plain = both([y], {which: value})
+            ran, plain = sessions.both([y], {which: value})
             assert np.allclose(ran.values, plain, rtol=4 * 2**-10)
 
 
@@ -121,6 +109,6 @@ def test_function_bodies_are_low_where_their_callers_are():
             return tf.nn.relu(tf.matmul(a, a))
 
         x = tf.random_uniform([4, 4], seed=1)
-        ran, plain = both([tf.matmul(body(tf.matmul(x, x)), x)])
+        ran, plain = sessions.both([tf.matmul(body(tf.matmul(x, x)), x)])
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert np.allclose(ran.values, plain, rtol=4 * 4 * 2**-11)

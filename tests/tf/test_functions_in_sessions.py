@@ -10,18 +10,6 @@ HALF = tf.float16.as_datatype_enum
 LISTS = "TensorList"
 
 
-def run(fetches, feeds=None, **parameters):
-    with tf.Session(config=sessions.config(**{"precision_mode": "allow_mix_precision", **parameters})) as session:
-        session.run(tf.global_variables_initializer())
-        return sessions.Ran(session, fetches, feeds)
-
-
-def both(fetches, feeds=None):
-    """The run in mixed precision and its values in float32."""
-    plain = run(fetches, feeds, precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu")
-    return run(fetches, feeds), plain.values
-
-
 def element_dtypes(ran):
     """Dtypes of the lists of floats that were executed."""
     lists = [node for node in ran.nodes if LISTS in node.op and "element_dtype" in node.attr]
@@ -33,7 +21,7 @@ def test_a_loop_its_gradient_and_their_lists_are_low():
         x = tf.random_uniform([4, 8], seed=1)
         weight = tf.get_variable("w", initializer=np.eye(8, dtype=np.float32) * 0.5, use_resource=True)
         _, y = tf.while_loop(lambda i, _: i < 5, lambda i, h: (i + 1, tf.nn.relu(tf.matmul(h, weight))), [0, x])
-        ran, plain = both([tf.reduce_sum(y), tf.gradients(y, weight)[0]])
+        ran, plain = sessions.both([tf.reduce_sum(y), tf.gradients(y, weight)[0]])
     assert set(ran.dtypes("MatMul").values()) == {"float16"}
     assert len(ran.dtypes("MatMul")) == 3
     assert element_dtypes(ran) == {"float16"}
@@ -76,7 +64,7 @@ def test_branches_and_functions():
         body = tf.function(lambda a: tf.tanh(tf.matmul(a, a)), autograph=False)
         fetches = [body(y), tf.gradients(body(y), x)[0]]
         for value in (True, False):
-            ran, plain = both(fetches, {which: value})
+            ran, plain = sessions.both(fetches, {which: value})
             assert set(ran.dtypes("MatMul").values()) == {"float16"}
             for got, expected in zip(ran.values, plain):
                 assert np.allclose(got, expected, rtol=0.05, atol=4 * 4 * 2**-10)
@@ -95,7 +83,7 @@ def test_functions_that_are_not_inlined_get_low_signatures(attribute):
     next(node for node in graph_def.node if "PartitionedCall" in node.op).attr[attribute].b = True
     with tf.Graph().as_default():
         tf.import_graph_def(graph_def, name="")
-        ran, plain = both([fetch], {"x:0": np.random.RandomState(0).uniform(0, 1, [4, 4])})
+        ran, plain = sessions.both([fetch], {"x:0": np.random.RandomState(0).uniform(0, 1, [4, 4])})
     [call] = [node for node in ran.nodes if "PartitionedCall" in node.op]
     assert list(call.attr["Tin"].list.type) == list(call.attr["Tout"].list.type) == [HALF]
     assert np.allclose(ran.values, plain, rtol=4 * 4 * 2**-11)

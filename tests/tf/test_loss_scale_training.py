@@ -1,7 +1,6 @@
 """Trains in float16 from a loss scale of 2**32: what is learned, what is skipped, and how the scale moves."""
 
 import numpy as np
-import pytest
 import reference_material
 import tensorflow.compat.v1 as tf
 from sessions import named
@@ -11,14 +10,6 @@ from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.session import patch as sessions
 
 DIGITS = reference_material.FOLDER.parents[1] / "scripts" / "data" / "digits.npz"
-
-
-@pytest.fixture
-def v1_control_flow():
-    before = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
 
 
 def replayed(manager, flags):
@@ -43,7 +34,7 @@ def check(manager, flags, scales, global_step, attempted, skipped):
     assert np.mean(flags[first:]) > 0.9
 
 
-def test_digits_in_float16(v1_control_flow):
+def test_digits_in_float16(control_flow_of_version_1):
     data = np.load(str(DIGITS))
     images = data["images"].reshape(-1, 64).astype(np.float16) / 16
     labels = data["labels"].astype(np.int32)
@@ -73,7 +64,7 @@ def test_digits_in_float16(v1_control_flow):
     assert np.mean(predicted == labels[1500:]) >= 0.85  # chance is 0.1; initial weights differ by version
 
 
-def test_lstm_language_model_in_mixed_precision(v1_control_flow):
+def test_lstm_language_model_in_mixed_precision(control_flow_of_version_1):
     """The stored training graph, its gradients scaled at their seed, its own optimizer replaced by a wrapped one."""
     definition = reference_material.training_graph("lstm_lm_train")
     config = tf.ConfigProto()

@@ -54,16 +54,8 @@ def in_session(graph, batches, config=None):
         return step, losses, session.run({variable.op.name: variable for variable in variables})
 
 
-@pytest.fixture
-def v1_control_flow():
-    before = tf.control_flow_v2_enabled()
-    tf.disable_control_flow_v2()
-    yield
-    (tf.enable_control_flow_v2 if before else tf.disable_control_flow_v2)()
-
-
 @pytest.mark.parametrize("use_resource", [True, False])
-def test_digits_train_as_in_the_session(digits, use_resource, v1_control_flow):
+def test_digits_train_as_in_the_session(digits, use_resource, control_flow_of_version_1):
     step, expected, state = in_session(network(use_resource), digits)
     losses = [step(feeds)[0] for feeds in digits]
     # sums of 64 products, and Adam divides by small second moments: roundings grow with the steps
@@ -217,7 +209,7 @@ def recurrent(bounded):
     return graph
 
 
-def test_a_loop_of_tensorflow_1_with_its_gradient_is_compiled(v1_control_flow):
+def test_a_loop_of_tensorflow_1_with_its_gradient_is_compiled(control_flow_of_version_1):
     graph = recurrent(bounded=True)
     assert any(op.type == "StackV2" for op in graph.get_operations())
     batches = [{"x:0": np.random.RandomState(k).rand(3, 5, 4).astype(np.float32), "n:0": 5 - k % 2} for k in range(6)]
@@ -229,7 +221,7 @@ def test_a_loop_of_tensorflow_1_with_its_gradient_is_compiled(v1_control_flow):
     assert np.allclose(step({**batches[0], "x:0": np.zeros([7, 5, 4])})[0], 0)  # a second batch size
 
 
-def test_a_loop_of_unknown_length_is_named_with_the_way_out(v1_control_flow):
+def test_a_loop_of_unknown_length_is_named_with_the_way_out(control_flow_of_version_1):
     step = npu_shim.compile_step(recurrent(bounded=False), FETCHES, ["x", "n"], initializer="init", **FLOAT32)
     with pytest.raises(npu_shim.PlanError, match=r"\(StackV2\) keeps .* loop 'while/while_context'.*maximum_iter"):
         step({"x:0": np.zeros([3, 5, 4]), "n:0": 2})
