@@ -45,29 +45,29 @@ def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
     return with_shape(expected if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
 
 
-def remove_squeezable_dimensions(predictions, labels, name=None):
+def remove_squeezable_dimensions(predictions: Any, labels: Any, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:
     """The (predictions, labels), without the last dimension of 1 that one has more than the other."""
     of_today = names.load("tensorflow.python.ops.confusion_matrix.remove_squeezable_dimensions")
     labels, predictions = of_today(labels, predictions, name=name)  # takes and gives them in the other order
     return predictions, labels
 
 
-def init_from_checkpoint(checkpoint_dir, assignment_map):
+def init_from_checkpoint(checkpoint_dir: str, assignment_map: Any) -> None:
     """Replaces variables' initial values by those of a checkpoint."""
     return tf.train.init_from_checkpoint(checkpoint_dir, assignment_map)
 
 
-def list_variables(checkpoint_dir):
+def list_variables(checkpoint_dir: str) -> list[tuple[str, list[int]]]:
     """(Name, shape) of a checkpoint's variables, sorted."""
     return tf.train.list_variables(checkpoint_dir)
 
 
-def load_checkpoint(filepattern):
+def load_checkpoint(filepattern: str) -> Any:
     """The reader of a checkpoint."""
     return tf.train.load_checkpoint(filepattern)
 
 
-def load_variable(checkpoint_dir, name):
+def load_variable(checkpoint_dir: str, name: str) -> Any:
     """A variable's value in a checkpoint, np.ndarray."""
     return tf.train.load_variable(checkpoint_dir, name)
 

@@ -21,7 +21,7 @@ class HashTable(_tables.StaticHashTableV1):
         name: of the op.
     """
 
-    def __init__(self, initializer, default_value, shared_name=None, name=None):
+    def __init__(self, initializer: Any, default_value: Any, shared_name: Any = None, name: str | None = None) -> None:
         self._given_name = shared_name
         super().__init__(initializer, default_value, name)
 
@@ -32,14 +32,19 @@ class HashTable(_tables.StaticHashTableV1):
 
 
 def index_table_from_tensor(
-    mapping, num_oov_buckets=0, default_value=-1, hasher_spec=None, dtype=tf.string, name=None
-):
+    mapping: Any,
+    num_oov_buckets: int = 0,
+    default_value: Any = -1,
+    hasher_spec: Any = None,
+    dtype: Any = tf.string,
+    name: str | None = None,
+) -> Any:
     """A table from the elements of a tensor to their positions."""
     spec = hasher_spec or _tables.FastHashSpec
     return _tables.index_table_from_tensor(mapping, num_oov_buckets, default_value, spec, dtype, name)
 
 
-def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
+def index_to_string_table_from_tensor(mapping: Any, default_value: str = "UNK", name: str | None = None) -> Any:
     """A table from positions to the strings of a tensor."""
     return _tables.index_to_string_table_from_tensor(mapping, default_value, name)
 
