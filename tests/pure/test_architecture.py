@@ -126,7 +126,8 @@ def unannotated(path):
         of = function.args
         static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in function.decorator_list)
         taken = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg][method and not static :]
-        if function.returns is None or not all(each.annotation for each in taken if each is not None):
+        result = function.returns is not None or function.name == "__init__"
+        if not result or not all(each.annotation for each in taken if each is not None):
             yield function.name
 
 
