@@ -24,6 +24,8 @@ SMALL_INTEGERS = ("bool", "int8", "uint8")
 GROWS = {"Square": "255", "Pow": "255 for a square, 40 for a cube", "Exp": "11", "Expm1": "11"}  # op -> inputs above
 # ops whose result may be much larger than their inputs; a sum of a few terms overflows only if they nearly do
 MULTIPLIES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D", "Mul", "RealDiv", "Square")
+# ops that hand on some of the values of their first input, and no others
+MOVES = ("Identity", "Reshape", "ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Slice", "Tile", "StopGradient")
 COUNTERS = ("VariableV2", "Variable", "ReadVariableOp")
 WAY_OUT = "a keep_dtype_scope around that, or its op type on the black-list, keeps float32"
 
@@ -74,6 +76,13 @@ def _down_casts(plan):
             yield cast, min((plan.view.nodes[position] for position, _ in readers), key=lambda node: node.name)
 
 
+def _origin(view, port, moves=MOVES):
+    """The output that a value comes from, through ops that only hand values on."""
+    while view.nodes[port.node].op in moves and port not in view.fed:
+        port = view.nodes[port.node].inputs[0]
+    return port
+
+
 def _is_low(plan, port):
     """Whether the plan lowers an output."""
     slot = plan.view.nodes[port.node].layout.outputs[port.port]
@@ -108,11 +117,12 @@ def _reach(found):
 def _rounded_growth(plan, facts):
     """Squares, powers and exponentials in float32 whose results are rounded to float16."""
     for cast, reader in _down_casts(plan):
-        node = plan.view.nodes[cast.source.node]
+        source = _origin(plan.view, cast.source)
+        node = plan.view.nodes[source.node]
         squares = node.op == "Mul" and node.inputs[0] == node.inputs[1]
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
             continue
-        found = facts.range(cast.source)
+        found = facts.range(source)
         if found is None or _reach(found) >= LARGEST:
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
             above = GROWS["Square" if squares else node.op]
@@ -123,16 +133,18 @@ def _whole_numbers(plan, facts):
     """Integers and ranges of integers known to exceed 2048: one warning for all of them."""
     found = []
     for cast, reader in _down_casts(plan):
-        node, dtype = plan.view.nodes[cast.source.node], dtype_name(cast.source_dtype)
+        source = _origin(plan.view, cast.source, (*MOVES, "Cast"))
+        node = plan.view.nodes[source.node]
+        dtype = dtype_name(node.output_dtype(source.port))
         if node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS):
-            most = _most(plan.view, facts, cast.source)
+            most = _most(plan.view, facts, source)
             if most > WHOLE:
-                found.append((cast, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
+                found.append((node.name, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
     if found:
-        cast, dtype, most, reader = found[0]
+        name, dtype, most, reader = found[0]
         more = "" if len(found) == 1 else " (and %d more like it)" % (len(found) - 1)
         text = "'%s' (%s)%s %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
-        yield text % (cast.tensor, dtype, more, most, reader.name, reader.op, WAY_OUT)
+        yield text % (name, dtype, more, most, reader.name, reader.op, WAY_OUT)
 
 
 def _most(view, facts, port):
@@ -140,7 +152,4 @@ def _most(view, facts, port):
     found = facts.range(port)
     if found is not None:
         return _reach(found)
-    node = view.nodes[port.node]
-    while node.op in ("Identity", "Cast") and isinstance(node.inputs[0], Port):
-        node = view.nodes[node.inputs[0].node]
-    return np.inf if node.op in COUNTERS else 0.0
+    return np.inf if view.nodes[port.node].op in COUNTERS else 0.0
