@@ -391,6 +391,18 @@ def test_averages_are_saved_in_the_place_of_the_variables(tmp_path):
     assert [v for name, v in saved.items() if name != "w"] == [[4.0]]
 
 
+@pytest.mark.parametrize("shape", [[2, 1, 3], [None, None, 3]])
+def test_crf_of_single_words_has_a_gradient(shape):
+    """D14: a batch of sentences of one word ended the training step."""
+    given = contrib_cases.values("words", 2, 1, 3)
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, shape)
+        score, _ = contrib.crf.crf_log_likelihood(x, tf.constant([[1], [2]]), tf.constant([1, 1]), tf.ones([3, 3]))
+        [gradient] = session.run(tf.gradients(score, x), {x: given})
+    chances = np.exp(given) / np.exp(given).sum(2, keepdims=True)
+    close(gradient, np.eye(3)[[[1], [2]]] - chances)
+
+
 def test_crf_sums_over_all_sequences():
     unary, transitions = contrib_cases.values("u", 1, 4, 3), contrib_cases.values("t", 3, 3)
 

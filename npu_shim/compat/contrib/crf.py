@@ -71,15 +71,24 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 
 def _forward(inputs, sequence_lengths, transition_params, reduce):
     """The forward variables [batch, tags] at the end of each sequence; `reduce` sums or maximizes over the last tag."""
-    lengths = tf.cast(sequence_lengths, tf.int32)
+    inputs, lengths = tf.convert_to_tensor(inputs), tf.cast(sequence_lengths, tf.int32)
 
     def step(alphas, now):
         time, unary = now
         after = unary + reduce(tf.expand_dims(alphas, 2) + transition_params, [1])
         return tf.where(tf.broadcast_to(tf.expand_dims(time < lengths, 1), tf.shape(after)), after, alphas)
 
-    rest = tf.transpose(inputs[:, 1:], [1, 0, 2])
-    return tf.foldl(step, (tf.range(1, tf.shape(inputs)[1]), rest), initializer=inputs[:, 0])
+    def of_one():
+        return tf.identity(inputs[:, 0])
+
+    def of_several():
+        rest = tf.transpose(inputs[:, 1:], [1, 0, 2])
+        return tf.foldl(step, (tf.range(1, tf.shape(inputs)[1]), rest), initializer=inputs[:, 0])
+
+    size = inputs.shape.as_list()[1]
+    if size is None:
+        return tf.cond(tf.equal(tf.shape(inputs)[1], 1), of_one, of_several)
+    return of_one() if size == 1 else of_several()  # a fold over nothing has no gradient
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
