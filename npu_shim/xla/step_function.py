@@ -2,9 +2,10 @@
 
     Graph, Session or GraphDef -> prune (pruning.py, unused.py) -> rewrite (rewriting.py) -> hoist reads out of branches
     (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
-    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> lower ops that XLA lacks
-    (lowering) -> check open sizes (open_sizes.py) -> make loops functional (control_flow.py) -> keep written variables
-    from becoming constants (hidden_reads.py) -> StepFunction
+    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> give gradients of lookups
+    in loops a fixed size (row_gradients.py) -> lower ops that XLA lacks (lowering) -> check open sizes (open_sizes.py)
+    -> make loops functional (control_flow.py) -> keep written variables from becoming constants (hidden_reads.py)
+    -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -40,6 +41,7 @@ from npu_shim.xla import (
     ordering,
     random_ops,
     references,
+    row_gradients,
     slice_writes,
     stitches,
     unused,
@@ -171,7 +173,8 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [arguments.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
-            graph_def = open_sizes.require_sound(lower(open_sizes.whole_uniques(graph_def), keep))
+            graph_def = open_sizes.whole_uniques(row_gradients.of_fixed_size(graph_def, keep))
+            graph_def = open_sizes.require_sound(lower(graph_def, keep))
             graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
             graph_def = ordering.reads_first(graph_def)
             graph_def = function_names.unique(graph_def)

@@ -31,6 +31,14 @@ def at_most(graph_def: Any) -> dict[str, int]:
     nodes = {node.name: node for node in graph_def.node}
     tests = [test for node in graph_def.node if node.op == "LoopCond" for test in _tests(node.input[0], nodes)]
     values = _values({text for test in tests for text in test.texts}, nodes)
+    found = _counts_of(tests, values)
+    most = {test.start: _most(test.start, nodes, found) for test in tests if test.frame not in found}
+    values.update((text, value) for text, value in most.items() if value is not None)
+    return {**_counts_of([test for test in tests if test.frame not in found and test.counts_down], values), **found}
+
+
+def _counts_of(tests, values):
+    """Frame name -> largest trip count, by the tests that bound it."""
     found = {}
     for test in tests:
         count = test.count(values)
@@ -39,11 +47,29 @@ def at_most(graph_def: Any) -> dict[str, int]:
     return found
 
 
+def _most(text, nodes, counts):
+    """The largest value of a counter behind its loop, from where a gradient's loop counts down; None if unknown."""
+    node = nodes[source_of(text)]
+    merge = _behind(node.input[0], nodes) if node.op == "Exit" else node
+    if node.op != "Exit" or not _counts(merge, nodes):
+        return None
+    enter = nodes[source_of(merge.input[0])]
+    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
+    first, second = add.input[:2]
+    step = second if _behind(first, nodes).name == merge.name else first
+    known = _values([enter.input[0], step], nodes)
+    count = counts.get(enter.attr["frame_name"].s.decode())
+    if count is None or len(known) < 2 or add.op == "Sub" or known[step] < 0:
+        return None
+    return known[enter.input[0]] + count * known[step]
+
+
 class _Test:
     """One comparison of a counter in a loop's condition.
 
     Attributes:
         frame: name of the loop's frame.
+        start: tensor that the counter starts at.
         texts: tensors whose values determine the trip count.
     """
 
@@ -51,18 +77,23 @@ class _Test:
         start, following = (nodes[source_of(text)] for text in counter.input[:2])
         add = nodes[source_of(following.input[0])]
         self.frame = start.attr["frame_name"].s.decode()
-        self._op, self._sign, self._start = op, GROWS[add.op], start.input[0]
+        self._op, self._sign, self.start = op, GROWS[add.op], start.input[0]
         first, second = add.input[:2]
         self._step = second if _behind(first, nodes).name == counter.name else first
         self._limits = _alternatives(limit, nodes)
-        self.texts = [self._start, self._step, *self._limits]
+        self.texts = [self.start, self._step, *self._limits]
+
+    @property
+    def counts_down(self) -> bool:
+        """Whether a larger start gives more iterations."""
+        return self._op.startswith("Greater")
 
     def count(self, values: Mapping[str, Any]) -> int | None:
         """Returns the largest trip count, or None if the values do not bound it."""
         limits = [values[text] for text in self._limits if text in values]
-        if self._start not in values or self._step not in values or not limits:
+        if self.start not in values or self._step not in values or not limits:
             return None
-        start, step, limit = values[self._start], self._sign * values[self._step], min(limits)
+        start, step, limit = values[self.start], self._sign * values[self._step], min(limits)
         if self._op.startswith("Greater"):
             start, step, limit = -start, -step, -limit
         if step <= 0:

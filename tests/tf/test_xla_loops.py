@@ -133,3 +133,50 @@ def test_a_gradient_that_waits_for_its_loop_through_another():
     with tf.Session(graph=graph) as session:
         expected = session.run([fetch, written], {x: [0.25, 0.5, 0.75]})
     np.testing.assert_allclose(step({"x:0": [0.25, 0.5, 0.75]}), expected, rtol=1e-4)
+
+
+def fed_back(table, ids):
+    """A decoder that looks up what it gave before."""
+    body = lambda i, words, h: (i + 1, (words + i) % 8, tf.tanh(h + tf.gather(table, words)))  # noqa: E731
+    return tf.while_loop(lambda i, *_: i < tf.minimum(4, ids[0]), body, (0, ids, tf.ones([5, 3])))[2]
+
+
+LOOKUPS = {  # table [8, 3] and ids [5] -> what is trained
+    "rows of each iteration": lambda table, ids: loop(lambda a: a * tf.gather(table, ids), tf.ones([5, 3])),
+    "fed back": fed_back,
+    "map_fn": lambda table, ids: tf.map_fn(lambda word: tf.reduce_sum(tf.gather(table, word)), ids, dtype=tf.float32),
+}
+
+
+def lookups(build, use_resource):
+    """(Graph, fetches) of a training step by Adam, whose sparse update sums the rows of an id."""
+    with tf.Graph().as_default() as graph:
+        start = tf.constant(np.random.RandomState(4).uniform(0.5, 1.5, [8, 3]).astype(np.float32))
+        table = tf.get_variable("table", initializer=start, use_resource=use_resource)
+        loss = tf.reduce_sum(tf.square(build(table, tf.placeholder(tf.int32, [5], "ids"))))
+        fetches = [loss, tf.train.AdamOptimizer(0.1).minimize(loss)]
+        tf.global_variables_initializer()
+    return graph, fetches
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups_in_loops_are_trained_as_in_the_session(name, use_resource):
+    """D15: TensorFlow appends each iteration's rows to the gradient, which XLA refused in its own words."""
+    graph, fetches = lookups(LOOKUPS[name], use_resource)
+    step = npu_shim.compile_step(graph, fetches, ["ids"], initializer="init")
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        for first in (2, 3, 7):  # 2: the loop of `fed_back` ends early
+            ids = {"ids:0": [first, 1, 1, 5, 0]}
+            np.testing.assert_allclose(step(ids)[0], session.run(fetches, ids)[0], rtol=1e-4)
+
+
+def test_lookups_in_a_loop_that_data_bound_are_named():
+    count = lambda table, ids: tf.while_loop(  # noqa: E731
+        lambda i, _: i < ids[0], lambda i, a: (i + 1, a + tf.gather(table, ids)), (0, tf.zeros([5, 3]))
+    )[1]
+    graph, fetches = lookups(count, True)
+    step = npu_shim.compile_step(graph, fetches, ["ids"], initializer="init")
+    with pytest.raises(npu_shim.PlanError, match=r"all iterations.*how often the loop runs: give tf\.while_loop"):
+        step({"ids:0": [2, 1, 1, 5, 0]})
