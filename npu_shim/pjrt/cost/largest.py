@@ -22,7 +22,7 @@ def largest(peak: Callable[[int], float], memory: float, first: int = 8) -> int:
         memory: bytes.
         first: batch that is tried first.
     """
-    found: dict[int, float] = {}
+    found = {0: 0.0}
     low, high, guess = 0, MOST + 1, max(1, min(first, MOST))  # `low` fits, `high` does not
     while high - low > max(1, low // CLOSE):
         found[guess] = peak(guess)
@@ -32,13 +32,14 @@ def largest(peak: Callable[[int], float], memory: float, first: int = 8) -> int:
 
 
 def _guess(found: dict[int, float], memory: float, low: int, high: int) -> int:
-    """Where the line through two batches meets the memory; in a long search at times the middle, for lines may mislead.
+    """Where the line through two batches meets the memory; in a long search the middle, for there lines mislead.
 
-    The two are the last ones that fit, or those on both sides of the memory.
+    The two are the last ones that fit, or those on both sides of the memory. Near the limit XLA computes values again
+    rather than keep them, and the line bends.
     """
-    left, right = ([batch for batch in sorted(found) if batch <= high] * 2)[-2:]
-    slope = (found[right] - found[left]) / (right - left) if right > left else 0
-    straight = slope > 0 and (len(found) < 6 or len(found) % 3)
+    left, right = [batch for batch in sorted(found) if batch <= high][-2:]
+    slope = (found[right] - found[left]) / (right - left)
+    straight = slope > 0 and low > 0 and len(found) < 7
     met = int(left + (memory - found[left]) / slope) if straight else 0
     if high > MOST:
         return min(8 * low, met) if straight else 2 * low
