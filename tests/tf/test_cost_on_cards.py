@@ -1,6 +1,8 @@
 """The cost of graphs on cards that are not there. Only what compiles needs JAX with its CUDA plugin."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -9,9 +11,10 @@ import tensorflow.compat.v1 as tf
 from npu_shim import cli, configs
 from npu_shim.export import cost
 from npu_shim.pjrt import manifest
-from npu_shim.pjrt.cost import compiling
+from npu_shim.pjrt.cost import card_report, cards, compiling
 from npu_shim.pjrt.cost.compiling import Compiled
 from npu_shim.pjrt.cost.largest import CLOSE, MOST, largest
+from npu_shim.xla.sources import Source
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 does not give its programs away")
 FETCHES = ["--fetches", "loss:0,train"]
@@ -129,3 +132,85 @@ def test_a_session_on_cards(compiled):
     ]
     assert [described.plan["lowered"] > 0 for described, _ in compiled] == [False, False, True, True]
     assert len(said) == 4
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    """An interpreter with JAX and its CUDA plugin: $NPU_SHIM_JAX, or this one."""
+    python = os.environ.get("NPU_SHIM_JAX") or sys.executable
+    look = "import jax_plugins, pkgutil; print(*(m.name for m in pkgutil.iter_modules(jax_plugins.__path__)))"
+    done = subprocess.run([python, "-c", look], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if b"xla_cuda" not in done.stdout:
+        pytest.skip("'%s' has no JAX with its CUDA plugin: pip install 'npu-shim[pjrt-cuda]'" % python)
+    return python
+
+
+def variable(name, shape):
+    return tf.get_variable(name, shape, use_resource=True)
+
+
+def fed(shape, dtype=tf.float32):
+    return tf.placeholder(dtype, shape, "x")
+
+
+def update():
+    return variable("w", [2**20]).assign_sub(0.1 * fed([2**20]), read_value=False)
+
+
+def product():
+    return tf.matmul(fed([4096, 512]), variable("w", [512, 4096]))
+
+
+def lookup():
+    return tf.gather(variable("w", [50000, 64]), fed([256], tf.int32))
+
+
+def loop():
+    x, start = fed([256, 1024]), variable("w", [256, 1024]).read_value()
+    return tf.while_loop(lambda i, a: i < 10, lambda i, a: (i + 1, tf.tanh(a) * x), (0, start))[1]
+
+
+def momentum():
+    loss = tf.reduce_sum(tf.square(tf.matmul(fed([2048, 2048]), variable("w", [2048, 2048]))))
+    return tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+
+
+KB, MB = 2**10, 2**20
+MIXED = {"precision_mode": "allow_mix_precision"}
+
+
+@pytest.mark.parametrize(("step", "options", "moved", "temporary", "peak"), [
+    # w and x are read, w is written in its place
+    (update, cost.AS_WRITTEN, 3 * 4 * MB, 0, 2 * 4 * MB),
+    # f32[4096,512] x f32[512,4096]: both are read, the result is written
+    (product, cost.AS_WRITTEN, (8 + 8 + 64) * MB, 0, (8 + 8 + 64) * MB),
+    # of 50000 rows only the 256 that are looked up are read, and written with what says which
+    (lookup, cost.AS_WRITTEN, 2 * 256 * 64 * 4 + 256 * 4, 0, 50000 * 64 * 4 + 256 * 64 * 4 + 256 * 4),
+    # the variable is copied, for the loop writes; ten times a and x are read and a is written
+    (loop, cost.AS_WRITTEN, (2 + 10 * 3) * MB, 0, 3 * MB),
+    # float16, in units of f32[2048,2048], 16 MB: x and w are converted, 2 * (1 + 0.5); x @ w and x^T @ dy take 3 * 0.5
+    # each; w and m are read and written and dw is read, 4.5; of x, w, dy and dw in float16 at most three live at once
+    (momentum, MIXED, (3 + 1.5 + 1.5 + 4.5) * 16 * MB, 1.5 * 16 * MB, 4.5 * 16 * MB),
+])  # fmt: skip
+def test_five_steps_cost_what_a_hand_counts(plugin, tmp_path, step, options, moved, temporary, peak):
+    """Issue "The GPU without a GPU": bytes and memory agree with a hand count within 2 %."""
+    with tf.Graph().as_default() as made:
+        fetch = step()
+    x = made.get_tensor_by_name("x:0")
+    folder, card = str(tmp_path / "step"), cards.card("h100")
+    cost.write_form(folder, Source.of(made), [fetch], {x.name: x.shape.as_list()}, **options)
+    found = card_report.of_compiled("step", compiling.compiled(folder, card, plugin), card)
+    assert found.moved == pytest.approx(moved, rel=0.02)
+    assert found.peak == pytest.approx(peak, rel=0.02)
+    assert found.temporary == pytest.approx(temporary, rel=0.02, abs=KB)
+    assert not found.over
+    assert not found.notes
+
+
+def test_a_card_that_takes_the_target_and_a_step_that_does_not_fit(plugin, files, capsys):
+    argv = ["cost", str(files / "None.pb"), *FETCHES, "--batch", "4096", "--target", str(files / "small.json")]
+    assert cli.main([*argv, "--jax", plugin, "--precision-mode", "allow_mix_precision"]) == 0
+    out = capsys.readouterr().out
+    assert "small: Tesla T4, 1.05 MB, 320.00 GB/s" in out
+    (room,) = (line for line in out.splitlines() if line.startswith("of the card's memory"))
+    assert room.count("MB too much") == 2
