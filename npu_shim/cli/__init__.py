@@ -68,7 +68,7 @@ def _guarded(command: Callable[[], int]) -> int:
     try:
         return command()
     except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
+        if error.name not in ("tensorflow", "absl"):  # absl comes with TensorFlow
             raise
         print(without_tensorflow(error), file=sys.stderr)
     except (ConfigError, PlanError, ImportError) as error:

@@ -27,6 +27,7 @@ class Failed(Exception):
 
 def main(step: str, target: str, out: str) -> None:
     """Compiles; all that can be told goes to OUT/result.json."""
+    sys.path[:1] = []  # our own folder: its names are none that JAX may import
     os.environ.update(SETTINGS)
     os.environ["XLA_FLAGS"] = "%s %s" % (os.environ.get("XLA_FLAGS", ""), NO_AUTOTUNING)
     try:
