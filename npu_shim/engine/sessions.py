@@ -149,10 +149,11 @@ class Engine:
             shared = sorted(self._read_elsewhere.intersection(made.updated))
             if shared:
                 return DATASET % shared[0]
-            self._open_device()
+            if not self._open_device():
+                return self._off
             self._values.know(made.handles)
             return made
-        except (PlanError, ConfigError, ImportError) as reason:
+        except (PlanError, ConfigError) as reason:
             return str(reason)
 
     def _exclude_dataset_variables(self, nodes, taken):
@@ -182,10 +183,24 @@ class Engine:
         return self._source[1]
 
     def _open_device(self):
-        if self.device is None:
+        """Opens the device, once; returns whether there is one.
+
+        Raises:
+            tf.errors.InvalidArgumentError: there is none, and the engine was asked for by name.
+        """
+        if self.device is not None:
+            return True
+        try:
             self.device = open_device()
-            self._values = SessionValues(self._session)
-            self.truth = Truth(self._values, self.device)
+        except (ImportError, ConfigError) as reason:
+            if options_of_engine.asked(self._options.values) != "auto":
+                text = "npu_shim: engine 'pjrt' cannot be had: %s" % reason
+                raise tf.errors.InvalidArgumentError(None, None, text) from reason
+            self._off = str(reason)
+            return False
+        self._values = SessionValues(self._session)
+        self.truth = Truth(self._values, self.device)
+        return True
 
     def _run_step(self, known, request, once, arguments):
         """Runs a step: its feeding part, the program, its reading part."""

@@ -20,23 +20,29 @@ SEES = 120  # seconds for another interpreter to say what JAX sees
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
 
-def wanted(values: Mapping[str, Any]) -> str:
+def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
     """Returns "session" or "pjrt": what is asked for, or, for "auto", PJRT where JAX sees a GPU.
 
     Args:
         values: option values; `npu_shim_engine` wins over the environment's NPU_SHIM_ENGINE.
+        tensorflow: the release that is here.
 
     Raises:
         ConfigError: another word in the environment. Of a wrong value of the option the session's first run tells, as
             of every option's; until then the engine is TensorFlow's.
     """
-    asked = values.get(KEY)
-    if asked and asked not in ENGINES:
-        return "session"
-    word = checked(asked or os.environ.get(VARIABLE) or "auto", VARIABLE)
+    word = asked(values)
     if word != "auto":
         return word
-    return "pjrt" if _sees_gpu() else "session"
+    return "pjrt" if _is_recent(tensorflow) and _sees_gpu() else "session"
+
+
+def asked(values: Mapping[str, Any]) -> str:
+    """Returns the word that stands in option values or in the environment; as `wanted`."""
+    word = values.get(KEY)
+    if word and word not in ENGINES:
+        return "session"
+    return checked(word or os.environ.get(VARIABLE) or "auto", VARIABLE)
 
 
 def checked(word: Any, what: str) -> str:
@@ -49,7 +55,7 @@ def checked(word: Any, what: str) -> str:
 
 def require(tensorflow: str) -> None:
     """Raises ConfigError where PJRT cannot run steps; `tensorflow` is the release that is here."""
-    if tuple(map(int, tensorflow.split(".")[:2])) < OLDEST:
+    if not _is_recent(tensorflow):
         found = (*OLDEST, tensorflow)
         raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % found)
     if not has_jax() and interpreter() is None:
@@ -57,6 +63,10 @@ def require(tensorflow: str) -> None:
             "engine 'pjrt' needs JAX: beside TensorFlow (pip install 'npu-shim[cpu-tf221,pjrt]'), or elsewhere: "
             "npu-shim engine install, or %s=PYTHON of an environment with it" % JAX
         )
+
+
+def _is_recent(tensorflow: str) -> bool:
+    return tuple(map(int, tensorflow.split(".")[:2])) >= OLDEST
 
 
 def has_jax() -> bool:

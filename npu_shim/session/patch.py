@@ -124,6 +124,8 @@ def _base_init(self, original, target, graph, config):
         options, number = session_options.of_config(config), next(_numbers)
         session_options.keep(self, number, options)
         config = config_proto.for_session(config, options.values, number, not target)
+        if _engine(options.values):
+            config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
     target, config = cluster.joined(target, config)
     original(self, target, graph, config=config)
     if entry is not None:
@@ -135,16 +137,23 @@ def _base_init(self, original, target, graph, config):
 
 
 def _attach_engine(session, values):
-    """Hands a session to the engine that its options, or the environment, ask for.
+    """Hands a session to the engine that its options, or the environment, ask for; errors as `_engine`."""
+    module = _engine(values)
+    if module:
+        importlib.import_module(module).attach(session)
+
+
+def _engine(values):
+    """Returns the module of the engine that options, or the environment, ask for; None for TensorFlow's own.
 
     Raises:
         tf.errors.InvalidArgumentError: an engine that is none, or that cannot be had here.
     """
     try:
-        wanted = engine.wanted(values)
+        wanted = engine.wanted(values, tf.__version__)
         if wanted in ENGINES:
             engine.require(tf.__version__)
-            importlib.import_module(ENGINES[wanted]).attach(session)
+        return ENGINES.get(wanted)
     except ConfigError as error:
         raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 

@@ -141,6 +141,28 @@ def test_a_worker_that_dies_while_it_compiles_is_a_warning(caplog):
     assert "compiling a step failed on cpu, in a worker" in caplog.text
 
 
+def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(monkeypatch):
+    """As on GPUs; 40 MB take so long to copy that the next steps are not kept."""
+    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker(PYTHON, exact=False))
+    large = tf.get_variable("large", [1000, 10_000], initializer=tf.ones_initializer())
+    x, step = tf.placeholder(tf.float32, [None, 10_000]), tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, large[:, :8], transpose_a=True) - tf.cast(step, tf.float32)))
+    train = tf.group(large.assign_add(0 * loss + tf.ones_like(large)), tf.assign_add(step, 1))
+    feeds = {x: np.ones([1000, 10_000], np.float32)}
+    with opened() as session:
+        device, trained = None, 0
+        while not trained or not device._behind:
+            session.run([train, loss], feeds)
+            device, trained = device_of(session), trained + 1
+        behind = device._behind
+        assert session.run(step) == trained  # the session has a newer value than what is kept
+        os.kill(device.started.pid, signal.SIGKILL)
+        with pytest.raises(tf.errors.InternalError, match="state of %d steps before the last completed one" % behind):
+            session.run([train, loss], feeds)
+        assert session.run(step) == trained - behind
+        assert (session.run(large) == 1 + trained - behind).all()
+
+
 def test_a_later_session_has_a_new_worker():
     x, y, loss, train, step = built()
     with opened() as session:
@@ -151,6 +173,29 @@ def test_a_later_session_has_a_new_worker():
         session.run([loss, train], {x: A, y: B})
         assert device_of(session).started.pid != dead
         assert session.run(step) == 1
+
+
+def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatch, caplog):
+    logging.getLogger("npu_shim").propagate = True
+    monkeypatch.setattr(engine, "open_device", lambda: remote.Worker("/no/python"))
+    x, y, _, train, step = built()
+    with opened() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"engine 'pjrt' cannot be had: .*'/no/python'"):
+            session.run(train, {x: A, y: B})
+        assert session.run(step) == 0
+    monkeypatch.setattr(options, "asked", lambda values: "auto")
+    monkeypatch.setattr(options, "_sees_gpu", lambda: True)
+    with opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
+        for _ in range(2):
+            session.run(train, {x: A, y: B})
+        assert session.run(step) == 2
+    assert caplog.text.count("'/no/python' cannot be run") == 1
+
+
+def test_tensorflow_leaves_a_gpu_s_memory_to_the_programs():
+    for kind in ("pjrt", "session"):
+        with opened(kind) as session:
+            assert session._config.gpu_options.allow_growth == (kind == "pjrt")
 
 
 @pytest.mark.usefixtures("interruptible")
