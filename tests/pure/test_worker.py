@@ -94,6 +94,16 @@ def test_values_without_elements_and_of_other_shapes_are_put(hlo):
 
 
 @needs_jax
+def test_dtypes_that_numpy_lacks_are_kept(hlo):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    device = opened(hlo)
+    device.put({"half": np.arange(5).astype(bfloat16)})
+    value = device.get(["half"])["half"]
+    assert value.dtype == bfloat16
+    assert value.tolist() == [0, 1, 2, 3, 4]
+
+
+@needs_jax
 def test_errors_of_the_worker_are_errors_here(hlo):
     device = opened(hlo)
     with pytest.raises((ConfigError, RuntimeError)):
