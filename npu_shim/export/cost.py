@@ -84,7 +84,11 @@ def on_cards(
     if not isinstance(source, Source):
         source = Source.of(getattr(source, "graph", source))  # a session's variables need no values yet
     with tempfile.TemporaryDirectory() as folder:
-        return of_folders(write_forms(folder, source, fetches, feeds, **given), wanted, python, progress)
+        paths = write_forms(folder, source, fetches, feeds, **given)
+        for path in paths[1:]:
+            if not manifest.read(path).plan["lowered"]:
+                progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
+        return of_folders(paths, wanted, python, progress)
 
 
 def write_forms(folder: str, source: Any, fetches: Any, feeds: Any, **given: Any) -> list[str]:

@@ -259,5 +259,7 @@ def test_arguments_that_do_not_go_together(step, capsys):
     assert "--target and --no-compile" in capsys.readouterr().err
     assert cli.main(["cost", step, "--jax", sys.executable]) == 2
     assert "give --target or --fit with it" in capsys.readouterr().err
+    assert cli.main(["cost", step, "--target", "h100,H100", "--jax", sys.executable]) == 2
+    assert "two targets are called 'h100'" in capsys.readouterr().err
     assert cli.main(["cost", step, "--target", "h100,v100"]) == 2
     assert "target 'v100' is no card that is known" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from npu_shim.xla.sources import Source
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 does not give its programs away")
 FETCHES = ["--fetches", "loss:0,train"]
+MIXED = {"precision_mode": "allow_mix_precision"}
 
 
 @pytest.mark.parametrize(("base", "slope", "memory", "answer", "calls"), [
@@ -107,6 +108,16 @@ def test_the_largest_batches_of_a_graph(files, compiled, capsys):
     assert largest_[:3] == ["largest", "batch", str(plain["batch"])]
 
 
+def test_a_mode_that_lowers_nothing_is_said(compiled):
+    said = []
+    step = (graph(), ["loss:0", "train"], {"x:0": [16, 64]}, ["t4"], sys.executable, said.append)
+    cost.on_cards(*step, **cost.AS_WRITTEN)
+    assert said[0].endswith(" lowers nothing of this step; npu-shim plan says why")
+    said.clear()
+    cost.on_cards(*step, **MIXED)
+    assert not [line for line in said if "lowers nothing" in line]
+
+
 def test_a_batch_that_cannot_be_varied(files, compiled, capsys):
     argv = ["cost", str(files / "16.pb"), *FETCHES, "--fit", "t4", "--jax", sys.executable]
     assert cli.main(argv) == 2
@@ -176,7 +187,6 @@ def momentum():
 
 
 KB, MB = 2**10, 2**20
-MIXED = {"precision_mode": "allow_mix_precision"}
 
 
 @pytest.mark.parametrize(("step", "options", "moved", "temporary", "peak"), [

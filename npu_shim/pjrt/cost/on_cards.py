@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
@@ -12,6 +13,7 @@ from npu_shim.pjrt.cost import card_report, compiling
 from npu_shim.pjrt.cost.card_report import CardCost
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.cost.report import Cost, as_json, as_text, of_text
+from npu_shim.rewriter.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ def of_folders(
     Raises:
         ConfigError: a folder, the interpreter or a card cannot be used, see `compiling.compiled`.
     """
+    twice = [key for key, count in Counter(card.key for card in wanted).items() if count > 1]
+    if twice:
+        raise ConfigError("two targets are called '%s': name each once, and files otherwise than cards" % twice[0])
     names = _names(folders)
     for folder in folders:  # before the first of them takes its minutes
         for card in wanted:
