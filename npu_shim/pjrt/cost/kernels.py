@@ -19,21 +19,20 @@ FREE = {
     "optimization-barrier",
 }  # fmt: skip
 INNER = FREE | {"reshape", "broadcast", "iota", "slice"}  # in a fusion they are no work of their own
-TRANSPOSES = {"transpose", "copy"}
 PRODUCTS = {"dot": "matrix products", "convolution": "convolutions"}
 # kind of a fusion by the first of these that is in it
 KINDS = (
     *((kind, {code}) for code, kind in PRODUCTS.items()), ("sorts", {"sort"}), ("scatters", {"scatter"}),
     ("reductions", {"reduce", "reduce-window", "select-and-scatter"}), ("random", {"rng-bit-generator", "rng"}),
-    ("transposes", TRANSPOSES),
+    ("copies, transposes", {"transpose", "copy"}),
 )  # fmt: skip
 CONVERTS, ELEMENTWISE, FILLS, OTHERS = "converts", "elementwise", "fills", "other calls"
 ORDER = (*(kind for kind, _ in KINDS), CONVERTS, ELEMENTWISE, FILLS, OTHERS)
 LIBRARIES = {"__cublas": "matrix products", "__cudnn$conv": "convolutions", "__cub$": "sorts"}
 # what cuDNN's names say of a convolution: which of (first operand, second, result) are its image, kernel and result
-HIGHEST = re.compile(r"operand_precision\"?[=:][\[{]\"?highest", re.IGNORECASE)
-Scope = Mapping[str, Instruction]
 CONVOLUTIONS = {"BackwardInput": (2, 1, 0), "BackwardFilter": (0, 2, 1), "": (0, 1, 2)}
+HIGHEST = re.compile(r"operand_precision\"?[=:][\[{]\"?highest", re.IGNORECASE)  # HLO's spelling, and the libraries'
+Scope = Mapping[str, Instruction]
 
 
 @dataclass(frozen=True)
@@ -96,9 +95,10 @@ class Kernels:
         instruction = _awaited(instruction)
         scope = traffic.body(self._module, computation.instructions, instruction)[0]
         inside = list(_deep(self._module, scope))
-        kind = _kind(instruction, {each.code for _, each in inside})
+        targets = [_target(each) for _, each in inside if each.code == "custom-call"]
+        kind = _kind({each.code for _, each in inside}, targets)
         if kind == OTHERS:
-            self.notes.add("operations of %s are not counted, its bytes are" % _target(instruction))
+            self.notes.add("operations of %s are not counted, its bytes are" % targets[0])
         return Kernel(
             kind,
             traffic.moved(self._module, computation.instructions, instruction),
@@ -170,9 +170,9 @@ def _roles(target: str, *arrays: Shape) -> Iterator[Shape]:
     return (arrays[at] for at in order)
 
 
-def _kind(instruction: Instruction, codes: set[str]) -> str:
-    if instruction.code == "custom-call":
-        return _library(_target(instruction)) or OTHERS
+def _kind(codes: set[str], targets: Sequence[str]) -> str:
+    if targets:
+        return _library(targets[0]) or OTHERS
     for kind, wanted in KINDS:
         if codes & wanted:
             return kind
