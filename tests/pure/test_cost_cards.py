@@ -192,6 +192,62 @@ def test_the_bound_is_the_longer_of_moving_and_computing_kernel_by_kernel(tmp_pa
     assert by_memory == pytest.approx(moving / (moving + computing))
 
 
+def kernels_of(lines, arguments=(), more=""):
+    """The kernels of an entry with these lines, the last of them its result."""
+    given = ["  p%d = %s parameter(%d)" % (at, shape, at) for at, shape in enumerate(arguments)]
+    *first, last = ["  " + line for line in lines]
+    body = "\n".join([*given, *first, "  ROOT " + last.strip()])
+    return kernels.Kernels(hlo.parse("HloModule m\n\n%sENTRY main {\n%s\n}\n" % (more, body)))
+
+
+IMAGE, KERNEL, RESULT = "f16[8,10,10,32]", "f16[64,3,3,32]", "f16[8,10,10,64]"
+
+
+@pytest.mark.parametrize(("name", "left", "right", "result"), [
+    ("Forward", IMAGE, KERNEL, RESULT), ("BiasActivationForward", IMAGE, KERNEL, RESULT),
+    ("BackwardInput", RESULT, KERNEL, IMAGE), ("BackwardFilter", IMAGE, RESULT, KERNEL),
+])  # fmt: skip
+def test_a_convolution_by_cudnn_counts_as_the_convolution_it_belongs_to(name, left, right, result):
+    call = "r = (%s{3,2,1,0}, u8[1000]{0}) custom-call(p0, p1), window={size=3x3 pad=1_1x1_1}, " % result
+    call += 'dim_labels=b01f_o01i->b01f, custom_call_target="__cudnn$conv%s"' % name
+    (kernel,) = kernels_of([call], (left, right)).all
+    assert kernel.kind == "convolutions"
+    assert kernel.products == (("float16", 2 * 8 * 32 * 64 * (10 + 9 + 9) ** 2),)
+    assert kernel.bytes == 2 * (8 * 10 * 10 * (32 + 64) + 64 * 9 * 32)  # without the space that cuDNN is lent
+
+
+def test_what_no_one_can_count_is_said():
+    found = kernels_of(['r = f32[16]{0} custom-call(p0), custom_call_target="mine"'], ("f32[16]",))
+    assert (found.all[0].kind, found.all[0].bytes) == ("other calls", 128)
+    assert found.notes == {"operations of mine are not counted, its bytes are"}
+
+
+def test_a_copy_that_is_awaited_is_one_kernel():
+    lines = ["s = (f32[16]{0}, f32[16]{0}, u32[]) copy-start(p0)", "d = f32[16]{0} copy-done(s)"]
+    (kernel,) = kernels_of(lines, ("f32[16]",)).all
+    assert (kernel.kind, kernel.bytes) == ("copies, transposes", 128)
+
+
+BRANCHES = """small {
+  a = f32[16]{0} parameter(0)
+  ROOT b = f32[16]{0} negate(a)
+}
+
+large {
+  c = f32[1024]{0} parameter(0)
+  d = f32[1024]{0} negate(c)
+  ROOT e = f32[16]{0} slice(d), slice={[0:16]}
+}
+
+"""
+
+
+def test_of_a_conditional_the_branch_counts_that_moves_most():
+    line = "r = f32[16]{0} conditional(p0, p1, p2), branch_computations={small, large}"
+    found = kernels_of([line], ("s32[]", "f32[16]", "f32[1024]"), BRANCHES)
+    assert kernels.moved(found.all) == 2 * 4096 + 2 * 64
+
+
 @pytest.fixture(scope="module")
 def step(tmp_path_factory):
     """An exported step whose program nothing here reads, with 4 GB of variables."""
