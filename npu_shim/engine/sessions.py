@@ -90,7 +90,7 @@ class Engine:
             self.release()
             return once(fetches, feed_dict, options, run_metadata)
         known = self._known(request)
-        if known.step is not None and run_metadata is None:
+        if known.step is not None and not _traces(options):
             return self._run_step(known, request, once, (fetches, feed_dict, options, run_metadata))
         return self._in_session(known, once, fetches, feed_dict, options, run_metadata)
 
@@ -330,6 +330,15 @@ def open_device():
 
 def _of(values, names):
     return {name: values[name] for name in names}
+
+
+def _traces(options):
+    """Whether a run is asked what TensorFlow did; a MonitoredSession gives a RunMetadata to fill with every run."""
+    return options is not None and (
+        options.trace_level != tf.RunOptions.NO_TRACE
+        or options.output_partition_graphs
+        or bool(options.debug_options.debug_tensor_watch_opts)
+    )
 
 
 def _describe_run(request):

@@ -155,8 +155,8 @@ def _told(engine, request, place):
     known = None if engine is None else engine.known.get(request.key)
     if known is None:
         return {}
-    if known.step is None:
-        return {"taken": False, "why": known.reason}
+    if not known.programs:
+        return {"taken": False, "why": known.reason or "its program did not run"}
     places = list(known.step.cut.places.values())
     hosts = sum(places.count(each) for each in (place.FEED, place.READ))
     return {"taken": True, "host_ops": hosts, "programs": len(known.programs)}

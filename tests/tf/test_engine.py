@@ -51,6 +51,11 @@ def steps_of(session):
     return [known.step for known in of(session).known.values() if known.step is not None]
 
 
+def programs_of(session):
+    """How many programs run steps."""
+    return sum(len(known.programs) for known in of(session).known.values())
+
+
 def reasons_of(session):
     """Why runs that write variables were not taken."""
     return [known.reason for known in of(session).known.values() if known.step is None and known.written]
@@ -353,11 +358,22 @@ def test_a_monitored_session_with_hooks_stops_saves_and_goes_on(tmp_path):
         ) as session:
             while not session.should_stop():
                 session.run(train, {x: a, y: b})
-            assert len(steps_of(session._tf_sess())) == 1
+            assert programs_of(session._tf_sess()) == 1  # a MonitoredSession gives a RunMetadata with every run
         assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-%d" % last)
     losses = [value for value, _ in seen]
     assert losses == sorted(losses, reverse=True)
     assert len(losses) == 6
+
+
+def test_a_run_that_is_traced_is_tensorflows():
+    x, y, loss, _, train, _ = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        feeds, metadata = {x: a, y: b}, tf.RunMetadata()
+        session.run([loss, train], feeds)
+        session.run([loss, train], feeds, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), metadata)
+        assert programs_of(session) == 1
+        assert metadata.step_stats.dev_stats
 
 
 def test_a_variable_that_a_dataset_reads_stays_in_the_session():
