@@ -78,8 +78,8 @@ class StepFunction:
         fetches: one for each fetch: an Argument, or the name of an operation, which has no value.
         state: every variable that the step reads or writes, in the order of the HLO's parameters.
         function: takes one tensor for each feed and returns the list of the fetched tensors, operations left out. It
-            runs op by op and updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the
-            compiled form.
+            runs op by op, unless it takes tf.unique of a tensor of open size, and updates the variables; in eager mode
+            `tf.function(function, jit_compile=True)` is the compiled form.
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
 
