@@ -40,9 +40,7 @@ def embed_sequence(
         )
     with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
         shape = None if reuse and (vocab_size is None or embed_dim is None) else [vocab_size, embed_dim]
-        table = tf.get_variable(
-            "embeddings", shape, initializer=initializer, regularizer=regularizer, trainable=trainable
-        )
+        table = _table(shape, initializer, regularizer, trainable)
         return embedding_lookup_unique(table, ids) if unique else tf.nn.embedding_lookup(table, ids)
 
 
@@ -71,15 +69,18 @@ def bow_encoder(
         reuse: whether the table exists.
     """
     with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
-        table = tf.get_variable(
-            "embeddings", [vocab_size, embed_dim], initializer=initializer, regularizer=regularizer, trainable=trainable
-        )
+        table = _table([vocab_size, embed_dim], initializer, regularizer, trainable)
         if sparse_lookup:
             sparse = ids if isinstance(ids, tf.SparseTensor) else tf.sparse.from_dense(ids)
             return tf.nn.embedding_lookup_sparse(table, sparse, sp_weights=None, combiner="mean")
         if isinstance(ids, tf.SparseTensor):
             raise TypeError("ids are expected to be dense Tensor, got: %s" % ids)
         return tf.reduce_mean(tf.nn.embedding_lookup(table, ids), axis=1)
+
+
+def _table(shape: Any, initializer: Any, regularizer: Any, trainable: bool) -> tf.Variable:
+    kinds = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES]
+    return tf.get_variable("embeddings", shape, None, initializer, regularizer, trainable, kinds)
 
 
 def embedding_lookup_unique(
