@@ -59,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
-        os.environ[engine.JAX] = options[JAX]
+        os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
     return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
 
 

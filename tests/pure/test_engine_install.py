@@ -125,3 +125,22 @@ def test_auto_takes_the_engine_where_the_worker_s_jax_sees_a_gpu(folder, monkeyp
 def test_without_jax_anywhere_the_message_says_how_to_get_it():
     with pytest.raises(ConfigError, match="npu-shim engine install, or NPU_SHIM_JAX=PYTHON"):
         options.require("2.15.1")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("python3.12", "python3.12"), ("env/bin/python", "{here}/env/bin/python")]
+)
+def test_run_takes_the_interpreter_in_front_of_the_script(folder, monkeypatch, given, expected):
+    monkeypatch.setenv(options.JAX, "/other/python")
+    monkeypatch.setenv(options.VARIABLE, "session")
+    ran = []
+    monkeypatch.setattr("npu_shim.cli.run._run", lambda argv: ran.append(argv) or 0)
+    assert cli.main(["run", "--jax", given, "--engine=pjrt", "train.py", "--jax=own"]) == 0
+    assert ran == [["train.py", "--jax=own"]]
+    assert os.environ[options.JAX] == expected.format(here=os.getcwd())
+    assert os.environ[options.VARIABLE] == "pjrt"
+
+
+def test_run_without_the_interpreter_s_path_says_what_it_needs(capfd):
+    assert cli.main(["run", "--jax"]) == 2
+    assert "--jax needs the path of an interpreter with JAX" in capfd.readouterr().err

@@ -284,7 +284,7 @@ def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
             device.run(0, ONES)
         except RuntimeError as reason:
             device.close()
-            starting._end_all()
+            device.started.end()
             os._exit(3 if "forked" in str(reason) else 4)
         os._exit(5)
     assert os.waitpid(child, 0)[1] >> 8 == 3
@@ -294,7 +294,7 @@ def test_a_forked_child_does_not_touch_its_parent_s_worker(hlo):
 
 @needs_jax
 def test_a_thread_that_ends_does_not_take_the_worker_along(hlo):
-    starting._end_all()
+    opened(hlo).started.end()  # the next one is started by the thread
     found = []
     thread = threading.Thread(target=lambda: found.append(opened(hlo)))
     thread.start()

@@ -46,6 +46,7 @@ class Worker:
         self.started = starting.worker(interpreter)
         self._channel = self.started.connect({"exact": exact})
         self._closing = weakref.finalize(self, _close, self.started, self._channel)
+        self._closing.atexit = False  # a script may save its variables at exit
         self._lock = threading.RLock()
         self._kept = Kept()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has

@@ -1,9 +1,10 @@
-"""Starts the worker: one for this process, with a connection for each session, ended when this process ends."""
+"""Starts the worker: one for this process, with a connection for each session.
+
+Nothing here ends it when this process ends: it sees that itself (serving.py), whatever way that is.
+"""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import socket
 import subprocess
@@ -151,12 +152,6 @@ def worker(interpreter: str) -> Started:
         return found
 
 
-def _end_all() -> None:
-    for started in _started.values():
-        with contextlib.suppress(Exception):
-            started.end()
-
-
 def _forget() -> None:
     """In a forked process: what it has copies of belongs to its parent, whose lock may be held."""
     global _lock
@@ -164,5 +159,4 @@ def _forget() -> None:
     _started.clear()
 
 
-atexit.register(_end_all)
 os.register_at_fork(after_in_child=_forget)
