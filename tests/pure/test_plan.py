@@ -44,6 +44,8 @@ CHANGES = {
     "x:Placeholder w:Const m:Reshape(w) a:MatMul(x,x) s:Add(a,m) e:Exp(m)": "a:h s:h | m>h(s) x>h(a,a)",
     # nor does it matter that somebody hands it on to nobody
     "x:Placeholder w:Const m:Reshape(w) a:MatMul(x,m) i:Identity(m)": "a:h i:h m:h | w>h(m) x>h(a)",
+    # whichever node is first in the graph
+    "m:Reshape(w) w:Const x:Placeholder a:MatMul(x,m) i:Identity(m)": "a:h i:h m:h | w>h(m) x>h(a)",
     # of a table only the rows that are taken are cast
     "v:ReadVariableOp i:Const@i g:Gather(v,i) m:Reshape(g) a:MatMul(m,m)": "a:h m:h | g>h(m)",
     # list attributes: each entry by itself

@@ -1,9 +1,9 @@
-"""compile_step on ResNet-50 with small images: step by step the session's results, in float32 and in mixed precision.
+"""compile_step on a ResNet with small images, step by step the session's results, in float32 and mixed precision.
 
-Fifty batch normalizations, each behind a ReLU, make training chaotic: a relative change of the images by one last bit
-moves the update of a step by some percent, because an activation that is zero but for a rounding lets its gradient
-pass or not. So every step starts from the session's state (through a checkpoint), and the measure of how far the
-update may be from the session's is how far it moves when the images are changed as much as sums are rounded.
+Batch normalizations, each behind a ReLU, make training chaotic: a relative change of the images by one last bit moves
+the update of a step by some percent in ResNet-50, because an activation that is zero but for a rounding lets its
+gradient pass or not. So every step starts from the session's state (through a checkpoint), and the measure of how far
+the update may be from the session's is how far it moves when the images are changed as much as sums are rounded.
 """
 
 import os
@@ -22,7 +22,11 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
 ]
-STEPS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 8
+NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
+STEPS = 20 if NIGHTLY else 8
+# bottlenecks by stage: every kind of block is there in six of the sixteen, and XLA compiles them in a third of the time
+BLOCKS = (3, 4, 6, 3) if NIGHTLY else (2, 2, 1, 1)
+CHANGES = 3  # of the images, of which the one that moves an update most counts: some meet no rounding of a ReLU
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 IMAGE = 64
 # sums of some thousand products lose some tens of last bits; the kernels of a session on CPU round every float16 result
@@ -31,13 +35,13 @@ LOSSES = {"float32": 1000 * 2**-23, "float16": 16 * 2**-11}
 
 
 def thin():
-    """(graph, fetches, feeds) of the benchmark's ResNet-50 with an eighth of the channels, at 64 by 64 pixels."""
+    """(graph, fetches, feeds) of the benchmark's ResNet with an eighth of the channels, at 64 by 64 pixels."""
     sys.path.insert(0, str(SCRIPTS))
     try:
         import bench_models
     finally:
         sys.path.remove(str(SCRIPTS))
-    built = bench_models.build("resnet50", {"batch": 16, "image": IMAGE, "width": 8, "classes": 10})
+    built = bench_models.build("resnet50", {"batch": 16, "image": IMAGE, "width": 8, "classes": 10, "blocks": BLOCKS})
     random = np.random.RandomState(0)
     images = random.standard_normal([16, IMAGE, IMAGE, 3]).astype(np.float32)
     return built.graph, built.fetches, {"images:0": images, "labels:0": random.randint(0, 10, 16).astype(np.int32)}
@@ -108,21 +112,22 @@ def follow(made, dtype, path, config=None, steps=STEPS):
         session.run("init")
         step = npu_shim.compile_step(session, fetches, list(fed))
         for _ in range(steps):
-            signs = random.choice([-1, 1], fed["images:0"].shape)
-            nearly = {**fed, "images:0": (fed["images:0"] * (1 + SUMS[dtype] * signs)).astype(np.float32)}
             before = checkpoints.of(session)
             slots = checkpoints.values()
-            step.load(before)
-            step(nearly)
-            moved = vector(step.state())
+            moved = []
+            for _ in range(CHANGES):
+                signs = random.choice([-1, 1], fed["images:0"].shape)
+                step.load(before)
+                step({**fed, "images:0": (fed["images:0"] * (1 + SUMS[dtype] * signs)).astype(np.float32)})
+                moved.append(vector(step.state()))
             step.load(before)
             loss, after = step(fed)[0], vector(step.state())
             losses.append(session.run(fetches, fed)[0])
             checkpoints.of(session)
             assert np.isclose(loss, losses[-1], rtol=LOSSES[dtype])
             assert not np.array_equal(after, slots)
-            away, allowed = np.linalg.norm(after - checkpoints.values()), np.linalg.norm(after - moved)
-            assert away <= 2 * allowed
+            away = np.linalg.norm(after - checkpoints.values())
+            assert away <= 2 * max(np.linalg.norm(after - other) for other in moved)
     assert losses[-1] < losses[0]
     return step
 
@@ -140,7 +145,8 @@ def test_steps_are_those_of_the_session(followed):
 
 def test_steps_in_mixed_precision_are_those_of_the_session(tmp_path, patched):
     step = follow(thin(), "float16", tmp_path / "model", sessions.config(precision_mode="allow_mix_precision"))
-    assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 200
+    # of each bottleneck three convolutions, their gradients, and what lies between them
+    assert sum(decision.becomes != decision.was for decision in step.plan.decisions()) > 12 * sum(BLOCKS)
 
 
 @pytest.mark.nightly  # a step at full width takes seconds
