@@ -1,5 +1,6 @@
 """The migration tool: text in, text out."""
 
+import ast
 import sys
 
 import pytest
@@ -181,3 +182,37 @@ def test_a_folder_is_converted_into_a_new_one(tmp_path, capsys):
     with pytest.raises(SystemExit):
         conversion_files.main(arguments)
     assert "exists already" in capsys.readouterr().err
+
+
+def test_what_is_converted_stays_as_it_is():
+    """D17: it was wrapped again, npu_tf_optimizer(opt=npu_tf_optimizer(...)), and imported the bridge twice."""
+    once = conversion.convert(HEAD + "o = tf.train.AdamOptimizer()\n").text
+    again = conversion.convert(once)
+    assert (again.text, again.done) == (once, ())
+    assert again.left == ((2, "imports npu_bridge already, left as it is"),)
+
+
+def test_scripts_in_other_encodings(tmp_path):
+    """D17: the first script in another encoding ended the conversion of a folder."""
+    (tmp_path / "in").mkdir()
+    text = "# -*- coding: gbk -*-\n# \u8bad\u7ec3\n" + HEAD + "s = tf.Session()\n"
+    (tmp_path / "in" / "gbk.py").write_bytes(text.encode("gbk"))
+    (tmp_path / "in" / "latin.py").write_bytes(b"# caf\xe9\n")
+    (tmp_path / "in" / "null.py").write_bytes(b"x = 1\0\n")
+    counts = conversion_files.convert_folder(str(tmp_path / "in"), str(tmp_path / "out"), str(tmp_path / "report"))
+    assert counts == (1, 0, 2)
+    assert "tf.Session(config=npu_config_proto())" in (tmp_path / "out" / "gbk.py").read_bytes().decode("gbk")
+    assert (tmp_path / "out" / "latin.py").read_bytes() == b"# caf\xe9\n"
+    failed = (tmp_path / "report" / "failed_report.txt").read_text().splitlines()
+    assert [line.partition(":")[0] for line in failed] == ["latin.py", "null.py"]
+
+
+@pytest.mark.parametrize("main", [
+    "if __name__ == '__main__':\n\ttrain()\n\ttest()\n",
+    "if __name__ == '__main__': train(); test()\n",
+])  # fmt: skip
+def test_main_in_tabs_and_in_one_line(main):
+    """D17: what came out was no Python."""
+    [block] = [node for node in ast.parse(converted(main)).body if isinstance(node, ast.If)]
+    names = [node.value.func.id for node in block.body if hasattr(node.value.func, "id")]
+    assert names == ["init_resource", "train", "test", "shutdown_resource", "close_session"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import tokenize
 from typing import Iterator, Sequence
 
 from npu_shim.compat.conversion.scripts import DISTRIBUTED, convert
@@ -74,15 +75,24 @@ def _scripts(folder: str) -> Iterator[str]:
         yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
 
 
+def _encoding_of(path: str) -> str:
+    """The encoding that a script declares, as Python finds it."""
+    with open(path, "rb") as file:
+        return tokenize.detect_encoding(file.readline)[0]
+
+
 def _convert_file(path: str, shown: str, distributed: str | None, found: dict[str, list[str]]) -> None:
-    with open(path, encoding="utf-8", newline="") as file:
-        source = file.read()
     try:
-        made = convert(source, distributed)
+        encoding = _encoding_of(path)
+        with open(path, encoding=encoding, newline="") as file:
+            made = convert(file.read(), distributed)
     except ConfigError as error:
         found["failed"].append("%s: %s" % (shown, error))
         return
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    except (SyntaxError, UnicodeDecodeError) as error:
+        found["failed"].append("%s: npu_shim: convert_tf2npu: cannot be read: %s" % (shown, error))
+        return
+    with open(path, "w", encoding=encoding, newline="") as file:
         file.write(made.text)
     found["done"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.done]
     found["left"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.left]

@@ -87,7 +87,7 @@ class Converted(typing.NamedTuple):
 
 
 def convert(source: str, distributed: str | None = None) -> Converted:
-    """Returns a script with the bridge's names in it, a Converted.
+    """Returns a script with the bridge's names in it, a Converted; what imports npu_bridge already stays as it is.
 
     Args:
         source: str, the script; it says `import tensorflow as tf`, or the same of tensorflow.compat.v1.
@@ -106,11 +106,26 @@ def convert(source: str, distributed: str | None = None) -> Converted:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise ConfigError("convert_tf2npu: line %s is not Python: %s" % (error.lineno, error.msg)) from None
+    except ValueError as error:  # a null byte
+        raise ConfigError("convert_tf2npu: not Python: %s" % error) from None
+    bridged = _line_of_bridge(tree)
+    if bridged is not None:
+        return Converted(source, (), ((bridged, "imports npu_bridge already, left as it is"),))
     editor = _Editor(source)
     converter = _Converter(editor, distributed)
     converter.visit(tree)
     _frame(tree, editor, converter)
     return Converted(editor.text(), tuple(sorted(converter.done)), tuple(sorted(converter.left)))
+
+
+def _line_of_bridge(tree: ast.AST) -> int | None:
+    """The first line that imports npu_bridge: a second conversion would wrap what the first one wrapped."""
+    for node in ast.walk(tree):
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if any(module.partition(".")[0] == "npu_bridge" for module in modules):
+            return int(node.lineno)  # type: ignore[attr-defined]
+    return None
 
 
 class _Editor:
@@ -127,6 +142,11 @@ class _Editor:
         """Returns (first, after the last) byte of a node."""
         begin, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
         return begin + node.col_offset, end + node.end_col_offset
+
+    def before(self, node: Any) -> str:
+        """Returns what stands in front of a node in its line."""
+        start = self._starts[node.lineno - 1]
+        return self.bytes[start : start + node.col_offset].decode()
 
     def replace(self, start: int, end: int, text: str) -> None:
         """Puts text in the place of bytes; what else was to be edited between them is left out."""
@@ -308,12 +328,14 @@ def _frame(tree: ast.Module, editor: _Editor, converter: _Converter) -> None:
     editor.add_lines(imports[-1].end_lineno or 0 if imports else 0, lines)
     for node in tree.body:
         if isinstance(node, ast.If) and "__name__" in ast.dump(node.test):
-            indent = "\n" + " " * node.body[0].col_offset
+            before = editor.before(node.body[0])
+            inline = bool(before.strip())  # if __name__ == "__main__": main()
+            indent = "\n" + ("    " if inline else before)
             opened, closed = ("(npu_sess, npu_shutdown) = init_resource()", "shutdown_resource(npu_sess, npu_shutdown)")
             closing = [closed, "close_session(npu_sess)"]
             if converter.keras:
                 opened, closing = "npu_sess = set_keras_session_npu_config()", ["close_session(npu_sess)"]
             start, end = editor.span(node.body[0])[0], editor.span(node.body[-1])[1]
-            editor.replace(start, start, opened + indent)
+            editor.replace(start, start, (indent if inline else "") + opened + indent)
             editor.replace(end, end, "".join(indent + line for line in closing))
             converter.done.append((node.lineno, "the device is opened and closed in __main__"))
