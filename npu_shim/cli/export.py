@@ -36,6 +36,8 @@ def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--init", metavar="OP", help="initial values: an operation of the graph that makes them")
     parser.add_argument("--float32-products", metavar="P", default="default", help="highest: float32 products in "
                         "float32; default: in what the device takes, TF32 on NVIDIA GPUs")  # fmt: skip
+    parser.add_argument("--recompute", metavar="M", help="auto (default), off or memory: what the backward pass "
+                        "computes again instead of keeping it")  # fmt: skip
     add_precision_arguments(parser)
 
 
@@ -46,12 +48,13 @@ def main(args: argparse.Namespace) -> int:
     source, fetches, feeds, given = step_of(args)
     if given["values"] is None and source.session is None:
         print("no --checkpoint and no --init: the values of variables are not exported")
-    written = export.export(source, fetches, feeds, args.out, jax=args.jax, **given)
+    written, again = export.exported(source, fetches, feeds, args.out, jax=args.jax, **given)
     print("%s: %d feeds, %d variables, %d results, as %s" % (
         args.out, len(written.feeds), len(written.state), len(written.results), written.kind
     ))  # fmt: skip
-    if written.plan:
+    if "policy" in written.plan:
         print("{policy}: {lowered} of {slots} float slots lowered".format(**written.plan))
+    print(again.as_text(), end="")
     if written.kind == "hlo":
         print("no interpreter with JAX given (--jax): HLO, which npu_shim.pjrt makes into StableHLO when it loads it")
     return 0
@@ -75,6 +78,7 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     feeds = feeds_of(source, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
+    given.update({"recompute": args.recompute} if args.recompute is not None else {})
     given["values"] = _values(args.checkpoint, source.graph) if args.checkpoint else None
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
 

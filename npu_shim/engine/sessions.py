@@ -272,7 +272,7 @@ class Engine:
         if len(known.programs) >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        number = self.device.load(*known.step.program(shapes, constants))
+        number = self.device.load(*known.step.program(shapes, constants, self.device.platform))
         seconds = time.perf_counter() - start
         LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, seconds))
         return number

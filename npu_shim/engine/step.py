@@ -13,6 +13,7 @@ from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts
 from npu_shim.engine.cut import Place, source_of
 from npu_shim.export import step as export
+from npu_shim.options import recompute
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.session import lines, trace
@@ -81,17 +82,18 @@ class Step:
         """Names of the tensors that the program is fed, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def program(self, shapes, constants):
+    def program(self, shapes, constants, platform):
         """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
             constants: dict of the tensors' names of `constants` to their values.
+            platform: of the device, "cpu", "gpu", ...
 
         Raises:
             PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` if it must know a value.
         """
-        prepared = self.prepared
+        prepared = replace(self.prepared, on_cpu=platform == "cpu")
         if constants:
             kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
             computed = {name: value for name, value in constants.items() if name not in self.feeds}
@@ -202,7 +204,8 @@ def _prepared(source, request, cut, user, wanted, options):
     feeds.update((name, feed) for name, feed in zip(placeholders, user) if name in left)
     graph_def = step_function.checked(graph_def, kept, list(feeds))
     values = _values_for_unknown_shapes(graph_def, source)
-    return step_function.lowered(graph_def, wanted, feeds, plan, source, values)
+    again = recompute.wanted(options.values), False  # which device it is for is known when it is compiled
+    return step_function.lowered(graph_def, wanted, feeds, plan, source, again, values)
 
 
 def _rewritten(source, graph_def, preserved, placeholders, options):

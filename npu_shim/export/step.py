@@ -62,7 +62,7 @@ def export(
         jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else
             `npu-shim engine install`'s, else this one where it has JAX, else the HLO stays.
         device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
-        **options: as for `npu_shim.rewrite`.
+        **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory".
 
     Returns:
         The `pjrt.manifest.Manifest`.
@@ -71,6 +71,15 @@ def export(
         ConfigError: an argument that cannot be taken, or a folder that cannot be written.
         PlanError: the graph cannot be rewritten or compiled as asked.
     """
+    given = (constants, values, float32_products, jax, device)
+    return exported(source, fetches, feeds, out, *given, **options)[0]
+
+
+def exported(
+    source, fetches, feeds, out, constants=None, values=None, float32_products="default", jax=None, device=None,
+    **options
+):  # fmt: skip
+    """Exports as `export` does; returns (Manifest, `xla.recompute.report.Recomputation`)."""
     require_xla()
     if float32_products not in PRODUCTS:
         raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
@@ -88,7 +97,7 @@ def export(
     keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])
     described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
     with tf_internals.eager_mode():
-        return manifest.write(out, program, described, state)
+        return manifest.write(out, program, described, state), step.recomputation
 
 
 def _require_values(step, values):
@@ -195,7 +204,7 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
         kind=kind,
         float32_products=float32_products,
         options={name: value for name, value in sorted(options.items()) if value is not None},
-        plan=plan_counts(step.plan),
+        plan=dict(plan_counts(step.plan), recompute=step.recomputation.counts()),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
     )
 

@@ -42,8 +42,10 @@ def compile_step(
         initializer: operation, or its name, that initializes the variables if there is no session.
         constants: dict of tensors or their names to values that become part of the program.
         device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
-        **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
-            win; a session without NpuOptimizer and a call without options is not rewritten.
+        **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass
+            the backward pass computes again instead of keeping it. A Session brings its own (those of its
+            NpuOptimizer), over which these win; a session without NpuOptimizer and a call without options is not
+            rewritten.
 
     Returns:
         CompiledStep, compiled at its first call.
@@ -62,6 +64,7 @@ def compile_step(
     if initializer is not None:
         source = source.initialized(initializer)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
+    device = device or marking.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, device, **options)
     return CompiledStep(prepared, source, fetches, iterations_per_loop)
 
@@ -80,12 +83,15 @@ class CompiledStep:
 
     Attributes:
         plan: the precision Plan, None if no precision option was given.
+        recomputation: what the last compiled program computes again, a `recompute.report.Recomputation`; None before
+            the first call.
     """
 
     def __init__(
         self, prepared: step_function.Prepared, source: Source, fetches: Any, iterations_per_loop: int = 1
     ) -> None:
         self.plan = prepared.plan
+        self.recomputation = None
         self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
         self._source = source
         self._programs = {}  # shapes of the feeds -> the compiled function
@@ -192,6 +198,7 @@ class CompiledStep:
             if len(self._programs) == MANY_SHAPES:
                 lines.once("compile_step compiles for set %d of feed shapes: pad to fewer" % (MANY_SHAPES + 1))
             made = self._prepared.for_shapes(shapes)
+            self.recomputation = made.recomputation
             self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
         return self._programs[shapes]
 

@@ -5,7 +5,7 @@
     by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> give gradients of lookups
     in loops a fixed size (row_gradients.py) -> lower ops that XLA lacks (lowering) -> check open sizes (open_sizes.py)
     -> make loops functional (control_flow.py) -> keep written variables from becoming constants (hidden_reads.py)
-    -> StepFunction
+    -> compute again what need not be kept (recompute) -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -22,13 +22,9 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import precision, watch_options
-from npu_shim.options import table as option_table
-from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.planner.decisions import Plan
-from npu_shim.session import lines
 from npu_shim.session.clusters import arguments, pruning, unchecked
 from npu_shim.xla import (
     branch_reads,
@@ -40,7 +36,9 @@ from npu_shim.xla import (
     open_sizes,
     ordering,
     random_ops,
+    recompute,
     references,
+    rewriting,
     row_gradients,
     slice_writes,
     stitches,
@@ -48,6 +46,7 @@ from npu_shim.xla import (
     writers,
 )
 from npu_shim.xla.lowering import lower
+from npu_shim.xla.recompute.report import Recomputation
 from npu_shim.xla.sources import Argument, Source
 
 OLDEST = 2, 15
@@ -78,10 +77,10 @@ class StepFunction:
         fetches: one for each fetch: an Argument, or the name of an operation, which has no value.
         state: every variable that the step reads or writes, in the order of the HLO's parameters.
         function: takes one tensor for each feed and returns the list of the fetched tensors, operations left out. It
-            runs op by op, unless it takes tf.unique of a tensor of open size, and updates the variables; in eager mode
-            `tf.function(function, jit_compile=True)` is the compiled form.
+            updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the compiled form.
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
+        recomputation: what is computed again, a `recompute.report.Recomputation`.
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -93,6 +92,7 @@ class StepFunction:
     function: Callable
     graph_def: Any
     plan: Plan | None
+    recomputation: Recomputation
 
     def hlo(self, stage: str = "hlo") -> str | bytes:
         """Returns the step as XLA's HLO.
@@ -149,6 +149,8 @@ class Prepared:
         feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
         state: as in StepFunction.
         plan: as in StepFunction.
+        recompute: one of `options.recompute.MODES`.
+        on_cpu: whether it is for a CPU.
     """
 
     graph_def: Any
@@ -157,6 +159,8 @@ class Prepared:
     feeds: Mapping[str, Argument]
     state: tuple[StateVariable, ...]
     plan: Plan | None
+    recompute: str
+    on_cpu: bool
 
     def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
         """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; empty for the graph's own).
@@ -177,10 +181,12 @@ class Prepared:
             graph_def = open_sizes.require_sound(lower(graph_def, keep))
             graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
             graph_def = ordering.reads_first(graph_def)
+            graph_def, recomputation = recompute.recomputed(graph_def, self.recompute, self.on_cpu)
             graph_def = function_names.unique(graph_def)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
-        return StepFunction(tuple(feeds.values()), self.fetches, self.state, function, graph_def, self.plan)
+        given = tuple(feeds.values())
+        return StepFunction(given, self.fetches, self.state, function, graph_def, self.plan, recomputation)
 
 
 @contextlib.contextmanager
@@ -215,8 +221,9 @@ def prepare(
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
     graph_def = checked(graph_def, nodes, placeholders)
     names = [*map(_name, wanted)]
-    graph_def, plan = _rewritten(source, graph_def, names, placeholders, _options(source, options), device)
-    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, values)
+    chosen, mode = rewriting.options_of(source, options)
+    graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, chosen, device)
+    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, (mode, device == "CPU"), values)
 
 
 def lowered(
@@ -225,6 +232,7 @@ def lowered(
     feeds: Mapping[str, Argument],
     plan: Plan | None,
     source: Source,
+    again: tuple[str, bool],
     values: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Makes a Prepared from a pruned and rewritten GraphDef.
@@ -235,6 +243,7 @@ def lowered(
         feeds: name of a Placeholder in graph_def -> Argument.
         plan: the precision Plan, or None.
         source: the `Source`, which knows the values of variables.
+        again: `recompute` and `on_cpu` of the Prepared.
         values: as in `prepare`.
     """
     names = [*map(_name, wanted)]
@@ -245,7 +254,7 @@ def lowered(
     graph_def = random_ops.to_stateless(stitches.as_choices(graph_def))
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, places, feeds, state, plan)
+    return Prepared(graph_def, wanted, places, feeds, state, plan, *again)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str]) -> Any:
@@ -287,28 +296,6 @@ def _require_fed(graph_def, feeds):
 
 def _name(fetched):
     return fetched if isinstance(fetched, str) else fetched.name
-
-
-def _options(source, given):
-    """A session's option values, overridden by those of the call; None if neither has any."""
-    if source.options is None and not given:
-        return None
-    values = {**(source.options or {}), **option_table.of_keywords(given)}
-    for name in watch_options.switched_on(values):
-        lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
-    return values
-
-
-def _rewritten(source, graph_def, fetches, feeds, values, device):
-    if values is None:
-        return graph_def, None
-    if device not in (None, "CPU", "GPU"):
-        raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
-    built = {node.name: node.op for node in source.graph_def.node}
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", built)
-    for text in (*done.plan.warnings, *done.plan.unmatched):
-        lines.once(text)
-    return done.graph_def, done.plan
 
 
 def _state(graph_def, values, source):

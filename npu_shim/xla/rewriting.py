@@ -1,0 +1,60 @@
+"""A step's options, of its call, its session and the environment, and the rewrite to mixed precision that they ask."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from npu_shim.options import precision, recompute, watch_options
+from npu_shim.options import table as option_table
+from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.planner.decisions import Plan
+from npu_shim.session import lines
+
+
+def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """Returns (option values, None if neither session nor call has any, mode of recomputation).
+
+    Args:
+        source: the `sources.Source` of the step; its session's options hold where the call gives none.
+        given: the call's options.
+
+    Raises:
+        ConfigError: an option that there is not, or another mode of recomputation.
+    """
+    own = option_table.of_keywords(given)
+    values = {**(source.options or {}), **own}
+    mode = recompute.wanted(values)
+    if source.options is None and not own.keys() - {recompute.KEY}:
+        return None, mode
+    for name in watch_options.switched_on(values):
+        lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
+    return values, mode
+
+
+def rewritten(
+    source: Any, graph_def: Any, fetches: Any, feeds: Any, values: Mapping[str, Any] | None, device: str | None
+) -> tuple[Any, Plan | None]:
+    """Returns (GraphDef, Plan) of a step, or the GraphDef itself and None for `values` None.
+
+    Args:
+        source: the `sources.Source` of the step.
+        graph_def: the step's part of its graph.
+        fetches: names of tensors and operations.
+        feeds: names of the Placeholders that are fed.
+        values: option values.
+        device: "CPU", "GPU" or None.
+
+    Raises:
+        ConfigError: another device, or an option that is invalid.
+        PlanError: the graph cannot be rewritten.
+    """
+    if values is None:
+        return graph_def, None
+    if device not in (None, "CPU", "GPU"):
+        raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
+    built = {node.name: node.op for node in source.graph_def.node}
+    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", built)
+    for text in (*done.plan.warnings, *done.plan.unmatched):
+        lines.once(text)
+    return done.graph_def, done.plan

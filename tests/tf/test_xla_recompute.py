@@ -1,0 +1,191 @@
+"""Recomputation in compiled steps: the same bits, and what the plan says."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.xla import random_ops, step_function
+
+pytestmark = [
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
+    pytest.mark.usefixtures("control_flow_of_version_1"),
+]
+STEPS = 20
+FORMS = {
+    "float32": {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"},
+    "float16": {"precision_mode": "allow_mix_precision"},
+    "bfloat16": {"precision_mode": "allow_mix_precision_bf16"},
+}
+
+
+def dense(net, name, units):
+    shape = [int(net.shape[-1]), units]
+    draw = tf.random_normal_initializer(0, 0.2, seed=len(name))
+    kernel = tf.get_variable(name + "/kernel", shape, initializer=draw)
+    bias = tf.get_variable(name + "/bias", [units], initializer=tf.zeros_initializer())
+    return tf.nn.bias_add(tf.matmul(net, kernel), bias)
+
+
+def normed(net, name):
+    mean, variance = tf.nn.moments(net, [-1], keep_dims=True)
+    scale = tf.get_variable(name + "/gamma", [int(net.shape[-1])], initializer=tf.ones_initializer())
+    offset = tf.get_variable(name + "/beta", [int(net.shape[-1])], initializer=tf.zeros_initializer())
+    return tf.nn.batch_normalization(net, mean, variance, offset, scale, 1e-6)
+
+
+def transformer(x):
+    """Attention, layer norm and GELU, twice."""
+    net = dense(x, "in", 32)
+    for layer in range(2):
+        name = "layer%d/" % layer
+        query, key, value = (tf.reshape(dense(net, name + part, 32), [4, 8, 32]) for part in "qkv")
+        weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * 0.2)
+        net = normed(net + dense(tf.reshape(tf.matmul(weights, value), [32, 32]), name + "out", 32), name + "norm1")
+        wide = dense(net, name + "wide", 128)
+        wide = wide * 0.5 * (1.0 + tf.tanh(0.8 * (wide + 0.04 * tf.pow(wide, 3))))
+        net = normed(net + dense(wide, name + "narrow", 32), name + "norm2")
+    return net
+
+
+def convolutions(x):
+    """Convolutions with batch norm and ReLU, and a residual connection."""
+    net, short = tf.reshape(x, [8, 8, 8, 4]), None
+    for layer, size in enumerate((3, 1, 3, 1)):
+        draw = tf.random_normal_initializer(0, 0.3, seed=layer)
+        kernel = tf.get_variable("kernel%d" % layer, [size, size, int(net.shape[-1]), 16], initializer=draw)
+        net = tf.nn.conv2d(net, kernel, 1, "SAME")
+        scale = tf.get_variable("gamma%d" % layer, [16], initializer=tf.ones_initializer())
+        offset = tf.get_variable("beta%d" % layer, [16], initializer=tf.zeros_initializer())
+        net = tf.nn.fused_batch_norm(net, scale, offset)[0]
+        net = tf.nn.relu(net if layer % 2 or short is None else net + short)
+        short = net
+    return tf.reshape(net, [32, -1])
+
+
+def recurrent(x):
+    """An LSTM."""
+    cell = tf.nn.rnn_cell.LSTMCell(16, initializer=tf.random_normal_initializer(0, 0.3, seed=2))
+    return tf.reshape(tf.nn.dynamic_rnn(cell, tf.reshape(x, [4, 8, 64]), dtype=tf.float32)[0], [32, 16])
+
+
+MODELS = {"transformer": transformer, "convolutions": convolutions, "recurrent": recurrent}
+
+
+def built(model):
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.set_random_seed(1)
+        x, y = tf.placeholder(tf.float32, [32, 64], "x"), tf.placeholder(tf.int32, [32], "y")
+        logits = dense(MODELS[model](x), "logits", 5)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+        tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def trained(model, form, mode):
+    """(losses, variables, Recomputation) of STEPS steps."""
+    with tf.Session(graph=built(model)) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, ["loss:0", "train"], ["x", "y"], recompute=mode, **FORMS[form])
+        draw = np.random.RandomState(0)
+        feeds = [{"x": draw.randn(32, 64).astype("f"), "y": draw.randint(0, 5, 32)} for _ in range(STEPS)]
+        losses = [step(each)[0] for each in feeds]
+    return losses, step.state(), step.recomputation
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("model", MODELS)
+def test_recomputation_changes_no_bit(model, form):
+    """The values of 20 steps and all variables; and that something is computed again, but for bfloat16 on CPUs."""
+    losses, state, nothing = trained(model, form, "off")
+    assert nothing.chains == ()
+    assert np.all(np.isfinite(losses))
+    for mode in ("auto", "memory"):
+        found, after, again = trained(model, form, mode)
+        assert found == losses
+        for name, value in after.items():
+            np.testing.assert_array_equal(value, state[name], err_msg=name)
+        if form == "bfloat16":
+            assert "leaves out roundings of bfloat16" in again.as_text()
+        elif model == "transformer" or (model == "convolutions" and mode == "memory"):
+            assert again.saved > 0, again.as_text()
+
+
+def step_of(model, form, **options):
+    shapes = {"x": [32, 64], "y": [32]}
+    return step_function.build(built(model), ["loss:0", "train"], shapes, device="GPU", **FORMS[form], **options)
+
+
+def test_the_plan_says_what_is_computed_again_from_what_and_what_it_saves():
+    """GELU from the product before it, behind the gradient of the product after it."""
+    again = step_of("transformer", "float16").recomputation
+    assert again.mode == "auto"
+    assert len(again.chains) == 2
+    nodes = {name.rpartition("/")[2].partition("_")[0] for name in again.chains[0].nodes}
+    assert {"Tanh", "Pow"} <= nodes
+    assert any(name.startswith(("MatMul", "BiasAdd")) for name in again.chains[0].kept)
+    assert again.chains[0].after.startswith("gradients/")
+    text = again.as_text()
+    assert text.startswith("recompute=auto: ")
+    assert "less to keep" in text
+    assert again.counts()["saved_bytes"] == sum(chain.saved for chain in again.chains)
+    assert not any(name.startswith(("Softmax", "Mean", "moments")) for c in again.chains for name in c.nodes)
+    memory = step_of("transformer", "float16", recompute="memory").recomputation
+    assert memory.saved > again.saved
+
+
+def test_copies_stand_behind_barriers():
+    """Else XLA's common-subexpression pass would undo them."""
+    for form in ("float16", "bfloat16"):  # which card the program is for is not known
+        assert step_of("transformer", form).hlo().count("opt-barrier(") == 2
+    assert "opt-barrier(" not in step_of("transformer", "float16", recompute="off").hlo()
+
+
+def test_fetched_and_fed_values_random_ops_and_later_writes_keep_their_meaning():
+    """The activation is fetched, the dropout mask drawn once, and its scale, a variable, is written in the step."""
+    results = {}
+    for mode in ("off", "memory"):
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.set_random_seed(1)
+            x = tf.placeholder(tf.float32, [32, 16], "x")
+            scale = tf.get_variable("scale", [64], initializer=tf.ones_initializer(), use_resource=mode == "off")
+            hidden = tf.tanh(dense(x, "one", 64) * scale, name="hidden")
+            dropped = tf.nn.dropout(hidden, rate=0.5, seed=3)
+            loss = tf.reduce_mean(tf.square(dense(tf.tanh(dense(dropped, "two", 64)), "three", 4)), name="loss")
+            train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+            with tf.control_dependencies([hidden.op]):
+                wider = tf.assign_add(scale, tf.ones([64]))
+            tf.group(train, wider, name="train")
+            tf.global_variables_initializer()
+        with tf.Session(graph=graph) as session:
+            session.run("init")
+            step = npu_shim.compile_step(session, ["loss:0", "hidden:0", "train"], ["x"], recompute=mode)
+            found = [step({"x": np.full([32, 16], k, "f")})[:2] for k in range(3)]
+        results[mode] = found, {k: v for k, v in step.state().items() if k != random_ops.STATE}
+        if mode == "memory":
+            copied = {name for chain in step.recomputation.chains for name in chain.nodes}
+            assert any("Tanh" in name or "hidden" in name for name in copied)
+            assert not any("random" in name.lower() for name in copied)
+    for ours, theirs in zip(results["memory"][0], results["off"][0]):
+        for value, wanted in zip(ours, theirs):
+            np.testing.assert_array_equal(value, wanted)
+    for name, value in results["memory"][1].items():
+        np.testing.assert_array_equal(value, results["off"][1][name], err_msg=name)
+
+
+def test_a_step_without_a_backward_pass_computes_nothing_again():
+    graph = built("transformer")
+    made = step_function.build(graph, ["loss:0"], {"x": [32, 64], "y": [32]}, recompute="memory")
+    assert made.recomputation.chains == ()
+    assert "nothing is computed again: no value" in made.recomputation.as_text()
+
+
+def test_another_word_is_an_error():
+    graph = built("transformer")
+    expected = r"recompute is 'memroy', expected one of auto, off, memory \(did you mean 'memory'"
+    with pytest.raises(ConfigError, match=expected):
+        npu_shim.compile_step(graph, ["loss:0"], ["x", "y"], recompute="memroy")
