@@ -29,6 +29,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
+from npu_shim.xla.recompute.report import Recomputation
 from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
@@ -76,9 +77,17 @@ def export(
 
 
 def exported(
-    source, fetches, feeds, out, constants=None, values=None, float32_products="default", jax=None, device=None,
-    **options
-):  # fmt: skip
+    source: Any,
+    fetches: Any,
+    feeds: Any,
+    out: str,
+    constants: Mapping[Any, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+    float32_products: str = "default",
+    jax: str | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> tuple[Manifest, Recomputation]:
     """Exports as `export` does; returns (Manifest, `xla.recompute.report.Recomputation`)."""
     require_xla()
     if float32_products not in PRODUCTS:
