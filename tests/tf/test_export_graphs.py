@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from test_export import MIX, interpreter_with_jax, shapes, under_jax
 from test_xla_graphs import Real
-from test_xla_resnet import slim
+from test_xla_resnet import NIGHTLY, slim, thin
 
 import npu_shim
 from npu_shim.export import export
@@ -50,7 +50,7 @@ def test_twenty_steps_under_jax_are_those_here(tmp_path, name):
 
 
 def test_resnets_first_steps_under_jax_are_those_here(tmp_path):
-    jax, (graph, fetches, fed) = interpreter_with_jax(), slim()
+    jax, (graph, fetches, fed) = interpreter_with_jax(), slim() if NIGHTLY else thin()
     folder = str(tmp_path / "step")
     with tf.Session(graph=graph) as session:
         session.run("init")
