@@ -33,6 +33,8 @@ FORMS = {
     "tf32": (False, "default", AS_WRITTEN),
     "float16": (True, "default", {"precision_mode": "allow_mix_precision"}),
     "bfloat16": (False, "default", {"precision_mode": "allow_mix_precision_bf16"}),
+    "float16-memory": (True, "default", {"precision_mode": "allow_mix_precision", "recompute": "memory"}),
+    "bfloat16-memory": (False, "default", {"precision_mode": "allow_mix_precision_bf16", "recompute": "memory"}),
 }
 
 

@@ -115,6 +115,8 @@ def _fits(args: argparse.Namespace) -> tuple[Any, str]:
     source, fetches, _, options, given = _graph(args)
     name = ", ".join(str(value) for value in options.values())
     forms = {"as written": fit.FORMS["as written"], name: options} if options else fit.FORMS
+    if options and args.recompute is None:
+        forms = {**forms, name + ", recompute memory": dict(options, recompute="memory")}
     found = fit.of_graph(
         source, fetches, partial(feeds_of, source, args), forms, card, python, args.batch, _progress, **given
     )

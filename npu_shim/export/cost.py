@@ -24,7 +24,7 @@ from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
 NO_OPTIONS = ("constants", "values", "device", "float32_products")  # arguments that say what the step is
-AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}  # changes nothing
+AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "recompute": "off"}  # changes nothing
 
 
 def of_graph(

@@ -21,6 +21,7 @@ FORMS = {
     "as written": cost.AS_WRITTEN,
     "allow_mix_precision": {"precision_mode": "allow_mix_precision"},
     "allow_mix_precision_bf16": {"precision_mode": "allow_mix_precision_bf16"},
+    "allow_mix_precision, recompute memory": {"precision_mode": "allow_mix_precision", "recompute": "memory"},
 }
 
 

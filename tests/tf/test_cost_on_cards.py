@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli, configs
-from npu_shim.export import cost
+from npu_shim.export import cost, fit
 from npu_shim.pjrt import manifest
 from npu_shim.pjrt.cost import card_report, cards, compiling
 from npu_shim.pjrt.cost.compiling import Compiled
@@ -94,17 +94,19 @@ def test_the_largest_batches_of_a_graph(files, compiled, capsys):
     argv = ["cost", str(files / "None.pb"), *FETCHES, "--fit", str(files / "small.json"), "--jax", sys.executable]
     assert cli.main([*argv, "--precision-mode", "allow_mix_precision", "--json", "-"]) == 0
     out, err = capsys.readouterr()
-    plain, mixed = json.loads(out)["forms"]
+    plain, mixed, again = json.loads(out)["forms"]
     room = 2**20 - 64 * 32 * 4
     for form, each in ((plain, 1000 + 64 * 4), (mixed, 500 + 64 * 4)):
         assert room // each * (1 - 1 / CLOSE) <= form["batch"] <= room // each
         assert form["cost"]["peak"] <= 2**20
     assert "as written: batch 8 takes " in err
     assert "does not fit" in err
-    assert (plain["name"], mixed["name"]) == ("as written", "allow_mix_precision")
+    names = ("as written", "allow_mix_precision", "allow_mix_precision, recompute memory")
+    assert (plain["name"], mixed["name"], again["name"]) == names
+    assert [described.plan["recompute"]["mode"] for described, _ in compiled[:: len(compiled) - 1]] == ["off", "memory"]
     assert cli.main(argv) == 0
     head, largest_ = (line.split() for line in capsys.readouterr().out.splitlines()[1:3])
-    assert head == ["as", "written", "allow_mix_precision", "allow_mix_precision_bf16"]
+    assert " ".join(head) == " ".join(fit.FORMS)
     assert largest_[:3] == ["largest", "batch", str(plain["batch"])]
 
 
