@@ -4,8 +4,9 @@
     (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
     by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> give gradients of lookups
     in loops a fixed size (row_gradients.py) -> lower ops that XLA lacks (lowering) -> check open sizes (open_sizes.py)
-    -> make loops functional (control_flow.py) -> keep written variables from becoming constants (hidden_reads.py)
-    -> compute again what need not be kept (recompute) -> StepFunction
+    -> make loops functional (control_flow.py) -> always run updates that are seldom skipped (skipped_updates.py) ->
+    keep written variables from becoming constants (hidden_reads.py) -> compute again what need not be kept (recompute)
+    -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -40,6 +41,7 @@ from npu_shim.xla import (
     references,
     rewriting,
     row_gradients,
+    skipped_updates,
     slice_writes,
     stitches,
     unused,
@@ -179,7 +181,8 @@ class Prepared:
         with _shapes_that_fit(feeds):
             graph_def = open_sizes.whole_uniques(row_gradients.of_fixed_size(graph_def, keep))
             graph_def = open_sizes.require_sound(lower(graph_def, keep))
-            graph_def = hidden_reads.hide(control_flow.to_functional(graph_def, keep))
+            graph_def = skipped_updates.always(control_flow.to_functional(graph_def, keep))
+            graph_def = hidden_reads.hide(graph_def)
             graph_def = ordering.reads_first(graph_def)
             graph_def, recomputation = recompute.recomputed(graph_def, self.recompute, self.on_cpu)
             graph_def = function_names.unique(graph_def)

@@ -125,6 +125,13 @@ def keep(function: Any) -> list[str]:
     return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
 
 
+def results(function: Any, library_def: Any) -> list[str]:
+    """Returns the tensors that a body returns, as the graph of `as_graph` names them, in the signature's order."""
+    outputs = functions.Outputs({each.signature.name: each for each in library_def.function})
+    protos = {node.name: node for node in function.node_def}
+    return [_flat(function.ret[each.name], protos, outputs) for each in function.signature.output_arg]
+
+
 def as_function(function: Any, graph_def: Any) -> Any:
     """Converts a GraphDef from `as_graph`, perhaps changed, back to its FunctionDef."""
     library = {each.signature.name: each for each in graph_def.library.function}
