@@ -15,6 +15,7 @@ program both would read all gradients:
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterable
 
 import tensorflow.compat.v1 as tf
@@ -31,6 +32,10 @@ TESTS = frozenset(["IsFinite", "IsInf", "IsNan"])
 LOGIC = frozenset(["All", "Any", "Identity", "LogicalAnd", "LogicalNot", "LogicalOr", "Pack", "Reshape", *IFS])
 STATE_OPS = ("Assign", "Resource", "ReadVariableOp")  # how the ops begin that read or write variables and nothing else
 COSTLY = ("Conv", "MatMul", "Einsum", "Random", "Stateless", "FFT", "Cholesky", "Qr", "Svd")  # in the names of ops
+OF_ROWS = ("ResourceScatter", "ResourceSparseApply")  # how the ops begin that write some rows of a variable
+# a choice reads and writes all rows of a table of which the update writes a few: such tables are at most an eighth of
+# what the update writes
+PARTS = 8
 SCOPE = "/always/"
 
 
@@ -80,7 +85,12 @@ class _View:
         if any(not self._is_cheap(each) for each in function.node_def):
             return False
         resources = [arg for arg in function.signature.input_arg if arg.type == tf.resource.as_datatype_enum]
-        return len(resources) == len(handles) and (most is None or len(self._written(node, branch)) <= most)
+        written = self._written(node, branch)
+        if len(resources) != len(handles) or (most is not None and len(written) > most):
+            return False
+        whole = self._written(node, branch, lambda each: not each.op.startswith(OF_ROWS))
+        rows = self._elements(node, branch, written - whole, math.inf)
+        return PARTS * rows <= self._elements(node, branch, whole, 0)
 
     def _is_cheap(self, node):
         known = tf_internals.op_defs()
@@ -88,13 +98,21 @@ class _View:
             return False
         return not known[node.op].is_stateful or node.op.startswith(STATE_OPS)
 
-    def _written(self, node, branch):
-        """Names of the arguments of a branch that it writes to."""
+    def _elements(self, node, branch, names, unknown):
+        """The number of elements of variables, by the names that a branch has for them; one may be `unknown`."""
+        arguments = self._bodies[node.attr[branch].func.name].signature.input_arg
+        handles = [source_of(text) for arg, text in zip(arguments, data(node)[1:]) if arg.name in names]
+        shapes = [self._nodes[handle].attr["shape"].shape for handle in handles]
+        counts = [tf.TensorShape(shape).num_elements() for shape in shapes]
+        return sum(unknown if count is None else count for count in counts)
+
+    def _written(self, node, branch, counts=lambda each: True):
+        """Names of the arguments of a branch that it writes to, by ops that count."""
         function = self._bodies[node.attr[branch].func.name]
         given = {
             arg.name: {arg.name} for arg in function.signature.input_arg if arg.type == tf.resource.as_datatype_enum
         }
-        return writers.written_by(function.node_def, given, self._bodies)
+        return writers.written_by(list(filter(counts, function.node_def)), given, self._bodies)
 
     def straightened(self, node):
         """The nodes that replace an If."""

@@ -92,6 +92,12 @@ CONDITIONALS = {
         lambda v, w, x: tf.cond(tf.reduce_all(tf.is_finite(x)), add(v, tf.ones([4])), lambda: tf.group(v.assign(x))),
         True,
     ),
+    "rows": (
+        lambda v, w, x: tf.cond(
+            tf.reduce_all(tf.is_finite(x)), lambda: tf.group(tf.scatter_add(w, [1], x[None, :])), tf.no_op
+        ),
+        True,
+    ),
     "product": (
         lambda v, w, x: tf.cond(
             tf.reduce_all(tf.is_finite(x)), lambda: tf.group(v.assign(tf.matmul(w, x[:, None])[:, 0])), tf.no_op
@@ -103,6 +109,7 @@ CONDITIONALS = {
 
 @pytest.mark.parametrize("kind", CONDITIONALS)
 def test_only_cheap_updates_under_a_test_of_finiteness_always_run(kind):
-    """Another test may fail often; a product costs; a write on either side would be two."""
+    """Another test may fail often; a product costs, and so does choosing all rows of a table of which one is written;
+    a write on either side would be two."""
     build, stays = CONDITIONALS[kind]
     assert ("If" in replaced(build)) == stays
