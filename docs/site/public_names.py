@@ -15,8 +15,10 @@ PLACE = re.compile(r"^::: ([\w.]+)\.(\w+)$", re.MULTILINE)
 
 def public(package):
     """Returns dict of public name -> module that defines it, from the package's source."""
-    tree = ast.parse((ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
-    for node in tree.body:
+    source = ROOT / package.replace(".", "/") / "__init__.py"
+    if not source.exists():  # a module, whose names are its own
+        return {}
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and node.targets[0].id == "PUBLIC":
             homes = ast.literal_eval(node.value)
             # those of loss_scale are relative to it

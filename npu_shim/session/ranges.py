@@ -31,6 +31,8 @@ class Range:
         below: how many of them float16 rounds to zero though they are not.
         nonfinite: how many of them are infinite or not a number.
         first_nonfinite: number of the first step with such a value, counted from 1; 0 for none.
+        turn: which of the tensor's measurements that was. Groups take turns, so it tells tensors of different groups
+            apart where the step does not.
     """
 
     tensor: str
@@ -45,6 +47,7 @@ class Range:
     below: int = 0
     nonfinite: int = 0
     first_nonfinite: int = 0
+    turn: int = 0
 
     def add(self, step: int, magnitudes: Sequence[float], counts: Sequence[int]) -> None:
         """Adds one step.
@@ -62,7 +65,7 @@ class Range:
         self.below += int(counts[2])
         self.nonfinite += int(counts[3])
         if counts[3] and not self.first_nonfinite:
-            self.first_nonfinite = step
+            self.first_nonfinite, self.turn = step, self.steps
 
     def share(self, count: int) -> float:
         """Returns a count as a share of the values."""
@@ -87,7 +90,7 @@ def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list
         scale: least and greatest loss scale of the steps, None without one.
     """
     lines = []
-    origin = min((each for each in found if each.nonfinite), key=lambda each: each.first_nonfinite, default=None)
+    origin = min((each for each in found if each.nonfinite), key=lambda each: each.turn, default=None)
     if origin is not None:
         lines.append("%s is the first that is not finite; to keep it in float32: %s" % (origin.tensor, origin.line))
     high = sorted((each for each in found if each.beyond > each.nonfinite), key=lambda each: -each.largest)

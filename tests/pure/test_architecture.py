@@ -125,7 +125,8 @@ def unannotated(path):
     for function, method in public_functions(ast.parse(path.read_text()).body):
         of = function.args
         static = any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in function.decorator_list)
-        taken = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg][method and not static :]
+        before = getattr(of, "posonlyargs", [])  # of Python 3.8
+        taken = [*before, *of.args, *of.kwonlyargs, of.vararg, of.kwarg][method and not static :]
         result = function.returns is not None or function.name == "__init__"
         if not result or not all(each.annotation for each in taken if each is not None):
             yield function.name

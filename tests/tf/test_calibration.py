@@ -106,8 +106,8 @@ def test_the_command_says_what_it_expects(word, tmp_path, capsys):
 
 def test_proposals_name_the_first_node_and_a_loss_scale_that_fits():
     whole = Range("a:0", "MatMul", "float32", "a::line", steps=1, largest=1.0, smallest=0.5, values=4)
-    bad = Range("b:0", "Exp", "float32", "b::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=2)
-    worse = Range("c:0", "Mul", "float32", "c::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1)
+    bad = Range("b:0", "Exp", "float32", "b::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=2, turn=2)
+    worse = Range("c:0", "Mul", "float32", "c::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=3, turn=1)
     high = Range("d:0", "Square", "float32", "d::line", 1, 1e6, 1.0, 4, 2, 0, 0)
     gradient = Range("gradients/x:0", "Mul", "float32", "", 1, 2.0**-6, 1e-9, 100, 0, 10, 0)
     assert proposals([whole], None) == []

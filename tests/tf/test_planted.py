@@ -52,7 +52,7 @@ def square(t):
 def product(t):
     """A product of 512 * 512."""
     size = int(t.shape[-1])
-    flat = tf.reshape(t * 0.0 + 512.0, [-1, size])
+    flat = tf.reshape(tf.minimum(tf.exp(t) * 1e4, 512.0), [-1, size])  # 512, which no optimizer knows
     weights = tf.get_variable("planted_w", [size, size], initializer=tf.constant_initializer(512.0 * np.eye(size)))
     return t + tf.reshape(tf.matmul(flat, weights, name="planted"), tf.shape(t)) * 1e-6
 
@@ -96,4 +96,4 @@ def test_a_healthy_model_has_no_finding(patched, model):
 @pytest.mark.parametrize("model", [convolution, transformer, recurrent])
 def test_a_planted_fault_is_named(patched, model, plant):
     warnings, told = found(model, plant)
-    assert any("'planted" in text for text in warnings) or any("planted" in line for line in told[:3])
+    assert any("'planted" in text for text in warnings) or any("planted" in line for line in told[:3]), told

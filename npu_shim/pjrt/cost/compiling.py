@@ -108,7 +108,8 @@ def _run(command: list[str]) -> str:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
     except OSError as reason:
-        raise ConfigError("'%s' cannot be run: %s" % (command[0], reason.strerror or reason)) from reason
+        why = reason if reason.errno is None else os.strerror(reason.errno)  # Python 3.7 has the path in strerror
+        raise ConfigError("'%s' cannot be run: %s" % (command[0], why)) from reason
     lines = done.stdout.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it ended with status %d" % done.returncode
 
