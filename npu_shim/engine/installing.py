@@ -17,6 +17,7 @@ from typing import Iterator, Sequence
 
 from npu_shim.engine.worker.starting import Started
 from npu_shim.options import engine as options
+from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError
 
 # Python -> the newest release of JAX for it that was tried; the newest Python first
@@ -106,7 +107,7 @@ def _version(python: str) -> tuple[int, int] | None:
 def _call(command: Sequence[str], otherwise: str) -> None:
     """Runs a program. Raises ConfigError with the text `otherwise` if it fails."""
     sys.stdout.flush()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    own = other_python.environment()
     status = subprocess.call(command, env=own)
     if status:
         raise ConfigError("%s (status %d); what it said stands above" % (otherwise, status))

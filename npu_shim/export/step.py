@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
 from npu_shim.options import engine
-from npu_shim.pjrt import arrays, convert, manifest
+from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -183,7 +183,7 @@ def stablehlo(hlo: bytes, interpreter: str | None) -> tuple[bytes, str]:
         source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
         with open(source, "wb") as f:
             f.write(hlo)
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        own = other_python.environment()
         try:
             subprocess.run(
                 [interpreter, convert.__file__, source, target],

@@ -8,6 +8,7 @@ import os
 import subprocess
 from typing import Any, Mapping
 
+from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 ENGINES = ("auto", "session", "pjrt")
@@ -109,7 +110,7 @@ def _sees_gpu() -> bool:
 
 def _platform(python: str) -> str:
     """Returns the platform of another interpreter's JAX, "" where it cannot be asked."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    own = other_python.environment()
     code = "import sys; sys.path[:1] = []; import jax; print(jax.devices()[0].platform)"
     try:
         asked = subprocess.run(

@@ -27,8 +27,10 @@ from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.pjrt import whole
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.page.model import float32_line
+from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 from npu_shim.session import doors, dump, ranges
-from npu_shim.session.ranges import LARGEST, SMALLEST, Range
+from npu_shim.session.ranges import Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
 SCOPE = "npu_shim_calibration"
@@ -154,8 +156,8 @@ def _measure(tensor):
         smallest = tf.reduce_min(tf.where(positive, size, tf.fill(tf.shape(size), np.float32(np.inf))))
         counts = [
             tf.size(size, out_type=tf.int64),
-            _count(size >= LARGEST),
-            _count(tf.logical_and(positive, size <= SMALLEST)),
+            _count(size >= INFINITE_FROM),
+            _count(tf.logical_and(positive, size <= ZERO_UP_TO)),
             _count(tf.logical_not(finite)),
         ]
         return tf.stack([largest, smallest]), tf.stack(counts)
@@ -170,13 +172,10 @@ def _empty(tensor):
 
 
 def _line(operation):
-    """The line of a customize_dtypes file that keeps an op in float32."""
+    def floats(tensors):
+        return [tensor.dtype.base_dtype.is_floating for tensor in tensors]
 
-    def dtypes(tensors):
-        return ",".join("float32" if tensor.dtype.base_dtype.is_floating else "" for tensor in tensors)
-
-    text = "%s::InputDtype:%s,OutputDtype:%s"
-    return text % (operation.name, dtypes(operation.inputs), dtypes(operation.outputs))
+    return float32_line(operation.name, floats(operation.inputs), floats(operation.outputs))
 
 
 class Calibration(tf.train.SessionRunHook):

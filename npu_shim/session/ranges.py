@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-LARGEST = 65520.0  # from here on float16 rounds to infinity
-SMALLEST = 2.0**-25  # up to here float16 rounds to zero
+from npu_shim.rewriter.tables.dtypes import INFINITE_FROM
+
 MOST_LINES = 12  # of a group in the text
 # a gradient this far below float16's largest value leaves room for a larger loss scale
 HEADROOM = 2.0**5
@@ -105,7 +105,7 @@ def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None
         return []
     told = "%d gradients lose more than %g %% of their values to zero in float16" % (len(lost), 100 * LOST)
     largest = max(each.largest for each in gradients)
-    room = LARGEST / largest / HEADROOM if largest else 1.0
+    room = INFINITE_FROM / largest / HEADROOM if largest else 1.0
     if room < 2:
         return [told + ", and no larger loss scale fits beside the largest gradient, %.4g" % largest]
     now = "" if scale is None else " (now %g)" % scale[1]

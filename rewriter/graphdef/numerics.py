@@ -14,11 +14,9 @@ from ..graph.facts import Facts
 from ..graph.graph_view import Port
 from ..planner.casts import INTEGERS
 from ..planner.decisions import Plan
-from ..tables.dtypes import FLOAT16, FLOAT32, LOW
+from ..tables.dtypes import FLOAT16, FLOAT32, INFINITE_FROM, LOW, ZERO_UP_TO
 from ..tables.dtypes import name as dtype_name
 
-LARGEST = 65520.0  # from here on float16 rounds to infinity
-SMALLEST = 2.0**-25  # up to here float16 rounds to zero
 WHOLE = 2048.0  # up to here float16 holds every integer
 SMALL_INTEGERS = ("bool", "int8", "uint8")
 GROWS = {"Square": "255", "Pow": "255 for a square, 40 for a cube", "Exp": "11", "Expm1": "11"}  # op -> inputs above
@@ -92,10 +90,10 @@ def _is_low(plan, port):
 def _lost(values):
     """What the worst value becomes in float16, in words; "" if none is lost."""
     size = np.abs(values)
-    big = values[np.isfinite(values) & (size >= LARGEST)]
+    big = values[np.isfinite(values) & (size >= INFINITE_FROM)]
     if big.size:
         return "%g, which becomes infinity" % big[np.argmax(np.abs(big))]
-    small = values[(size > 0) & (size <= SMALLEST)]
+    small = values[(size > 0) & (size <= ZERO_UP_TO)]
     return "%g, which becomes zero" % small[np.argmin(np.abs(small))] if small.size else ""
 
 
@@ -105,7 +103,7 @@ def _overflows(plan, facts):
         if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
             continue
         reached = _reach(facts.range(Port(position, 0)))
-        if reached >= LARGEST and all(_reach(facts.range(port)) < LARGEST for port in node.inputs):
+        if reached >= INFINITE_FROM and all(_reach(facts.range(port)) < INFINITE_FROM for port in node.inputs):
             text = "'%s' (op %s) is computed in float16 and may reach %g, which becomes infinity; %s"
             yield text % (node.name, node.op, reached, WAY_OUT)
 
@@ -123,7 +121,7 @@ def _rounded_growth(plan, facts):
         if cast.source_dtype != FLOAT32 or not (squares or node.op in GROWS):
             continue
         found = facts.range(source)
-        if found is None or _reach(found) >= LARGEST:
+        if found is None or _reach(found) >= INFINITE_FROM:
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
             above = GROWS["Square" if squares else node.op]
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)

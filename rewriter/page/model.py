@@ -107,11 +107,16 @@ def _bytes(node: Node, sizes: Mapping[str, Size], dtypes: Sequence[int]) -> int:
 def customize_line(node: Node) -> str:
     """The line of a customize_dtypes file that keeps a node in float32."""
 
-    def dtypes(slots: Sequence[int]) -> str:
-        return ",".join("float32" if slot >= 0 and node.dtypes[slot] in FLOATS else "" for slot in slots)
+    def floats(slots: Sequence[int]) -> list[bool]:
+        return [slot >= 0 and node.dtypes[slot] in FLOATS for slot in slots]
 
-    text = "%s::InputDtype:%s,OutputDtype:%s"
-    return text % (node.name, dtypes(node.layout.inputs), dtypes(node.layout.outputs))
+    return float32_line(node.name, floats(node.layout.inputs), floats(node.layout.outputs))
+
+
+def float32_line(name: str, inputs: Sequence[bool], outputs: Sequence[bool]) -> str:
+    """The line of a customize_dtypes file that asks for float32 at the inputs and outputs of a node that are true."""
+    sides = (",".join("float32" if each else "" for each in side) for side in (inputs, outputs))
+    return "%s::InputDtype:%s,OutputDtype:%s" % (name, *sides)
 
 
 def _slots(plan: Plan, shown: Sequence[int], words: _Words) -> dict[str, list[int]]:

@@ -16,6 +16,8 @@ LOW: FrozenSet[int] = frozenset({FLOAT16, BFLOAT16})
 # the dtypes that a rewrite may change into each other; float64 is a choice of its author and stays
 FLOATS: FrozenSet[int] = LOW | {FLOAT32}
 HANDLES: FrozenSet[int] = frozenset({NUMBERS["resource"], NUMBERS["variant"]})
+INFINITE_FROM = 65520.0  # float16 rounds this and what is larger to infinity
+ZERO_UP_TO = 2.0**-25  # float16 rounds this and what is smaller to zero
 REF = 100  # a reference dtype is its base dtype plus this (types.proto)
 
 

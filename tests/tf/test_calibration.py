@@ -13,8 +13,9 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import cli
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 from npu_shim.session import calibration
-from npu_shim.session.ranges import LARGEST, SMALLEST, Range, as_text, of_json, proposals
+from npu_shim.session.ranges import Range, as_text, of_json, proposals
 
 
 def build():
@@ -38,7 +39,7 @@ def expected(values):
     values = np.abs(np.concatenate([np.ravel(each) for each in values]))
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
-    counts = [values.size, (values >= LARGEST).sum(), ((values > 0) & (values <= SMALLEST)).sum()]
+    counts = [values.size, (values >= INFINITE_FROM).sum(), ((values > 0) & (values <= ZERO_UP_TO)).sum()]
     smallest = positive.min() if positive.size else np.inf
     return [finite.max(), smallest, *map(int, counts), int((~np.isfinite(values)).sum())]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import npu_shim
 from npu_shim.engine.worker.channel import Channel, Closed
+from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError
 
 # it runs our own package, whatever is installed there, and takes nothing from the folder that the script runs in
@@ -131,7 +132,7 @@ def _run(interpreter: str, end: socket.socket) -> subprocess.Popen[bytes]:
     """Starts the interpreter, which has one end of the socket pair."""
     thread = "main" if threading.current_thread() is threading.main_thread() else "other"
     code = [interpreter, "-c", CODE, os.path.abspath(npu_shim.__file__), str(end.fileno()), thread]
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    own = other_python.environment()
     try:
         return subprocess.Popen(
             code, env=own, pass_fds=[end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Mapping
 
-from npu_shim.pjrt import manifest
+from npu_shim.pjrt import manifest, other_python
 from npu_shim.pjrt.cost import card_compiler, cards
 from npu_shim.pjrt.cost.cards import Card
 from npu_shim.pjrt.manifest import Manifest
@@ -104,7 +104,7 @@ def require_room(described: Manifest, card: Card) -> None:
 
 def _run(command: list[str]) -> str:
     """Runs a command and returns the last line that it said."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    own = other_python.environment()
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
     except OSError as reason:
