@@ -249,6 +249,8 @@ def attach(session: tf.Session) -> None:
         atexit.register(write_all, folder)
     recorder = _recorders.setdefault(id(session.graph), Recorder(session.graph, checked(steps, SWITCH)))
     doors.watch(session, functools.partial(_run, recorder))
+    # a process that multiprocessing forks calls nothing at its exit
+    doors.at_close(session, functools.partial(_write_into, folder, recorder))
 
 
 def _run(recorder, session, once, fetches, feed_dict, options, run_metadata):
@@ -262,12 +264,15 @@ def _run(recorder, session, once, fetches, feed_dict, options, run_metadata):
 
 def write_all(folder: str) -> None:
     """Writes what this process has measured into a folder, a file for each graph, and forgets it."""
-    for number in itertools.count():
-        if not _recorders:
-            break
-        _, recorder = _recorders.popitem()
-        if recorder.steps:
-            _write(os.path.join(folder, "%d-%03d%s" % (os.getpid(), number, SUFFIX)), recorder)
+    for recorder in list(_recorders.values()):
+        _write_into(folder, recorder)
+    _recorders.clear()
+
+
+def _write_into(folder, recorder):
+    known = any(each is recorder for each in _recorders.values())  # else it is written, and the folder may be gone
+    if recorder.steps and known:
+        _write(os.path.join(folder, "%d-%x%s" % (os.getpid(), id(recorder), SUFFIX)), recorder)
 
 
 def _write(path, recorder):

@@ -141,6 +141,25 @@ with tf.Session(config=config) as session:
         session.run([loss, train], {x: np.ones([2, 4])})
 raise ValueError("the script's own fault")
 """
+FORKED = """
+import multiprocessing
+def work():
+    exec(open("script.py").read())
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+"""
+
+
+def test_what_a_forked_process_measured_is_told(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "forked.py").write_text(FORKED)
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_shim", "run", "--calibrate", "2", "forked.py"], cwd=str(tmp_path),
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}, check=False,
+    )  # fmt: skip
+    assert "2 steps, " in done.stdout
+    assert "no training step was measured" not in done.stdout
 
 
 def test_a_run_tells_its_ranges_and_joins_them_to_its_report(tmp_path):
