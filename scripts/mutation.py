@@ -264,12 +264,21 @@ def _folders():
     sys.exit("mutate: setup.py has no FOLDERS")
 
 
+def _of_line(path, line):
+    """The mutants of a file, or of a line of it; ends the program where there are none to choose from."""
+    if not (ROOT / path).is_file():
+        sys.exit("mutate: --only: there is no file %r below the repository's root" % path)
+    if line and not line.isdigit():
+        sys.exit("mutate: --only %s:%s: expected FILE or FILE:LINE" % (path, line))
+    every = mutants_of(path, (ROOT / path).read_bytes())
+    found = [mutant for mutant in every if not line or mutant.line == int(line)]
+    return found or sys.exit("mutate: --only: nothing can be changed in %s" % ":".join(filter(None, (path, line))))
+
+
 def chosen(arguments):
     """The mutants to try."""
     if arguments.only:
-        path, _, line = arguments.only.partition(":")
-        every = mutants_of(path, (ROOT / path).read_bytes())
-        return [mutant for mutant in every if not line or mutant.line == int(line)]
+        return _of_line(*arguments.only.partition(":")[::2])
     paths = modules(arguments.modules)
     every = [mutant for path in sorted(paths) for mutant in mutants_of(path, (ROOT / path).read_bytes())]
     if arguments.list:
