@@ -1,23 +1,25 @@
-"""npu-shim run [--engine E] [--jax PYTHON] [--report OUT.html] [--calibrate N] SCRIPT ARGS..."""
+"""npu-shim run [--engine E] [--jax PYTHON] [--report OUT.html] [--calibrate N] [--set KEY=VALUE] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 from typing import Mapping, Sequence
 
-from npu_shim.options import engine
+from npu_shim.options import engine, forced
 from npu_shim.rewriter.errors import ConfigError
 
-ENGINE, JAX, REPORT, CALIBRATE = "--engine", "--jax", "--report", "--calibrate"
+ENGINE, JAX, REPORT, CALIBRATE, SET = "--engine", "--jax", "--report", "--calibrate", "--set"
 # option -> what is expected behind it
 OPTIONS = {
     ENGINE: "one of " + ", ".join(engine.ENGINES),
     JAX: "the path of an interpreter with JAX",
     REPORT: "the name of a file",
     CALIBRATE: "a number of training steps",
+    SET: "KEY=VALUE",
 }
 
 
@@ -44,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what leaves float16, what is lost below it, and what to change",
     )  # fmt: skip
     parser.add_argument(
+        SET, metavar="KEY=VALUE", help="an option that goes before that of every session's own config, as a key of "
+        "NpuOptimizer's parameter_map; KEY= takes it away; may be given several times; as NPU_SHIM_OPTIONS",
+    )  # fmt: skip
+    parser.add_argument(
         "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
     )
     parser.set_defaults(script=None)
@@ -53,13 +59,15 @@ def main(argv: Sequence[str]) -> int:
     """Runs the script behind the options with the rest as its arguments; returns its exit status."""
     if not isinstance(argv, list):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
-    options, argv = _split(argv)
+    options, asked, argv = _split(argv)
     if argv in ([], ["-m"]):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
         os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
+    if asked:
+        os.environ[forced.VARIABLE] = json.dumps({**forced.of_environment(), **forced.parsed(asked, SET)})
     return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
 
 
@@ -91,13 +99,15 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
             print(pages.tell(folder, out, steps, heading), file=sys.stderr)
 
 
-def _split(argv: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Splits the options in front of the script from it."""
+def _split(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+    """Splits the options in front of the script from it: (options, the words behind each --set, the script)."""
     options: dict[str, str] = {}
+    asked: list[str] = []
     while argv and argv[0].partition("=")[0] in OPTIONS:
         name, given, word = argv[0].partition("=")
         if not given and len(argv) < 2:
             raise ConfigError("%s needs %s" % (name, OPTIONS[name]))
         options[name] = word if given else argv[1]
+        asked += [options[name]] if name == SET else []
         argv = argv[1:] if given else argv[2:]
-    return options, argv
+    return options, asked, argv

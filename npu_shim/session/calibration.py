@@ -16,7 +16,6 @@ import functools
 import itertools
 import json
 import os
-import re
 import threading
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -25,19 +24,16 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.pjrt import whole
-from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page.model import float32_line
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
-from npu_shim.session import doors, dump, ranges
+from npu_shim.session import doors, dump, ranges, training
 from npu_shim.session.ranges import Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
 SCOPE = "npu_shim_calibration"
 SUFFIX = ".ranges.json"
 GROUP = 64  # tensors that a step measures
-LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
-_UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
 
 
 class Recorder:
@@ -61,14 +57,11 @@ class Recorder:
         """Returns what the next step measures; None for a run that trains nothing, or when all steps are measured."""
         if self.steps >= self.most:
             return None
-        handler = tf_internals.fetch_handler(self._graph, fetches)
-        fetched = [tensor.op for tensor in handler.fetches()] + list(handler.targets())
-        fed = {getattr(key, "name", key) for key in feeds}
-        key = tuple(sorted({op.name for op in fetched})), tuple(sorted(fed))
+        asked = training.run(self._graph, fetches, feeds)
         with self._lock:
-            if key not in self._turns:
-                self._turns[key] = itertools.cycle(self._make_groups(fetched, fed) or [None])
-            group = next(self._turns[key])
+            if asked.key not in self._turns:
+                self._turns[asked.key] = itertools.cycle(self._make_groups(asked.fetched, feeds) or [None])
+            group = next(self._turns[asked.key])
             return None if group is None else group.made(self._graph)
 
     def add(self, group: Group, measured: Sequence[Any]) -> None:
@@ -94,12 +87,12 @@ class Recorder:
 
     def _make_groups(self, fetched, fed):
         operations = dump.upstream(self._graph, fetched, fed)
-        if not any(op.type.startswith(_UPDATES) for op in operations):
+        if not training.updates(operations):
             return []
         tensors = [tensor for op in operations for tensor in op.outputs if _is_measured(op, tensor)]
         reachable = [tensor for tensor in tensors if _can_be_fetched(tensor, self._graph)]
         self.left_out = max(self.left_out, len(tensors) - len(reachable))
-        scale = _loss_scale(operations)
+        scale = training.loss_scale(operations)
         return [Group(reachable[k : k + GROUP], scale) for k in range(0, len(reachable), GROUP)]
 
 
@@ -135,16 +128,6 @@ def _is_measured(operation, tensor):
 
 def _can_be_fetched(tensor, graph):
     return tensor.op._get_control_flow_context() is None and graph.is_fetchable(tensor)
-
-
-def _loss_scale(operations):
-    """The loss scale as the step reads it: a constant or a variable of that name; None without one."""
-    for op in operations:
-        reads = op.type in ("ReadVariableOp", "Identity") and op.inputs
-        holder = op.inputs[0].op if reads else op if op.type == "Const" else None
-        if holder is not None and LOSS_SCALE.match(holder.name) and op.outputs[0].dtype == tf.float32:
-            return op.outputs[0]
-    return None
 
 
 def _measure(tensor):

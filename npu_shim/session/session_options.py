@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Mapping
 
-from npu_shim.options import config_proto, plugin
+from npu_shim.options import config_proto, forced, plugin
 from npu_shim.options.precision import Precision, resolve
 
 # number of a session -> its SessionOptions
@@ -16,11 +16,12 @@ class SessionOptions:
     """The options of one session.
 
     Attributes:
-        values: option name -> value, including npu_resource_init's.
+        values: option name -> value, including npu_resource_init's and those of NPU_SHIM_OPTIONS.
+        config: the ConfigProto as the script wrote it, None where another process made the session.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
+    def __init__(self, values: Mapping[str, Any], config: Any = None) -> None:
+        self.values, self.config = values, config
         self._precision: Precision | None = None
 
     def precision(self) -> Precision:
@@ -35,8 +36,12 @@ class SessionOptions:
 
 
 def of_config(config: Any) -> SessionOptions:
-    """Returns the SessionOptions of a ConfigProto with an NpuOptimizer entry."""
-    return SessionOptions(plugin.with_defaults(config_proto.read(config)))
+    """Returns the SessionOptions of a ConfigProto with an NpuOptimizer entry.
+
+    Raises:
+        ConfigError: NPU_SHIM_OPTIONS cannot be read.
+    """
+    return SessionOptions(forced.over(plugin.with_defaults(config_proto.read(config))), config)
 
 
 def keep(session: Any, number: int, options: SessionOptions) -> None:
@@ -56,4 +61,4 @@ def of_entry(entry: Any) -> SessionOptions:
     The entry of another process's session contains all of its values.
     """
     known = _known.get(config_proto.session_number(entry)) if config_proto.is_local(entry) else None
-    return known or SessionOptions(config_proto.read_values(entry))
+    return known or SessionOptions(forced.over(config_proto.read_values(entry)))

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import config_proto, plugin
+from npu_shim.options import config_proto, forced, plugin
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -92,7 +92,7 @@ class Source:
         if isinstance(getattr(session, "graph", None), tf.Graph):
             config = getattr(session, "_config", None)
             has_options = config is not None and config_proto.find_npu_optimizer(config) is not None
-            options = plugin.with_defaults(config_proto.read(config)) if has_options else None
+            options = forced.over(plugin.with_defaults(config_proto.read(config))) if has_options else None
             return cls(session.graph, session.graph.as_graph_def(), options, session)
         raise ConfigError("a step is taken from a tf.Graph, tf.Session or GraphDef, got %s" % type(given).__name__)
 

@@ -14,7 +14,7 @@ import npu_shim
 from npu_shim import cli
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
-from npu_shim.session import calibration
+from npu_shim.session import calibration, dump, training
 from npu_shim.session.ranges import Range, as_text, of_json, proposals
 
 
@@ -90,6 +90,19 @@ def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, m
     (path,) = tmp_path.iterdir()
     rows = json.loads(path.read_text())["tensors"]
     assert of_json(next(row for row in rows if row["tensor"] == "product:0")) == recorder.found["product:0"]
+
+
+def test_an_optimizer_that_assigns_is_training_and_what_initializes_is_not():
+    """BERT's own optimizer assigns the next value to each variable; calibration measured none of its steps."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 4], "x")
+        w = tf.get_variable("w", [4, 1])
+        (gradient,) = tf.gradients(tf.reduce_mean(tf.matmul(x, w)), w)
+        steps = [w.assign(w - 0.1 * gradient).op, w.assign_sub(0.1 * gradient).op]
+        mean = tf.get_variable("mean", [], trainable=False)
+        others = [w.initializer, mean.assign_sub(0.1 * (mean - tf.reduce_mean(x))).op]
+        for op, expected in [*((op, 1) for op in steps), *((op, 0) for op in others)]:
+            assert len(training.updates(dump.upstream(graph, [op], ()))) == expected
 
 
 @pytest.mark.parametrize("steps", [0, -1, "x", 2.5, None])

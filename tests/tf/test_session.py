@@ -1,5 +1,6 @@
 """Real sessions through the hook: what runs in float16, and how errors surface."""
 
+import json
 import logging
 
 import numpy as np
@@ -376,3 +377,18 @@ class TestBuild:
         with initialized(sessions.config(precision_mode=MIX)) as session:
             loader.connect(None, None, None)
             assert set(sessions.Ran(session, "logits:0", FEEDS).dtypes("MatMul").values()) == {"float16"}
+
+
+def test_forced_options_go_before_the_sessions_own(patched, monkeypatch):
+    """NPU_SHIM_OPTIONS: 2049 is 2048 in float16; a mode of the script's own is replaced, whichever option has it."""
+    for asked, own, expected in (
+        ({"precision_mode": "allow_mix_precision"}, {"precision_mode_v2": "origin"}, 2048.0),
+        ({"use_off_line": False}, {"precision_mode": "allow_mix_precision"}, 2049.0),
+        ({}, {"precision_mode": "allow_mix_precision"}, 2048.0),
+    ):
+        monkeypatch.setenv("NPU_SHIM_OPTIONS", json.dumps(asked))
+        with tf.Graph().as_default():
+            x = tf.placeholder(tf.float32, [1, 1])
+            y = tf.matmul(x, tf.ones([1, 1]))
+            with tf.Session(config=sessions.config(**own)) as session:
+                assert session.run(y, {x: [[2049.0]]}) == expected

@@ -1,0 +1,73 @@
+"""NPU_SHIM_OPTIONS: option values that go before those of every session's own config; `npu-shim run --set` sets it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Iterable, Mapping
+
+from npu_shim.options import table
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+VARIABLE = "NPU_SHIM_OPTIONS"
+FILES = ("modify_mixlist", "customize_dtypes")  # a script may change its folder before it makes a session
+
+
+def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
+    """Reads option values as a user types them.
+
+    Args:
+        words: "KEY=VALUE" each; "KEY=" takes the option away. Files are relative to the working directory.
+        what: where the words stand, for messages.
+
+    Raises:
+        ConfigError: a word of another form, an unknown key, a value of another type.
+    """
+    known = table.parameter_keys()
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError("%s is '%s', expected KEY=VALUE" % (what, word))
+        if name not in known:
+            raise ConfigError("%s: no such option '%s'%s" % (what, name, nearest(name, known)))
+        value = table.read_field(known[name], "s", text)
+        if text and isinstance(value, table.Misplaced):
+            kind = {"b": "true or false", "i": "a whole number"}[str(known[name].field)]
+            raise ConfigError("%s: %s is '%s', expected %s" % (what, name, text, kind))
+        found[name] = None if not text else os.path.abspath(text) if name in FILES else value
+    return found
+
+
+def of_environment() -> dict[str, Any]:
+    """Returns the values in NPU_SHIM_OPTIONS, a JSON object; None takes an option away.
+
+    Raises:
+        ConfigError: it is no such object, or has an unknown option.
+    """
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return {}
+    try:
+        values = json.loads(text)
+    except ValueError as reason:
+        raise ConfigError("%s is no JSON: %s" % (VARIABLE, reason)) from reason
+    if not isinstance(values, dict):
+        raise ConfigError("%s is '%s', expected a JSON object of options" % (VARIABLE, text))
+    known = table.parameter_keys()
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise ConfigError(*("%s: no such option '%s'%s" % (VARIABLE, name, nearest(name, known)) for name in unknown))
+    return values
+
+
+def over(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a session's option values with those of the environment over them. Raises as `of_environment`."""
+    return merged(values, of_environment())
+
+
+def merged(values: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns option values with others over them: None takes one away, and a mode replaces either mode."""
+    modes = table.PRECISION_MODES if any(forced.get(name) for name in table.PRECISION_MODES) else ()
+    both = {**{name: value for name, value in values.items() if name not in modes}, **forced}
+    return {name: value for name, value in both.items() if name not in forced or value is not None}

@@ -1,0 +1,135 @@
+"""Training steps among the runs of a session: what tells them, the values that they update by, and their losses."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, NamedTuple, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.session import dump
+
+LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
+MOST_NAMES = 12  # in a message
+_APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
+_ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
+_ASSIGNS = ("Assign", "AssignVariableOp")
+_LOSS = re.compile("loss|cost", re.IGNORECASE)
+_OWN = ("Const", "Placeholder", "PlaceholderWithDefault", "ReadVariableOp", "VariableV2", "Variable")
+
+
+class Run(NamedTuple):
+    """What a run asks for: fetched tensors, all ops that are fetched or run, and names that tell runs apart."""
+
+    tensors: tuple[Any, ...]
+    fetched: tuple[Any, ...]
+    key: Any
+
+
+def run(graph: tf.Graph, fetches: Any, feeds: Iterable[Any]) -> Run:
+    """Returns what a run of `fetches` (as for Session.run) with `feeds` (keys of its feed_dict) asks for."""
+    handler = tf_internals.fetch_handler(graph, fetches)
+    tensors = tuple(handler.fetches())
+    fetched = (*(tensor.op for tensor in tensors), *handler.targets())
+    fed = {getattr(key, "name", str(key)) for key in feeds}
+    return Run(tensors, fetched, (tuple(sorted({op.name for op in fetched})), tuple(sorted(fed))))
+
+
+def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.Tensor]]:
+    """Returns the updates of trained variables among the ops of a run, each with the tensor that it updates by.
+
+    That is an optimizer's op and its gradient. Optimizers of scripts' own assign the new value to a trained variable,
+    or add to it. What only initializes or restores variables reads none of them, and is no update.
+    """
+    found = [(op, _gradient(op)) for op in operations if op.type.startswith(_APPLIES)]
+    if found or not operations:
+        return found
+    trained = {_holder(each).name for each in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
+    assigns = [op for op in operations if op.type in (*_ADDS, *_ASSIGNS) and op.inputs[0].op.name in trained]
+    return [(op, op.inputs[1]) for op in assigns if op.type in _ADDS or _reads(op.inputs[1].op, op.inputs[0].op)]
+
+
+def _gradient(operation):
+    names = [each.name for each in operation.op_def.input_arg]
+    return operation.inputs[names.index("grad") if "grad" in names else len(names) - 1]
+
+
+def _holder(variable):
+    return variable.handle.op if hasattr(variable, "handle") else variable.op
+
+
+def _reads(operation, holder):
+    return holder in dump.upstream(operation.graph, [operation], ())
+
+
+def losses(graph: tf.Graph, asked: Run, operations: Sequence[tf.Operation], wanted: str | None) -> list[tf.Tensor]:
+    """Returns the losses of a training step.
+
+    Without a name these are the fetched numbers that are called loss or cost, or what the step computes under such a
+    name and makes no other such number of, or the only number that is fetched.
+
+    Args:
+        graph: the session's.
+        asked: what the run fetches.
+        operations: all ops of the run.
+        wanted: the name of a tensor, None to look for losses. A step without it has none.
+
+    Raises:
+        ConfigError: no tensor of that name, or nothing that may be the loss.
+    """
+    if wanted is not None:
+        tensor = _named(graph, wanted)
+        return [tensor] if tensor.op in set(operations) else []
+    numbers = [tensor for tensor in dict.fromkeys(asked.tensors) if _is_number(tensor)]
+    named = [tensor for tensor in numbers if _is_loss(tensor)]
+    if named:
+        return named
+    computed = [tensor for op in operations for tensor in op.outputs if _is_number(tensor) and _is_loss(tensor)]
+    last = _without_sources(computed)
+    if last or len(numbers) == 1:
+        return last or numbers
+    known = [tensor.name for op in operations for tensor in op.outputs if _is_number(tensor)]
+    shown = ", ".join(known[-MOST_NAMES:]) or "none"
+    raise ConfigError("no loss is told by its name; name it: --loss NAME, one of the step's numbers (%s)" % shown)
+
+
+def _named(graph, wanted):
+    name = wanted if ":" in wanted else wanted + ":0"
+    try:
+        return graph.get_tensor_by_name(name)
+    except (KeyError, ValueError) as reason:
+        known = [tensor.name for op in graph.get_operations() for tensor in op.outputs if _is_number(tensor)]
+        hint = nearest(name, known)
+        raise ConfigError("--loss is '%s', and the graph has no such tensor%s" % (wanted, hint)) from reason
+
+
+def _is_number(tensor):
+    """Whether a tensor is a single number that the step computes, and that can be fetched."""
+    inside = tensor.op._get_control_flow_context() is not None or not tensor.graph.is_fetchable(tensor)
+    return tensor.dtype.is_floating and tensor.shape.rank == 0 and tensor.op.type not in _OWN and not inside
+
+
+def _is_loss(tensor):
+    name = tensor.op.name
+    return bool(_LOSS.search(name.replace("loss_scale", ""))) and not name.startswith("gradients")
+
+
+def _without_sources(tensors):
+    """Those of the tensors that none of the others is computed from."""
+    if len(tensors) < 2:
+        return tensors
+    inputs = [each.op for tensor in tensors for each in tensor.op.inputs]
+    sources = set(dump.upstream(tensors[0].graph, inputs, ()))
+    return [tensor for tensor in tensors if tensor.op not in sources]
+
+
+def loss_scale(operations: Iterable[tf.Operation]) -> tf.Tensor | None:
+    """Returns the loss scale as a step reads it: a constant or a variable of that name; None without one."""
+    for op in operations:
+        reads = op.type in ("ReadVariableOp", "Identity") and op.inputs
+        holder = op.inputs[0].op if reads else op if op.type == "Const" else None
+        if holder is not None and LOSS_SCALE.match(holder.name) and op.outputs[0].dtype == tf.float32:
+            return op.outputs[0]
+    return None
