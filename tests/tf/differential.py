@@ -241,7 +241,8 @@ class _Builder:
         return tf.while_loop(lambda i, _: i < 2, body, (0, a), parallel_iterations=1)[1]
 
     def _trained(self, variable, a):
-        loss = tf.reduce_sum(tf.matmul(clip(variable), a))
+        # through what `a` was computed from, gradients would be products of products, beyond what bfloat16 holds
+        loss = tf.reduce_sum(tf.matmul(clip(variable), tf.stop_gradient(a)))
         return self._optimizer.minimize(loss, var_list=[variable])
 
 
