@@ -195,14 +195,7 @@ class _Cutting:
 
     def _without_silent(self) -> Set[str]:
         """Names of the nodes that the step needs if silent reports read only what they forward."""
-        found: Set[str] = set()
-        pending = [*map(source_of, self._fetches), *self._targets]
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                pending += [source_of(text) for text in self._inputs(name)]
-        return found
+        return self._backward([*map(source_of, self._fetches), *self._targets])
 
     def _inputs(self, name: str) -> Sequence[str]:
         node = self._nodes[name]
@@ -215,13 +208,7 @@ class _Cutting:
         return {name: self._nodes[name] for name in self._needed}
 
     def _backward(self, names: Iterable[str]) -> Set[str]:
-        found, pending = set(), list(names)
-        while pending:
-            for text in self._inputs(pending.pop()):
-                if source_of(text) not in found:
-                    found.add(source_of(text))
-                    pending.append(source_of(text))
-        return found | set(names)
+        return _upstream(names, self._inputs)
 
     def _never_behind(self, wrong: Callable[[Node], bool]) -> Set[str]:
         subset = self._subset()
@@ -324,6 +311,27 @@ class _Cutting:
                     next((n for n in sorted(self._read | self._printed)), name), node.op)  # fmt: skip
             pending += [source_of(text) for text in node.inputs if text[0] == "^" or tensor_of(text) not in known]
         return None
+
+
+def upstream(nodes: Mapping[str, Node], names: Iterable[str]) -> Set[str]:
+    """Returns the names of nodes and of all that they need.
+
+    Args:
+        nodes: name -> Node.
+        names: of some of them.
+    """
+    return _upstream(names, lambda name: nodes[name].inputs)
+
+
+def _upstream(names: Iterable[str], inputs_of: Callable[[str], Iterable[str]]) -> Set[str]:
+    found: Set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += [source_of(text) for text in inputs_of(name)]
+    return found
 
 
 def depths(nodes: Mapping[str, Node]) -> Dict[str, int]:

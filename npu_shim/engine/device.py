@@ -9,13 +9,31 @@ from __future__ import annotations
 import contextlib
 import threading
 from signal import SIGINT, getsignal, signal
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from npu_shim.pjrt import arrays, jax_door
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
+
+
+class Loaded(NamedTuple):
+    """A compiled program.
+
+    Attributes:
+        call: function of the state that it replaces, the state that it keeps, the feeds and the number of steps; it
+            returns the new state and the fetches.
+        places: arrays for the feeds, by name.
+        rows: the parts of `places` for each step of a run.
+        replaced, kept: names of the variables that a step replaces, and of those that it only reads.
+    """
+
+    call: Callable[..., Any]
+    places: dict[str, Any]
+    rows: Sequence[dict[str, Any]]
+    replaced: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
 class InProcess:
@@ -39,14 +57,13 @@ class InProcess:
         self.platform: str = self._device.platform
         self.where = self.platform
         self._values: dict[str, Any] = {}
-        # (compiled program, places of its feeds, names of the state that a step replaces, of the state that it keeps)
-        self._programs: list[tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]] = []
+        self._programs: list[Loaded] = []
         self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
 
     def load(self, manifest: Manifest, hlo: bytes) -> int:
-        """Compiles a program.
+        """Compiles a program, a loop of steps if `manifest.iterations` is above 1.
 
         Args:
             manifest: pjrt.manifest.Manifest.
@@ -64,7 +81,8 @@ class InProcess:
         )  # fmt: skip
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.state if t.name not in manifest.donated)
-        self._programs.append((program.compile(), self._places(manifest.feeds), replaced, kept))
+        call, places = _steps_of(program), self._places(manifest.taken)
+        self._programs.append(Loaded(call, places, rows_of(places, manifest.iterations), replaced, kept))
         return len(self._programs) - 1
 
     def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
@@ -84,23 +102,34 @@ class InProcess:
             self._jax.block_until_ready(placed)
         self._values.update(placed)
 
-    def run(self, number: int, feeds: Mapping[str, Any], steady: bool = False) -> dict[str, Any]:
+    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a program on the variables and updates them.
 
         Args:
             number: what `load` returned.
-            feeds: dict of tensor name to np.ndarray of the program's dtype and shape.
-            steady: whether the feeds do not change until the step is complete; else they are copied.
+            steps: for each step, of `manifest.iterations` at most, a dict of tensor name to np.ndarray of the program's
+                dtype and shape.
 
         Returns:
-            dict of fetch name to array; `np.asarray` waits for its value.
+            dict of fetch name to array, of the last step; `np.asarray` waits for its value.
         """
         self.settle()
-        compiled, places, *names = self._programs[number]
-        given = feeds if steady else _copied(feeds, places)
-        replaced, kept = ({name: self._values[name] for name in each} for each in names)
+        fill(self._programs[number].rows, steps)
+        return self.run_placed(number, self._programs[number].places, len(steps))
+
+    def run_placed(self, number: int, places: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """Runs a program on feeds that are in place, see `run`.
+
+        Args:
+            number: what `load` returned.
+            places: dict of name to np.ndarray as `manifest.taken` says, which do not change until the steps are done.
+            count: steps.
+        """
+        self.settle()
+        program = self._programs[number]
+        replaced, kept = ({n: self._values[n] for n in names} for names in (program.replaced, program.kept))
         with self._jax.enable_x64(True), uninterrupted():
-            new, fetched = compiled(replaced, kept, given)
+            new, fetched = program.call(replaced, kept, places, count)
             self._pending, self._before = (new, fetched), replaced
             self._values.update(new)
         results: dict[str, Any] = fetched
@@ -144,19 +173,39 @@ class InProcess:
         self._pending, self._before = None, {}
 
 
-def _copied(feeds: Mapping[str, Any], places: dict[str, Any]) -> dict[str, Any]:
-    """Copies feeds to their places, which it returns."""
-    for name, place in places.items():
-        fill(place, feeds[name], name)
-    return places
+def _steps_of(program: Program) -> Callable[..., Any]:
+    """Returns the `call` of a Loaded. Where loops are slow, the steps of a run go one after the other."""
+    if program.manifest.iterations == 1:
+        one = program.compile()
+        return lambda replaced, kept, places, count: one(replaced, kept, places)
+    if not program.has_slow_loops:
+        loop = program.compile_loop()
+        return lambda replaced, kept, places, count: loop(replaced, kept, places, np.int32(count))
+    one = program.compile()
+
+    def call(state: Any, kept: Any, places: Any, count: int) -> Any:
+        for number in range(count):
+            state, fetched = one(state, kept, {name: place[number] for name, place in places.items()})
+        return state, fetched
+
+    return call
 
 
-def fill(place: Any, value: Any, name: str) -> None:
-    """Copies a feed into an array of its program's dtype and shape. Raises ValueError or TypeError if it has others."""
-    value = np.asarray(value)
-    if value.shape != place.shape:
-        raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
-    np.copyto(place, value, casting="equiv")
+def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:
+    """Returns the parts of a program's feeds for each step of a run."""
+    if iterations == 1:
+        return [places]
+    return [{name: place[number, ...] for name, place in places.items()} for number in range(iterations)]
+
+
+def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> None:
+    """Copies each step's feeds to their places. Raises ValueError or TypeError for one of another shape or dtype."""
+    for row, feeds in zip(rows, steps):
+        for name, place in row.items():
+            value = np.asarray(feeds[name])
+            if value.shape != place.shape:
+                raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
+            np.copyto(place, value, casting="equiv")
 
 
 class uninterrupted:

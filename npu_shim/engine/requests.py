@@ -35,6 +35,12 @@ class Request:
         """Names of the nodes that are fetched or run."""
         return [name.partition(":")[0] for name in self.tensors] + list(self.targets)
 
+    @property
+    def text(self):
+        """The run in a few words."""
+        names = ["'%s'" % name for name in (*self.targets, *self.tensors)]
+        return "the run of %s%s" % (", ".join(names[:3]), ", ..." if len(names) > 3 else "")
+
 
 def of(graph, fetches, feed_dict):
     """Returns the Request of a run, or None for one that only TensorFlow can read or that it will reject."""

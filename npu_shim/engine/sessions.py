@@ -1,20 +1,21 @@
 """A session whose training steps run on PJRT: every run is intercepted, and is either a step or left to the session.
 
-Runs are told apart by their fetches and feeds (requests.py). A step runs in three parts (step.py, device.py). Before
-any other run, the session receives the newest values of the variables that it touches (truth.py).
+Runs are told apart by their fetches and feeds (requests.py, runs.py). A step runs in three parts (step.py, device.py);
+several may be a loop on the device (loops.py). Before any other run, the session receives the newest values of the
+variables that it touches (truth.py).
 """
 
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
-from typing import Any, Dict, FrozenSet, Optional
+from dataclasses import replace
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import cut, device, facts, requests, step
+from npu_shim.engine import device, loops, requests
 from npu_shim.engine.cut import Place
+from npu_shim.engine.runs import Runs
 from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
 from npu_shim.engine.worker import memory, remote, starting
@@ -22,11 +23,9 @@ from npu_shim.options import engine as options_of_engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import doors, session_options
 from npu_shim.xla.refusals import NotConstant
-from npu_shim.xla.sources import Source
 
 LOG = logging.getLogger("npu_shim")
 MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
-DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
 
 
@@ -42,57 +41,41 @@ def attach(session):
         return
     engine = Engine(session)
     setattr(session, ENGINE, engine)
-    doors.watch(session, engine.run)
+    doors.watch(session, engine)
     doors.at_unwatched(session, engine.release)
     doors.at_close(session, engine.close)
-
-
-@dataclass
-class Known:
-    """A run that was seen before: taken as a step, or left to the session.
-
-    Attributes:
-        step: step.Step, None where the session runs it.
-        reason: why it is not taken, "" where it is.
-        touched, written: names of the variables that the run reads or writes, and of those that it writes.
-        programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
-    """
-
-    step: Optional[Any]
-    reason: str
-    touched: FrozenSet[str]
-    written: FrozenSet[str]
-    programs: Dict[Any, Any] = field(default_factory=dict)
 
 
 class Engine:
     """Watches one session. Its device is opened at the first training step.
 
     Attributes:
-        known: the runs seen so far, by `requests.Request.key`.
+        runs: the `runs.Runs` that it has seen.
         truth: where the variables' newest values are, None before the first step.
         device: the device that runs the programs, None before the first step.
     """
 
     def __init__(self, session):
-        self.known = {}
         self.truth = None
         self._session, self._options = session, session_options.of_session(session)
-        self.device = self._values = self._source = None
-        self._read_elsewhere = set()  # names of the variables that datasets read, whenever they are asked for data
+        self.device = self._values = None
         self._off = ""  # why no more runs are taken
         self._building = threading.RLock()
+        self._most = {}  # number of a program -> steps of a run of it
+        self.runs = Runs(session, self._options, self._admit, self.release)
 
-    def run(self, session, once, fetches, feed_dict, options, run_metadata):
+    def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
         """Watches a run, see `doors.watch`."""
-        request = None if self._off or session._closed else requests.of(session.graph, fetches, feed_dict)
-        if request is None:
-            self.release()
-            return once(fetches, feed_dict, options, run_metadata)
-        known = self._known(request)
-        if known.step is not None and not _traces(options):
-            return self._run_step(known, request, once, (fetches, feed_dict, options, run_metadata))
-        return self._in_session(known, once, fetches, feed_dict, options, run_metadata)
+        return self._run(once, (fetches, feed_dict, options, run_metadata))
+
+    def several(self, session, once, count, operations, *arguments):
+        """Watches a run of several steps, see `doors.several`."""
+        return self._run(once, arguments, operations, count)
+
+    @property
+    def known(self):
+        """`requests.Request.key` -> `runs.Known`."""
+        return self.runs.known
 
     def release(self):
         """Copies all values that are newer on the device to the session."""
@@ -106,6 +89,23 @@ class Engine:
             self.device.close()
             self.truth = None
 
+    def _run(self, once, arguments, operations=(), count=1):
+        fetches, feed_dict, options, _ = arguments
+        request = None if self._off or self._session._closed else requests.of(self._session.graph, fetches, feed_dict)
+        known = None if request is None else self.runs.of(request)
+        repeated = frozenset(operation.name for operation in operations)
+        is_step = known is not None and known.step is not None and not _traces(options)
+        if count > 1 and not (is_step and self.runs.are_a_loop(known, request, repeated)):
+            for _ in range(count - 1):
+                self._run(once, (operations, feed_dict, None, None))
+            return self._run(once, arguments)
+        if is_step:
+            return self._run_steps(known, request, once, arguments, operations, count)
+        if known is not None:
+            return self._in_session(known, once, *arguments)
+        self.release()
+        return once(*arguments)
+
     def _in_session(self, known, once, *arguments):
         if self.truth is None:
             return once(*arguments)
@@ -115,72 +115,12 @@ class Engine:
         finally:
             self.truth.after_session(known.written)
 
-    def _known(self, request):
-        found = self.known.get(request.key)
-        if found is None:
-            with self._building:
-                found = self.known.get(request.key) or self._inspect(request)
-                self.known[request.key] = found
-        return found
-
-    def _inspect(self, request):
-        """Decides about a run that is seen for the first time."""
-        graph = self._session.graph
-        nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
-        bodies = self._bodies(nodes)
-        taken = facts.variables_touched(nodes, bodies)
-        touched = frozenset().union(*(names for names, _ in taken.values()))
-        written = frozenset().union(*(names for _, names in taken.values()))
-        self._exclude_dataset_variables(nodes, taken)
-        if not written:
-            return Known(None, "it writes no variable", touched, written)
-        described = facts.of(nodes, bodies, taken, request.feeds)
-        reason = cut.why_no_step(described)
-        made = None if reason else self._step(request, described, taken)
-        if isinstance(made, str):
-            LOG.info("npu_shim: engine: %s runs in the session: %s", _describe_run(request), made)
-            made, reason = None, made
-        return Known(made, reason or "", touched, written)
-
-    def _step(self, request, nodes, taken):
-        """The Step of a run, or why it is not taken (str)."""
-        try:
-            made = step.make(self._source_now(), request, nodes, taken, self._options)
-            shared = sorted(self._read_elsewhere.intersection(made.updated))
-            if shared:
-                return DATASET % shared[0]
-            if not self._open_device():
-                return self._off
-            self._values.know(made.handles)
-            return made
-        except (PlanError, ConfigError) as reason:
-            return str(reason)
-
-    def _exclude_dataset_variables(self, nodes, taken):
-        """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""
-        found = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
-        self._read_elsewhere.update(*found)
-        for known in self.known.values() if found else ():
-            shared = [] if known.step is None else sorted(self._read_elsewhere.intersection(known.step.updated))
-            if shared:
-                known.step, known.reason = None, DATASET % shared[0]
-        if found:
-            self.release()
-
-    def _bodies(self, nodes):
-        """The functions of the graph's library by name; empty if no node calls one."""
-        called = any(attr.HasField("func") or attr.list.func for node in nodes.values() for attr in node.attr.values())
-        graph = self._session.graph
-        if not called and not any(node.op in getattr(graph, "_functions", ()) for node in nodes.values()):
-            return {}
-        return {function.signature.name: function for function in self._source_now().graph_def.library.function}
-
-    def _source_now(self):
-        """The session's current graph, serialized once for each version."""
-        version = self._session.graph.version
-        if self._source is None or self._source[0] != version:
-            self._source = version, Source.of(self._session)
-        return self._source[1]
+    def _admit(self, made):
+        """Opens the device for a Step and finds its variables; see `Runs`."""
+        if not self._open_device():
+            return self._off
+        self._values.know(made.handles)
+        return ""
 
     def _open_device(self):
         """Opens the device, once; returns whether there is one.
@@ -202,22 +142,51 @@ class Engine:
         self.truth = Truth(self._values, self.device)
         return True
 
-    def _run_step(self, known, request, once, arguments):
-        """Runs a step: its feeding part, the program, its reading part."""
-        given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
-        arrays = {name: given[name] for name in known.step.feeds}
-        made = known.step
-        number = self._loaded(known, request, given, arrays)
-        try:
-            fetched = None if number is None else self._on_device(made, number, arrays)
-        except memory.NoRoom as reason:
-            self._record_refusal(known, request, reason)
-            fetched = None
-        if fetched is None:  # the feeding part is not run again
-            return self._in_session(known, once, arguments[0], {**(arguments[1] or {}), **given}, *arguments[2:])
-        values = {**given, **fetched}
+    def _run_steps(self, known, request, once, arguments, operations, count):
+        """Runs steps, all but the last of `operations` only: feeding parts, the program, and the last reading part."""
+        done, made = 0, known.step
+        for group in self._groups(known, request, count):
+            done += len(group)
+            fetched = self._run_group(known, request, group, done == count)
+            if fetched is None:  # the feeding parts are not run again
+                *first, last = ({**(arguments[1] or {}), **given} for given in group)
+                for given in first if done == count else [*first, last]:
+                    self._in_session(known, once, operations, given, None, None)
+                if done == count:
+                    return self._in_session(known, once, arguments[0], last, *arguments[2:])
+        values = {**group[-1], **fetched}
         values.update(self._host_run(made.read, {**request.feeds, **_of(values, made.read.feeds)}))
         return request.handler.build_results(self._session, [values[name] for name in request.tensors])
+
+    def _groups(self, known, request, count):
+        """Runs the feeding parts of `count` steps; yields lists of what they give to steps that one program runs.
+
+        The end of the input, and any other error, is raised when the steps before it are done.
+        """
+        made, group, key, ended = known.step, [], None, None
+        for _ in range(count):
+            try:
+                given = {**request.feeds, **self._host_run(made.feed, request.feeds)}
+            except BaseException as error:
+                ended = error
+                break
+            arrays = _of(given, made.feeds)
+            before, key = key, self._constants_and_key(known.step or made, given)[1] if count > 1 else None
+            if group and (before != key or len(group) == loops.most_steps(count, arrays)):
+                yield from self._parts(known, request, group)
+                group = []
+            group.append(given)
+        if group:
+            yield from self._parts(known, request, group)
+        if ended is not None:
+            raise ended
+
+    def _parts(self, known, request, group):
+        """A group, or its steps one by one where its program turns out to need more constants."""
+        before = known.step
+        if len(group) > 1:
+            self._loaded(known, request, group)
+        return [group] if known.step is before else [[given] for given in group]
 
     def _host_run(self, part, feeds):
         """Runs a part of a step in the session; returns dict of tensor name to value."""
@@ -230,17 +199,25 @@ class Engine:
         finally:
             self.truth.after_session(part.written)
 
-    def _loaded(self, known, request, given, arrays):
-        """Returns the number of the program for these feeds; None if the session must run the step."""
-        shapes = tuple(np.shape(array) for array in arrays.values())
-        while known.step is not None:
-            constants = self._constants(known.step, given)
-            key = shapes, tuple((name, value.tobytes()) for name, value in constants.items())
+    def _run_group(self, known, request, group, is_last):
+        """Runs steps by one program; returns dict of fetch to value, None if the session must run them."""
+        number = self._loaded(known, request, group)
+        try:
+            return None if number is None else self._on_device(known.step, number, group, is_last)
+        except memory.NoRoom as reason:
+            self._record_refusal(known, request, reason)
+            return None
+
+    def _loaded(self, known, request, group):
+        """Returns the number of the program for these steps; None if the session must run them."""
+        while known.step is not None and not self._off:
+            constants, key = self._constants_and_key(known.step, group[0])
             with self._building:
-                if key in known.programs:
-                    return known.programs[key]
+                number = known.programs.get(key)
+                if key in known.programs and (number is None or len(group) == 1 or self._most[number] > 1):
+                    return number
                 try:
-                    known.programs[key] = self._load(known, request, shapes, constants)
+                    known.programs[key] = self._load(known, request, key, constants, len(group))
                 except starting.Gone as error:  # no step is lost
                     LOG.warning("%s", self._recover(error, "compiling a step").message)
                     return None
@@ -248,44 +225,54 @@ class Engine:
                     self._record_refusal(known, request, reason)
         return None
 
-    def _constants(self, made, given):
-        """Computes the tensors that XLA must know when it compiles; dict of name to value."""
-        if not made.constants:
-            return {}
-        values = doors.plain_run(self._session, list(made.constants), given)
-        return {name: np.asarray(value) for name, value in zip(made.constants, values)}
+    def _constants_and_key(self, made, given):
+        """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds)."""
+        constants = {}
+        if made.constants:
+            values = doors.plain_run(self._session, list(made.constants), given)
+            constants = {name: np.asarray(value) for name, value in zip(made.constants, values)}
+        shapes = tuple(np.shape(given[name]) for name in made.feeds)
+        return constants, (shapes, tuple((name, value.tobytes()) for name, value in constants.items()))
 
     def _record_refusal(self, known, request, reason):
         """Records that XLA does not compile a step, or needs one more constant for it."""
         more = known.step.knowing(reason) if isinstance(reason, NotConstant) else None
-        known.step = more
-        if more is None:
-            known.reason = str(reason).splitlines()[0]
-            LOG.info("npu_shim: engine: %s runs in the session: %s", _describe_run(request), known.reason)
+        if more is not None:
+            known.step = more
+            return
+        known.refuse(reason)
+        LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, known.reason)
 
-    def _load(self, known, request, shapes, constants):
-        if len(known.programs) == MANY_SHAPES:
+    def _load(self, known, request, key, constants, steps):
+        """Compiles a program for so many steps at a time; None if there are too many."""
+        more = key not in known.programs
+        if more and len(known.programs) == MANY_SHAPES:
             LOG.warning(
                 "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
-                "fewer", _describe_run(request), MANY_SHAPES,
+                "fewer", request.text, MANY_SHAPES,
             )  # fmt: skip
-        if len(known.programs) >= MANY_SHAPES:
+        if more and len(known.programs) >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        number = self.device.load(*known.step.program(shapes, constants, self.device.platform))
+        described, hlo = known.step.program(key[0], constants, self.device.platform)
+        number = self.device.load(replace(described, iterations=steps), hlo)
+        self._most[number] = steps
         seconds = time.perf_counter() - start
-        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, seconds))
+        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, steps, seconds))
         return number
 
-    def _on_device(self, made, number, arrays):
-        """Runs the program; returns dict of fetch to value, None if a variable has no value yet."""
+    def _on_device(self, made, number, group, is_last):
+        """Runs steps; returns dict of fetch to value (empty but for the last), None if a variable has no value yet."""
+        steps, most = [_of(given, made.feeds) for given in group], self._most[number]
         with self.truth.lock:
             try:
                 self.truth.to_device(made.handles)
                 for name, value in made.own.items():
                     self.truth.own(name, value)
                 self.truth.written_on_device(made.updated)
-                return {n: device.as_result(v) for n, v in self.device.run(number, arrays).items()}
+                for first in range(0, len(steps), most):
+                    fetched = self.device.run(number, *steps[first : first + most])
+                return {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
             except tf.errors.FailedPreconditionError:
                 return None
             except memory.NoRoom:
@@ -341,13 +328,8 @@ def _traces(options):
     )
 
 
-def _describe_run(request):
-    """Describes a run in a few words."""
-    names = ["'%s'" % name for name in (*request.targets, *request.tensors)]
-    return "the run of %s%s" % (", ".join(names[:3]), ", ..." if len(names) > 3 else "")
-
-
-def _describe_step(made, request, on, seconds):
+def _describe_step(made, request, on, steps, seconds):
     hosts = [sum(place is each for place in made.cut.places.values()) for each in (Place.FEED, Place.READ)]
     around = " (in the session: %d ops before it, %d after it)" % tuple(hosts) if any(hosts) else ""
-    return "%s is one program on %s%s; compiled in %.1f s" % (_describe_run(request), on.where, around, seconds)
+    loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
+    return "%s is one program on %s%s%s; compiled in %.1f s" % (request.text, on.where, loop, around, seconds)

@@ -3,7 +3,8 @@
 On the NPU a device loop runs the training step `iterations_per_loop` times before control returns to Python. Here the
 session does it: a run that fetches a repeated operation first runs that operation alone, with the same feeds, until
 one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
-one run of n steps, and the other fetches are computed once.
+one run of n steps, and the other fetches are computed once. Of all that an engine makes a loop on the device (see
+`doors.several`).
 
 Two entry points, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
 `set_iteration_per_loop` for sess.run. As there, the parameter_map key alone repeats nothing. Only the given session
@@ -82,6 +83,9 @@ def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., in
 def _repeated(session, once, fetches, feed_dict, options, run_metadata):
     pending = [(op, steps(session)) for op, steps in _fetched_loops(session, fetches)]
     left = _Deadline(options)
+    several, lengths = doors.several(once), {length for _, length in pending}
+    if several is not None and len(lengths) == 1 and lengths != {1} and not left.is_set:
+        return several(max(lengths), [op for op, _ in pending], fetches, feed_dict, options, run_metadata)
     done = 1
     while any(length > done for _, length in pending):
         once([op for op, length in pending if length > done], feed_dict, left.of(None), None)
@@ -95,6 +99,11 @@ class _Deadline:
     def __init__(self, options):
         milliseconds = options.timeout_in_ms if options is not None else 0
         self._end = time.monotonic() + milliseconds / 1000 if milliseconds > 0 else None
+
+    @property
+    def is_set(self):
+        """Whether there is a time limit."""
+        return self._end is not None
 
     def of(self, options):
         """Returns a copy of RunOptions (None: new ones) with the remaining time; `options` itself without a limit.

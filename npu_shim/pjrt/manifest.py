@@ -68,7 +68,7 @@ class Manifest:
         sha256: file name to the SHA-256 of its bytes.
         float32_products: "highest" or "default": float32 matrix products and convolutions in float32, or in what the
             device uses for them by default (TF32 on NVIDIA GPUs since Ampere).
-        iterations: steps per run of the program; if above 1, feeds have a first dimension of that size.
+        iterations: most steps in a run of the program; if above 1, it takes feeds with a first dimension of that size.
         options: the precision options, as given.
         plan: counts of the rewrite and of its reasons.
         versions: of the software that wrote it.
@@ -91,6 +91,12 @@ class Manifest:
     def feeds(self) -> tuple[Tensor, ...]:
         """The feeds: tuple of Tensor."""
         return tuple(t for t in self.arguments if t.kind == "feed")
+
+    @property
+    def taken(self) -> tuple[Tensor, ...]:
+        """The feeds as a run takes them, of `iterations` steps: tuple of Tensor."""
+        leading = (self.iterations,) if self.iterations > 1 else ()
+        return tuple(replace(tensor, shape=leading + tensor.shape) for tensor in self.feeds)
 
     @property
     def state(self) -> tuple[Tensor, ...]:

@@ -81,7 +81,7 @@ class Program:
         """
         given = self._checked(feeds or {}, iterations)
         with self._lock, self._jax.enable_x64(True):
-            if iterations is None or not self._has_slow_loops():
+            if iterations is None or not self.has_slow_loops:
                 return self._call(given, iterations)
             fetched = [self._call({name: value[at] for name, value in given.items()}) for at in range(iterations)]
             return {name: self._jax.numpy.stack([each[name] for each in fetched]) for name in fetched[0]}
@@ -91,25 +91,42 @@ class Program:
         self._donated, fetched = self.compile(iterations)(self._donated, self._kept, given)
         return fetched
 
-    def _has_slow_loops(self) -> bool:
+    @property
+    def has_slow_loops(self) -> bool:
         """Whether steps run faster one after another: on CPU, XLA has fast convolutions outside of loops only."""
         return self.device.platform == "cpu" and b"convolution" in self._artifact
 
     def compile(self, iterations: int | None = None) -> Any:
         """Returns the program of `run`, as a compiled jax program, with cost_analysis() and memory_analysis()."""
-        if self._has_slow_loops():
+        if self.has_slow_loops:
             iterations = None
         if iterations not in self._compiled:
-            jax, leading = self._jax, () if iterations is None else (iterations,)
-            feeds = {t.name: self._aval(t, leading) for t in self.manifest.feeds}
-            donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
-            kept = {t.name: self._aval(t) for t in self.manifest.state if t.name not in self.manifest.donated}
-            with jax.enable_x64(True):
+            leading = () if iterations is None else (iterations,)
+            with self._jax.enable_x64(True):
+                feeds = {t.name: self._aval(t, leading) for t in self.manifest.feeds}
                 step = _step(self._function(), self.manifest)
-                whole = step if iterations is None else _loop(jax, step, iterations)
-                given = {"donate_argnums": 0} if self._donate else {}
-                self._compiled[iterations] = jax.jit(whole, **given).lower(donated, kept, feeds).compile()
+                whole = step if iterations is None else _loop(self._jax, step, iterations)
+                self._compiled[iterations] = self._lowered(whole, feeds)
         return self._compiled[iterations]
+
+    def compile_loop(self) -> Any:
+        """Returns a compiled jax program of up to `manifest.iterations` steps.
+
+        It takes donated state, kept state, feeds as `manifest.taken` describes them, and how many steps to run (int32,
+        1 or more), and returns the new state and the fetches of the last step.
+        """
+        fetches = [t for t in self.manifest.results if t.kind == "fetch"]
+        with self._jax.enable_x64(True):
+            feeds = {t.name: self._aval(t) for t in self.manifest.taken}
+            step = _step(self._function(), self.manifest)
+            count = self._jax.ShapeDtypeStruct((), np.int32)
+            return self._lowered(_last_of_loop(self._jax, step, fetches), feeds, count)
+
+    def _lowered(self, whole: Callable[..., Any], *arguments: Any) -> Any:
+        donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
+        kept = {t.name: self._aval(t) for t in self.manifest.state if t.name not in self.manifest.donated}
+        given = {"donate_argnums": 0} if self._donate else {}
+        return self._jax.jit(whole, **given).lower(donated, kept, *arguments).compile()
 
     def _function(self) -> Callable[..., Any]:
         pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
@@ -197,6 +214,20 @@ def _step(function: Callable[..., Any], described: Manifest) -> Callable[..., An
 def _loop(jax: Any, step: Callable[..., Any], iterations: int) -> Callable[..., Any]:
     def loop(donated: Any, kept: Any, feeds: Any) -> Any:
         return jax.lax.scan(lambda state, feed: step(state, kept, feed), donated, feeds, length=iterations)
+
+    return loop
+
+
+def _last_of_loop(jax: Any, step: Callable[..., Any], fetches: Sequence[Tensor]) -> Callable[..., Any]:
+    def loop(donated: Any, kept: Any, feeds: Any, count: Any) -> Any:
+        def body(carried: Any) -> Any:
+            number, state, _ = carried
+            now = {name: jax.lax.dynamic_index_in_dim(each, number, keepdims=False) for name, each in feeds.items()}
+            return (number + 1, *step(state, kept, now))
+
+        start = {t.name: jax.numpy.zeros(t.shape, arrays.dtype_of(t.dtype)) for t in fetches}
+        carried = np.int32(0), donated, start
+        return jax.lax.while_loop(lambda each: each[0] < count, body, carried)[1:]
 
     return loop
 

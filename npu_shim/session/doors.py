@@ -33,10 +33,26 @@ def watch(session: tf.Session, function: Callable[..., Any]) -> None:
         session: tf.Session; nothing here holds a reference to it.
         function: takes (session, once, fetches, feed_dict, options, run_metadata) and returns the results of the
             fetches. It calls `once(fetches, feed_dict, options, run_metadata)` as often, and with such arguments, as it
-            needs. Fetches are as for Session.run.
+            needs. Fetches are as for Session.run. It may have an attribute `several`, see there.
     """
     open_doors()
     known(session).append(function)
+
+
+def several(once: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Returns how the watcher just inside runs several steps as one; None where each step is a run of its own.
+
+    Args:
+        once: what a watcher is given.
+
+    Returns:
+        A function of (count, operations, fetches, feed_dict, options, run_metadata): it runs the operations `count` - 1
+        times, then the fetches, which include them, and returns the fetches' results.
+    """
+    watcher = getattr(once, "func", None)
+    if not hasattr(watcher, "several"):
+        return None
+    return functools.partial(watcher.several, *once.args)
 
 
 def at_close(session: tf.Session, function: Callable[[], Any]) -> None:

@@ -17,7 +17,7 @@ LOG = logging.getLogger("npu_shim")
 
 
 def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
-    """Attaches the observers that the options request to a session.
+    """Attaches the observers that the options request to a session, outside of its engine.
 
     Args:
         session: tf.Session.
@@ -28,9 +28,6 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     """
     for name in without_effect(values):
         _log_once(name)
-    shapes = clusters.configure(values)
-    if shapes is not None:
-        doors.watch(session, shapes.run)
     calibration.attach(session)
     if values.get("enable_dump") or values.get("enable_dump_debug"):
         dump.attach(session, values)
@@ -39,6 +36,18 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
             profiling.attach(session, values.get("profiling_options"))
         except ConfigError as error:
             raise tf.errors.InternalError(None, None, str(error)) from error
+
+
+def attach_shapes(session: tf.Session, values: Mapping[str, Any]) -> None:
+    """Attaches what watches the shapes that a session's clusters are compiled for, inside of its engine.
+
+    Args:
+        session: tf.Session.
+        values: dict of option values.
+    """
+    shapes = clusters.configure(values)
+    if shapes is not None:
+        doors.watch(session, shapes.run)
 
 
 def without_effect(values: Mapping[str, Any]) -> list[str]:

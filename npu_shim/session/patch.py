@@ -130,6 +130,7 @@ def _base_init(self, original, target, graph, config):
     original(self, target, graph, config=config)
     if entry is not None:
         call_scopes.register_graph(number, self.graph)
+        observers.attach_shapes(self, options.values)
         _attach_engine(self, options.values)
         observers.attach(self, options.values)
         if target:
@@ -164,6 +165,7 @@ def _adopt_session(session):
     if config is None or config_proto.find_npu_optimizer(config) is None:
         return
     loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
+    observers.attach_shapes(session, config_proto.read(config))
     _attach_engine(session, config_proto.read(config))
     observers.attach(session, config_proto.read(config))
     lines.once(

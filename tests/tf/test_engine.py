@@ -439,16 +439,16 @@ def test_ctrl_c_in_a_step_loses_no_state():
         for _ in range(2):
             session.run(train, {x: a, y: b})
         programs = of(session).device._programs
-        compiled, *names = programs[0]
+        loaded = programs[0]
 
         def interrupted(*arguments):
             os.kill(os.getpid(), signal.SIGINT)
-            return compiled(*arguments)
+            return loaded.call(*arguments)
 
-        programs[0] = (interrupted, *names)
+        programs[0] = loaded._replace(call=interrupted)
         with pytest.raises(KeyboardInterrupt):
             session.run(train, {x: a, y: b})
-        programs[0] = (compiled, *names)
+        programs[0] = loaded
         assert session.run(step) == 3  # the step was on its way, and is whole
         session.run(train, {x: a, y: b})
         assert session.run(step) == 4

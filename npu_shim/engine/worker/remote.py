@@ -13,11 +13,11 @@ import contextlib
 import threading
 import weakref
 from dataclasses import asdict
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.engine.device import fill, uninterrupted
+from npu_shim.engine.device import fill, rows_of, uninterrupted
 from npu_shim.engine.worker import starting
 from npu_shim.engine.worker.channel import Channel, Closed
 from npu_shim.engine.worker.kept import Kept
@@ -51,7 +51,8 @@ class Worker:
         self._kept = Kept()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
         self._behind = 0  # completed steps that the kept values lack
-        self._programs: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
+        # number -> (places of each step's feeds, of the fetches, names of the variables that it writes)
+        self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...]]] = {}
         self._exchange: Block | None = None
         self._then: Callable[[Any], Any] | None = dict  # what to do with the answer that is awaited
         self.platform: str = self.settle()["platform"]
@@ -68,7 +69,8 @@ class Worker:
             def loaded(answer: Any) -> int:
                 self._exchange = block
                 number = int(answer["number"])
-                self._programs[number] = (*exchanged(block, manifest), updated(manifest))
+                feeds, fetches = exchanged(block, manifest)
+                self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
                 return number
 
             message = {"do": "load", "manifest": asdict(manifest)}
@@ -94,21 +96,20 @@ class Worker:
 
             self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)
 
-    def run(self, number: int, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
         """Runs a program, see `InProcess.run`. The results are the worker's memory, until the next call."""
         with self._lock:
             self.settle()
-            places, fetches, changed = self._programs[number]
-            for name, place in places.items():
-                fill(place, feeds[name], name)
+            rows, fetches, changed = self._programs[number]
+            fill(rows, steps)
 
             def done(answer: Any) -> None:
                 self._changed.update(changed)
-                self._behind += 1
+                self._behind += len(steps)
                 if answer["kept"]:
                     self._turn()
 
-            self._send(done, {"do": "run", "number": number})
+            self._send(done, {"do": "run", "number": number, "steps": len(steps)})
             if fetches:
                 self.settle()
             return dict(fetches)

@@ -122,7 +122,7 @@ class _Served:
 
     def _run(self, message: Any, *_: Any) -> Any:
         feeds, fetches, changed = self._programs[message["number"]]
-        fetched = self._device.run(message["number"], feeds, steady=True)
+        fetched = self._device.run_placed(message["number"], feeds, message["steps"])
         for name, place in fetches.items():
             np.copyto(place, np.asarray(fetched[name]))
         self._device.settle()
@@ -160,12 +160,12 @@ def updated(described: manifest.Manifest) -> tuple[str, ...]:
 
 def exchange_size(described: manifest.Manifest) -> int:
     """Bytes of a block for `exchanged`."""
-    return arrays.size_of(described.feeds) + arrays.size_of(_fetches(described))
+    return arrays.size_of(described.taken) + arrays.size_of(_fetches(described))
 
 
 def exchanged(block: Block, described: manifest.Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arrays of a program's feeds and of its fetches in a block: two dicts by name."""
-    return block.arrays(described.feeds), block.arrays(_fetches(described), arrays.size_of(described.feeds))
+    return block.arrays(described.taken), block.arrays(_fetches(described), arrays.size_of(described.taken))
 
 
 def _fetches(described: manifest.Manifest) -> list[manifest.Tensor]:

@@ -1,0 +1,134 @@
+"""The runs of a session that were seen so far: each is a training step that is taken, or is left to the session."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from npu_shim.engine import cut, facts, loops, step
+from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.xla.sources import Source
+
+LOG = logging.getLogger("npu_shim")
+DATASET = "a dataset reads variable '%s'"  # why a step that writes it is not taken
+
+
+@dataclass
+class Known:
+    """A run that was seen before: taken as a step, or left to the session.
+
+    Attributes:
+        step: step.Step, None where the session runs it.
+        reason: why it is not taken, "" where it is.
+        touched, written: names of the variables that the run reads or writes, and of those that it writes.
+        programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
+        loops: names of the repeated operations -> why they run one by one, None where they are a loop on the device.
+    """
+
+    step: Any
+    reason: str
+    touched: frozenset[str]
+    written: frozenset[str]
+    programs: dict[Any, Any] = field(default_factory=dict)
+    loops: dict[frozenset[str], str | None] = field(default_factory=dict)
+
+    def refuse(self, reason: Any) -> None:
+        """Leaves the run to the session from now on."""
+        self.step, self.reason = None, str(reason).splitlines()[0]
+
+
+class Runs:
+    """The runs of one session.
+
+    Args:
+        session: tf.Session.
+        options: its `session_options.SessionOptions`.
+        admit: function of a step.Step that returns "" if its programs can be run, else why not; or it raises PlanError.
+        release: function that copies all values that are newer on the device to the session.
+
+    Attributes:
+        known: `requests.Request.key` -> Known.
+    """
+
+    def __init__(
+        self, session: Any, options: Any, admit: Callable[[Any], str], release: Callable[[], Any]
+    ) -> None:
+        self.known: dict[Any, Known] = {}
+        self._session, self._options = session, options
+        self._admit, self._release = admit, release
+        self._source: tuple[int, Source] | None = None
+        self._read_elsewhere: set[str] = set()  # variables that datasets read, whenever they are asked for data
+        self._inspecting = threading.RLock()
+
+    def of(self, request: Any) -> Known:
+        """Returns the Known of a `requests.Request`."""
+        found = self.known.get(request.key)
+        if found is None:
+            with self._inspecting:
+                found = self.known.get(request.key) or self._inspect(request)
+                self.known[request.key] = found
+        return found
+
+    def are_a_loop(self, known: Known, request: Any, operations: frozenset[str]) -> bool:
+        """Whether steps of a run, all but the last one of `operations` (names) only, may be a loop on the device."""
+        if operations not in known.loops:
+            reason = known.loops[operations] = loops.why_none(known.step, operations)
+            if reason:
+                LOG.info("npu_shim: engine: the steps of %s run one by one: %s", request.text, reason)
+        return known.loops[operations] is None
+
+    def _inspect(self, request: Any) -> Known:
+        """Decides about a run that is seen for the first time."""
+        graph = self._session.graph
+        nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
+        bodies = self._bodies(nodes)
+        taken = facts.variables_touched(nodes, bodies)
+        touched = frozenset().union(*(names for names, _ in taken.values()))
+        written = frozenset().union(*(names for _, names in taken.values()))
+        self._exclude_dataset_variables(nodes, taken)
+        if not written:
+            return Known(None, "it writes no variable", touched, written)
+        described = facts.of(nodes, bodies, taken, request.feeds)
+        reason = cut.why_no_step(described)
+        made = None if reason else self._step(request, described, taken)
+        if isinstance(made, str):
+            LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, made)
+            made, reason = None, made
+        return Known(made, reason or "", touched, written)
+
+    def _step(self, request: Any, nodes: Any, taken: Any) -> Any:
+        """The Step of a run, or why it is not taken (str)."""
+        try:
+            made = step.make(self._source_now(), request, nodes, taken, self._options)
+            shared = sorted(self._read_elsewhere.intersection(made.updated))
+            return DATASET % shared[0] if shared else self._admit(made) or made
+        except (PlanError, ConfigError) as reason:
+            return str(reason)
+
+    def _exclude_dataset_variables(self, nodes: Any, taken: Any) -> None:
+        """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""
+        found = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
+        self._read_elsewhere.update(*found)
+        for known in self.known.values() if found else ():
+            shared = [] if known.step is None else sorted(self._read_elsewhere.intersection(known.step.updated))
+            if shared:
+                known.refuse(DATASET % shared[0])
+        if found:
+            self._release()
+
+    def _bodies(self, nodes: Any) -> Any:
+        """The functions of the graph's library by name; empty if no node calls one."""
+        called = any(attr.HasField("func") or attr.list.func for node in nodes.values() for attr in node.attr.values())
+        graph = self._session.graph
+        if not called and not any(node.op in getattr(graph, "_functions", ()) for node in nodes.values()):
+            return {}
+        return {function.signature.name: function for function in self._source_now().graph_def.library.function}
+
+    def _source_now(self) -> Source:
+        """The session's current graph, serialized once for each version."""
+        version = self._session.graph.version
+        if self._source is None or self._source[0] != version:
+            self._source = version, Source.of(self._session)
+        return self._source[1]
