@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from npu_shim.rewriter.graph.arguments import source_of, tensor_of
+
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 
 
@@ -384,13 +386,3 @@ def _consumers(nodes: Mapping[str, Node], controls: bool = True) -> Dict[str, Li
         for source in {source_of(text) for text in node.inputs if controls or text[0] != "^"}:
             found.setdefault(source, []).append(node.name)
     return found
-
-
-def source_of(text: str) -> str:
-    """Name of the node that an input names."""
-    return text.lstrip("^").partition(":")[0]
-
-
-def tensor_of(text: str) -> str:
-    """A data input with its port."""
-    return text if ":" in text else text + ":0"

@@ -2,10 +2,11 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine.cut import Node, source_of
+from npu_shim.engine.cut import Node
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters import arguments
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.xla import host_reports, lowering, random_ops, references, writers
 from npu_shim.xla.control_flow import V1_OPS
 from npu_shim.xla.late_reads import ASKS, VARIABLES
@@ -69,7 +70,7 @@ def needed_by(node_of, fetches, feeds):
 
 def unfed(inputs, feeds):
     """The inputs of a node that are not fed."""
-    return tuple(text for text in inputs if text[0] == "^" or (text if ":" in text else text + ":0") not in feeds)
+    return tuple(text for text in inputs if text[0] == "^" or tensor_of(text) not in feeds)
 
 
 def variables_touched(nodes, bodies):

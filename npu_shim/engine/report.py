@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npu_shim.engine import cut, facts
-from npu_shim.engine.cut import Place, source_of
+from npu_shim.engine.cut import Place
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.graph.arguments import source_of
 
 SHOWN = 12  # host ops in a list
 

@@ -11,11 +11,12 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts
-from npu_shim.engine.cut import Place, source_of
+from npu_shim.engine.cut import Place
 from npu_shim.export import step as export
 from npu_shim.options import recompute
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
@@ -116,7 +117,7 @@ class Step:
         if missing.number >= len(data):
             return None
         fed = self.prepared.feeds.get(source_of(data[missing.number]))
-        tensor = cutting.tensor_of(data[missing.number]) if fed is None else fed.name
+        tensor = tensor_of(data[missing.number]) if fed is None else fed.name
         if tensor in self.constants or (fed is None and source_of(tensor) not in self.nodes):
             return None
         if fed is not None:

@@ -12,7 +12,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph.arguments import source_of
 
 _LOCATION = b"loc:@"
 

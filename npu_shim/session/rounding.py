@@ -14,10 +14,10 @@ from typing import Iterable
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
 from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
-from npu_shim.session.clusters.arguments import source_of
 
 OP = "NpuShimRound"
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.arguments import controls, output_of, source_of
+from npu_shim.rewriter.graph.arguments import controls, output_of, source_of
 from npu_shim.session.clusters.branches import SWITCHES, Branches
 
 GATHER = "ResourceGather"

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.session.clusters.arguments import output_of, source_of
+from npu_shim.rewriter.graph.arguments import output_of, source_of
 from npu_shim.session.clusters.branches import Branches
 from npu_shim.xla import static_shapes
 

@@ -16,8 +16,8 @@ from typing import Any, Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.session.clusters import arguments
 
 INTEGERS = frozenset(
     dtype.as_datatype_enum

@@ -16,7 +16,7 @@ from typing import Any, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.native import functionalize
 from npu_shim.xla import branch_stacks, static_shapes, trip_counts
 

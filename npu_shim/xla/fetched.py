@@ -11,7 +11,7 @@ from typing import Any, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.xla.late_reads import VARIABLES
 
 SCOPE = "npu_shim/fetch_%d"

@@ -19,10 +19,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.session import lines
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla import compile_time, writers
 
 

@@ -12,9 +12,9 @@ from typing import Any, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.arguments import controls, source_of
 from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.arguments import controls, source_of
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)

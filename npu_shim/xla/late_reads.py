@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Callable, Iterable, Mapping
 
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph.arguments import source_of
 
 VARIABLES = ("VariableV2", "Variable")
 PASSES_ON = ("RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration")

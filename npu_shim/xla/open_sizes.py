@@ -17,9 +17,9 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import output_of, source_of
 from npu_shim.rewriter.graphdef import functions, registry
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import output_of, source_of
 from npu_shim.xla import static_shapes, written_out
 from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import controls, data, source_of
 from npu_shim.session import lines
-from npu_shim.session.clusters.arguments import controls, data, source_of
 
 STATE = "npu_shim/random_state"
 SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"

@@ -20,8 +20,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.xla.late_reads import MEMORY, PASSES_ON, ROUTES, VARIABLES, VIEWS, Writes
 
 # reference op -> resource op, unless that is "Resource" and the same name

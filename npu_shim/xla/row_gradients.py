@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.session.clusters.arguments import controls, source_of
+from npu_shim.rewriter.graph.arguments import controls, source_of
 from npu_shim.xla import static_shapes, trip_counts
 from npu_shim.xla.control_flow import IN_SESSION
 

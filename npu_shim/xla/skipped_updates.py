@@ -21,8 +21,8 @@ from typing import Any, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.arguments import controls, data, source_of
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.session.clusters.arguments import controls, data, source_of
 from npu_shim.xla import writers
 from npu_shim.xla.lowering import bodies
 

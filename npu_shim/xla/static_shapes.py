@@ -16,8 +16,8 @@ from typing import Any, Iterable, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.arguments import controls, data, output_of, source_of
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape

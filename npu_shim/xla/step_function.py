@@ -25,8 +25,9 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.planner.decisions import Plan
-from npu_shim.session.clusters import arguments, pruning, unchecked
+from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import (
     branch_reads,
     control_flow,

@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.xla import written_out
 from npu_shim.xla.compile_time import STITCHES
 

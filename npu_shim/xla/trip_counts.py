@@ -14,7 +14,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.arguments import data, source_of
+from npu_shim.rewriter.graph.arguments import data, source_of
 
 PASSES_ON = ("Identity", "Enter", "Switch")
 # comparison -> the equivalent one with its inputs exchanged

@@ -14,8 +14,8 @@ from typing import Any, Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.clusters import pruning
-from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla import random_ops
 from npu_shim.xla.control_flow import V1_OPS
 

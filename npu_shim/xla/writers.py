@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
-from npu_shim.session.clusters.arguments import data, source_of
+from npu_shim.rewriter.graph.arguments import data, source_of
 
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 from typing import Any, Tuple
 
-from npu_shim.session.clusters.arguments import controls, data, output_of, source_of
+from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 
 SWITCHES = ("Switch", "RefSwitch")
 MERGES = ("Merge", "RefMerge")

@@ -15,9 +15,9 @@ from typing import Any, Container
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graphdef.functions import Outputs
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import source_of
 from npu_shim.session.clusters.branches import NONE, Branches
 
 MUST_COMPILE = "_XlaMustCompile"

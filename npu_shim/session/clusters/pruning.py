@@ -6,7 +6,7 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters.arguments import source_of
+from npu_shim.rewriter.graph.arguments import source_of
 
 PLACEHOLDERS = ("Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
 

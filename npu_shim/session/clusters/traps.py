@@ -15,7 +15,7 @@ import collections
 from typing import Any, Sequence
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters import arguments
+from npu_shim.rewriter.graph import arguments
 
 STRING = 7  # tf.string
 # the sizes of their results are data

@@ -10,8 +10,8 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import data, source_of
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.session.clusters.arguments import data, source_of
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters.arguments import data, output_of, source_of
+from npu_shim.rewriter.graph.arguments import data, output_of, source_of
 from npu_shim.xla import static_shapes
 
 UNIQUE = frozenset(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"])

@@ -18,7 +18,7 @@ from typing import Any, Iterable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session.clusters.arguments import data, output_of
+from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.xla.lowering.facts import UNIQUE, Facts
 from npu_shim.xla.lowering.order import topological
 

@@ -14,8 +14,8 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session.clusters import arguments
-from npu_shim.session.clusters.arguments import controls, source_of
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import controls, source_of
 from npu_shim.xla import function_names
 from npu_shim.xla.lowering.facts import Facts
 from npu_shim.xla.lowering.site import Site, Variable

@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.clusters import traps
-from npu_shim.session.clusters.arguments import source_of
 from npu_shim.xla.lowering import duplicates, padding
 from npu_shim.xla.lowering.facts import UNIQUE, Facts
 from npu_shim.xla.lowering.site import Site

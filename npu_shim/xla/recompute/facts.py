@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping
 
-from npu_shim.session.clusters.arguments import controls, data, output_of, source_of
+from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 from npu_shim.xla import static_shapes
 from npu_shim.xla.lowering import order
 from npu_shim.xla.recompute import table

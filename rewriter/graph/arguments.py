@@ -36,6 +36,11 @@ def source_of(text: str) -> str:
     return text.lstrip("^").partition(":")[0]
 
 
+def tensor_of(text: str) -> str:
+    """A data input with the number of its output, as TensorFlow names tensors."""
+    return text if ":" in text else text + ":0"
+
+
 def output_of(text: str) -> tuple[str, int]:
     """(name of the node, number of its output) that a data input names."""
     name, _, number = text.partition(":")
