@@ -14,6 +14,7 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 
 COMMANDS = {
     "run": "run an unmodified TensorFlow 1 script under the installed TensorFlow",
+    "launch": "run a script in several workers that train together",
     "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which of them are missing; runs nothing",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
@@ -30,11 +31,12 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `npu-shim` with `argv` (default: the process's) and returns the exit status: 0 fine, 2 bad input."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    if argv[:1] != ["run"] or not nvidia_here():  # where there is a GPU, TensorFlow's log says why a script sees none
+    runs = argv[:1] in (["run"], ["launch"])
+    if not runs or not nvidia_here():  # where there is a GPU, TensorFlow's log says why a script sees none
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if argv[:1] == ["run"] and argv[1:2] not in ([], ["-h"], ["--help"]):
+    if runs and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
-        return _guarded(lambda: _module("run").main(argv[1:]))
+        return _guarded(lambda: _module(argv[0]).main(argv[1:]))
     if argv[:1] == ["migrate-checkpoint"]:  # has flags of its own
         return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
     args = _parser().parse_args([_with_dashes(word) for word in argv])

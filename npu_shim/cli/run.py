@@ -29,6 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "npu-shim run [OPTIONS] SCRIPT ARGS...   or   npu-shim run [OPTIONS] -m MODULE ARGS...   or   "
         "npu-shim run [OPTIONS] - ARGS..."
     )
+    add_options(parser)
+    parser.add_argument(
+        "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
+    )
+    parser.set_defaults(script=None)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describes the options, for help only."""
     parser.add_argument(
         ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
         "(default), session or pjrt; as NPU_SHIM_ENGINE",
@@ -49,17 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         SET, metavar="KEY=VALUE", help="an option that goes before that of every session's own config, as a key of "
         "NpuOptimizer's parameter_map; KEY= takes it away; may be given several times; as NPU_SHIM_OPTIONS",
     )  # fmt: skip
-    parser.add_argument(
-        "script", metavar="SCRIPT", nargs="?", help="a Python file, - for standard input, or -m and a module's name"
-    )
-    parser.set_defaults(script=None)
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the script behind the options with the rest as its arguments; returns its exit status."""
     if not isinstance(argv, list):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
-    options, asked, argv = _split(argv)
+    given, argv = split(argv, OPTIONS)
+    options, asked = dict(given), [word for name, word in given if name == SET]
     if argv in ([], ["-m"]):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     if ENGINE in options:  # all later sessions and processes see it
@@ -73,7 +79,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     from npu_shim.compat import launcher
+    from npu_shim.distributed import ranks
 
+    ranks.export()
     try:
         status: int = launcher.run(argv[0], argv[1:])
         return status
@@ -99,15 +107,21 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
             print(pages.tell(folder, out, steps, heading), file=sys.stderr)
 
 
-def _split(argv: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """Splits the options in front of the script from it: (options, the words behind each --set, the script)."""
-    options: dict[str, str] = {}
-    asked: list[str] = []
-    while argv and argv[0].partition("=")[0] in OPTIONS:
+def split(argv: list[str], known: Mapping[str, str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """Splits the options in front of the script from it: (each option with its word, the script with its own).
+
+    Args:
+        argv: list of str.
+        known: dict of option to what is expected behind it.
+
+    Raises:
+        ConfigError: nothing stands behind an option.
+    """
+    options: list[tuple[str, str]] = []
+    while argv and argv[0].partition("=")[0] in known:
         name, given, word = argv[0].partition("=")
         if not given and len(argv) < 2:
-            raise ConfigError("%s needs %s" % (name, OPTIONS[name]))
-        options[name] = word if given else argv[1]
-        asked += [options[name]] if name == SET else []
+            raise ConfigError("%s needs %s" % (name, known[name]))
+        options.append((name, word if given else argv[1]))
         argv = argv[1:] if given else argv[2:]
-    return options, asked, argv
+    return options, argv

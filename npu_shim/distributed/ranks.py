@@ -1,16 +1,15 @@
-"""Ranks and groups of the processes that train together, from the job's environment.
+"""Ranks and groups of the processes that train together, as the job's environment describes them (`description`).
 
-`RANK_SIZE` (or `CM_WORKER_SIZE`) is the number of processes, `RANK_ID` this one's number from 0, `DEVICE_ID` (or
-`ASCEND_DEVICE_ID`) its number on its machine. Without them there is one process, rank 0 of 1. Standard library only.
+Where nothing does, there is one process, rank 0 of 1. Standard library only.
 Source: HCCL's Python interface of CANN 5 to 8 (`hccl.manage.api`, `hccl.split.api`); Ascend adapter of 2023-12.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Iterable
 
+from npu_shim.distributed import description
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 WORLD = "hccl_world_group"
@@ -22,9 +21,9 @@ def world_size() -> int:
     """Returns the number of processes, 1 or more.
 
     Raises:
-        ConfigError: the environment gives no positive number.
+        ConfigError: what describes the job is incomplete or cannot be read.
     """
-    return max(1, _int_from_environment(("RANK_SIZE", "CM_WORKER_SIZE"), 1))
+    return description.job(os.environ).size
 
 
 def world_rank() -> int:
@@ -33,10 +32,32 @@ def world_rank() -> int:
     Raises:
         ConfigError: the environment gives no such number.
     """
-    rank, size = _int_from_environment(("RANK_ID", "CM_RANK_ID"), 0), world_size()
-    if not 0 <= rank < size:
-        raise ConfigError("RANK_ID=%d in the environment is not below RANK_SIZE=%d" % (rank, size))
+    job = description.job(os.environ)
+    rank = 0 if job.rank is None and job.size == 1 else job.rank
+    if rank is None:
+        words = (job.source, job.size, job.size - 1)
+        raise ConfigError("%s=%d needs RANK_ID, this process's number from 0 to %d" % words)
+    if not 0 <= rank < job.size:
+        raise ConfigError("RANK_ID=%d in the environment is not below %s=%d" % (rank, job.source, job.size))
     return rank
+
+
+def export() -> None:
+    """Writes a job that something else than RANK_SIZE describes into the environment, as the vendor's variables.
+
+    Scripts read RANK_SIZE and RANK_ID themselves, and processes that they start inherit them. One process, or a job
+    that RANK_SIZE describes, stays as it is. Errors as `world_rank` and `addresses`.
+    """
+    job = description.job(os.environ)
+    if job.size > 1 and job.source not in description.SIZE:
+        found = {
+            description.SIZE[0]: job.size,
+            description.RANK[0]: world_rank(),
+            description.HOSTS: ",".join(addresses()),
+            description.LOCAL_SIZE[0]: get_local_rank_size(),
+            description.DEVICE[0]: get_local_rank_id(),
+        }
+        os.environ.update({name: str(value) for name, value in found.items()})
 
 
 def get_ranksize() -> int:
@@ -112,16 +133,27 @@ def get_rank_id(group: str = WORLD) -> int:
 
 
 def get_local_rank_size(group: str = WORLD) -> int:
-    """Returns how many processes of a group run on this machine (environment LOCAL_RANK_SIZE; else all of them)."""
-    return min(_int_from_environment(("LOCAL_RANK_SIZE",), get_rank_size(group)), get_rank_size(group))
+    """Returns how many processes of a group run on this machine; all of them where nothing says more."""
+    job, size = description.job(os.environ), get_rank_size(group)
+    if job.local_size is not None or not job.hosts or job.rank is None:
+        return min(job.local_size or size, size)
+    return min(_on_this_host(job, job.size), size)
 
 
 def get_local_rank_id(group: str = WORLD) -> int:
     """Returns this process's rank among those of the group on its machine."""
-    rank = get_rank_id(group)
+    job, rank = description.job(os.environ), get_rank_id(group)
     if group != WORLD:
         return rank % get_local_rank_size(group)
-    return _int_from_environment(("DEVICE_ID", "ASCEND_DEVICE_ID"), rank % get_local_rank_size())
+    if job.local_rank is None and job.hosts:
+        return _on_this_host(job, rank)
+    return rank % get_local_rank_size() if job.local_rank is None else job.local_rank
+
+
+def _on_this_host(job: description.Job, below: int) -> int:
+    """How many of the ranks below a number are on this process's host, by the hosts of the job."""
+    hosts = [description.host_of(each) for each in job.hosts]
+    return hosts[:below].count(hosts[world_rank()])
 
 
 def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
@@ -174,45 +206,9 @@ def set_split_strategy_by_size(dataSizeList: Iterable[float], group: str = WORLD
     _splits[group] = ("size", tuple(shares))
 
 
-def _int_from_environment(names: Iterable[str], default: int) -> int:
-    for name in names:
-        text = os.environ.get(name)
-        if text:
-            try:
-                return int(text)
-            except ValueError:
-                raise ConfigError("%s=%r in the environment is not a whole number" % (name, text)) from None
-    return default
-
-
 def addresses() -> list[str]:
-    """Returns the address of each rank's process, in rank order: list of "host:port".
-
-    From the environment: NPU_SHIM_HOSTS ("host:port,host:port"), or the hosts of RANK_TABLE_FILE (the server_id of each
-    device), or this machine; the last two with port NPU_SHIM_PORT (28700) plus the rank.
-
-    Raises:
-        ConfigError: not one address for each rank.
-    """
-    given, size = os.environ.get("NPU_SHIM_HOSTS"), world_size()
-    if given:
-        found = [each.strip() for each in given.split(",")]
-    else:
-        first = _int_from_environment(("NPU_SHIM_PORT",), 28700)
-        found = ["%s:%d" % (host, first + rank) for rank, host in enumerate(_hosts(size))]
-    if len(found) != size:
-        raise ConfigError("%d addresses for RANK_SIZE=%d ranks: %s" % (len(found), size, ",".join(found)))
-    return found
-
-
-def _hosts(size: int) -> list[str]:
-    table = os.environ.get("RANK_TABLE_FILE")
-    if not table or not os.path.isfile(table):
-        return ["localhost"] * size
-    with open(table, encoding="utf-8") as file:
-        servers = json.load(file).get("server_list", ())
-    ranks = [(int(device["rank_id"]), server["server_id"]) for server in servers for device in server["device"]]
-    return [host for _, host in sorted(ranks)]
+    """Returns the address of each rank's process, in rank order; as `description.addresses`."""
+    return description.addresses(os.environ)
 
 
 class NPUBasics:

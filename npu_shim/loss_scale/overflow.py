@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed import ranks
 from npu_shim.loss_scale.graph_ops import keep_dtype
 from npu_shim.options.scopes import EQUAL_SHAPES, attributes
 
@@ -43,7 +43,7 @@ def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.T
 
 def agreed(finite: tf.Tensor) -> tf.Tensor:
     """Returns whether the step is finite on every worker of the hccl group: bool scalar tensor."""
-    if int(os.environ.get("RANK_SIZE") or 1) <= 1:
+    if ranks.world_size() == 1:
         return finite
     from npu_shim.distributed.collectives import allreduce
 

@@ -6,6 +6,7 @@ Arguments, defaults and order come from the option table (`configs/options.json`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -16,6 +17,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
+from npu_shim.distributed import description
 from npu_shim.options import config_proto, table
 from npu_shim.rewriter.errors import nearest
 
@@ -159,7 +161,8 @@ class NPURunConfig(_PARENT):
             parent["save_checkpoints_steps"] = 100
         if given["distribute"] is not None:
             parent["experimental_distribute"] = _Distribute(given["distribute"], given["distribute"])
-        super().__init__(**parent)
+        with _without_workers_of_ours():
+            super().__init__(**parent)
         for name in given:
             if name not in parent:
                 setattr(self, attribute(name), given[name])
@@ -223,7 +226,8 @@ def _check_parts(given):
 
 
 def _check_parameter_servers(distribute, mix_compile_mode):
-    cluster = bool(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster"))
+    ours = description.of_tf_config(os.environ) is not None
+    cluster = not ours and bool(json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster"))
     servers = type(distribute).__name__.startswith("ParameterServerStrategy")
     _require(
         cluster == servers,
@@ -232,6 +236,17 @@ def _check_parameter_servers(distribute, mix_compile_mode):
         "the cluster only" if cluster else "the strategy only",
     )
     _require(not cluster or mix_compile_mode, ValueError, "a cluster in TF_CONFIG needs mix_compile_mode=True")
+
+
+@contextlib.contextmanager
+def _without_workers_of_ours():
+    """Scope in which RunConfig sees no workers of TF_CONFIG that are ranks: it would give their sessions a server."""
+    hidden = os.environ.pop("TF_CONFIG") if description.of_tf_config(os.environ) is not None else None
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            os.environ["TF_CONFIG"] = hidden
 
 
 def session_config_of(config: NPURunConfig) -> tf.ConfigProto:

@@ -18,7 +18,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster
+from npu_shim.distributed import cluster, ranks
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
@@ -55,6 +55,7 @@ def activate() -> None:
     if doors.is_replaced(base, "__init__"):
         return
     show_log()
+    ranks.export()
     doors.open_doors(_adopt_session)
     doors.replace(base, "__init__", functools.partial(_patch_init, _base_init))  # both session classes go through it
     doors.replace(base, "_extend_graph", _patch_extend_graph)

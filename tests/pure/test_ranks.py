@@ -66,6 +66,7 @@ def test_a_group_needs_different_ranks_of_this_job(environment, number, members,
 
 def test_a_process_outside_a_group_has_no_rank_in_it(environment):
     environment.setenv("RANK_SIZE", "2")
+    environment.setenv("RANK_ID", "0")
     ranks.create_group("first", 1, [0])
     assert ranks.get_rank_id("first") == 0
     environment.setenv("RANK_ID", "1")
@@ -131,5 +132,5 @@ def test_addresses_as_given_must_be_as_many_as_ranks(environment):
     environment.setenv("NPU_SHIM_HOSTS", "a:1, b:2")
     assert ranks.addresses() == ["a:1", "b:2"]
     environment.setenv("NPU_SHIM_HOSTS", "a:1")
-    with pytest.raises(ValueError, match="1 addresses for RANK_SIZE=2 ranks: a:1"):
+    with pytest.raises(ValueError, match="NPU_SHIM_HOSTS has 1 addresses for RANK_SIZE=2 ranks: a:1"):
         ranks.addresses()

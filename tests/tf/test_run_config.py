@@ -1,6 +1,7 @@
 import copy
 import inspect
 import json
+import os
 import pickle
 
 import pytest
@@ -172,6 +173,14 @@ def test_cluster_needs_strategy_and_mix_compile_mode(monkeypatch):
         NPURunConfig()
     with pytest.raises(ValueError, match="needs mix_compile_mode=True"):
         NPURunConfig(distribute=PS)
+
+
+def test_workers_of_tf_config_are_ranks_and_no_cluster_of_servers(monkeypatch):
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
+    config = NPURunConfig()
+    assert (config.master, config.is_chief, config.num_worker_replicas) == ("", True, 1)
+    assert json.loads(os.environ["TF_CONFIG"]) == cluster
 
 
 def test_graph_memory_optimize_config():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import signal
@@ -13,6 +12,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from npu_shim.distributed.parent import die_with
 from npu_shim.engine.device import InProcess
 from npu_shim.engine.worker.channel import Channel, Closed
 from npu_shim.engine.worker.kept import Kept
@@ -20,7 +20,6 @@ from npu_shim.engine.worker.memory import Block, Tensor
 from npu_shim.pjrt import arrays, jax_door, manifest
 from npu_shim.rewriter.errors import ConfigError
 
-DEATH = 1  # PR_SET_PDEATHSIG of prctl: the signal for when the thread that started us ends
 SHARE = 0.05  # of the time may go to copying the state back, where that is not done after each step
 
 
@@ -33,7 +32,7 @@ def main(descriptor: int, by_main_thread: bool) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has its own way with Ctrl-C
     if by_main_thread:
-        ctypes.CDLL(None).prctl(DEATH, signal.SIGKILL)  # also where no thread of Python's gets its turn
+        die_with(os.getppid())
     threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
     control = Channel(socket.socket(fileno=descriptor))
     try:

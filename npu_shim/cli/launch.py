@@ -1,0 +1,189 @@
+"""npu-shim launch -n N [--hosts H1,H2 --host-index I] [--port P] [--grace S] [options of run] SCRIPT ARGS..."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from typing import Mapping, Sequence
+
+from npu_shim.cli import pages
+from npu_shim.cli import run as running
+from npu_shim.distributed import description, layout, rank_table, workers
+from npu_shim.options import engine, forced
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
+# option -> what is expected behind it
+OPTIONS = {
+    COUNT: "a number of workers",
+    HOSTS: "the names of the hosts, H1,H2",
+    INDEX: "this host's number in --hosts, from 0",
+    PORT: "the number of a port",
+    GRACE: "a number of seconds",
+    **running.OPTIONS,
+}
+OF_THE_FIRST = (running.REPORT, running.CALIBRATE)  # rank 0 writes for all: the ranks' graphs are the same
+SECONDS = 10  # of grace
+PORTS = range(1, 65536)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describes the arguments, for help only: `main` takes them as they are."""
+    parser.usage = (
+        "npu-shim launch -n N [OPTIONS] SCRIPT ARGS...   or   npu-shim launch -n N [OPTIONS] -m MODULE ARGS..."
+    )
+    parser.add_argument(
+        COUNT, metavar="N", help="how many workers, over all hosts; without it one for each GPU of this host, or for "
+        "each device of the rank table that RANK_TABLE_FILE names",
+    )  # fmt: skip
+    parser.add_argument(
+        HOSTS, metavar="H1,H2", help="the hosts, by the names at which they reach each other; the same command runs on "
+        "each of them, with the host's number",
+    )  # fmt: skip
+    parser.add_argument(INDEX, metavar="I", help="this host's number in --hosts, from 0")
+    parser.add_argument(
+        PORT, metavar="P", help="rank R listens on port P + R; with several hosts from %d on, or NPU_SHIM_PORT; on one "
+        "host, where it is not given, on free ports" % description.FIRST_PORT,
+    )  # fmt: skip
+    parser.add_argument(
+        GRACE, metavar="S", help="seconds that the others have to end when one has failed, default %d" % SECONDS
+    )
+    running.add_options(parser)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the script in this host's workers; returns 0, or the exit status of the worker that failed first."""
+    if not isinstance(argv, list):
+        raise ConfigError("npu-shim launch needs a SCRIPT, or -m MODULE")
+    given, argv = running.split(argv, OPTIONS)
+    options = dict(given)
+    _check_script(argv)
+    _check_passed_on(given)
+    places, index = _places(options)
+    gpus = _gpus(places, index)
+    ports = _ports(places, index, options.get(PORT))
+    started = [
+        workers.Worker(
+            place.rank, "%s:%d" % (place.host, ports[place.rank]), ["run", *_passed_on(given, place), *argv],
+            layout.environment_of(place, places, ports, gpus, os.environ),
+        )
+        for place in _here(places, index)
+    ]  # fmt: skip
+    failure = workers.run(started, _number(options.get(GRACE, str(SECONDS)), GRACE))
+    if failure is None:
+        return 0
+    return _tell(failure)
+
+
+def _tell(failure: workers.Failure) -> int:
+    """Says which worker failed first; returns the exit status."""
+    rank = failure.worker.rank
+    print("npu-shim: rank %d (%s) failed first: %s" % (rank, failure.worker.place, failure.how()), file=sys.stderr)
+    for line in failure.lines:
+        print("npu-shim:   [rank %d] %s" % (rank, line), file=sys.stderr)
+    return failure.status if failure.status > 0 else 128 - failure.status
+
+
+def _check_script(argv: Sequence[str]) -> None:
+    """Finds now what every worker would find."""
+    if not argv or list(argv) == ["-m"]:
+        raise ConfigError("npu-shim launch needs a SCRIPT, or -m MODULE")
+    script = argv[0]
+    if script == "-":
+        raise ConfigError("npu-shim launch needs a SCRIPT in a file: several workers cannot read one standard input")
+    if script.startswith("-") and script != "-m":
+        raise ConfigError("npu-shim launch has no option '%s'%s" % (script, nearest(script, list(OPTIONS))))
+    if script != "-m" and not os.path.isfile(script):
+        reason = os.strerror(errno.EISDIR if os.path.isdir(script) else errno.ENOENT)
+        raise ConfigError("script '%s' cannot be read: %s" % (script, reason))
+
+
+def _places(options: Mapping[str, str]) -> tuple[list[layout.Place], int]:
+    """Returns the Place of each rank, and the number of this host."""
+    hosts = options[HOSTS].split(",") if HOSTS in options else []
+    if not all(hosts):
+        raise ConfigError("%s is '%s', expected %s" % (HOSTS, options[HOSTS], OPTIONS[HOSTS]))
+    if COUNT in options:
+        places = layout.places(_count(options[COUNT]), hosts or [description.ONE_HOST])
+    else:
+        places = _places_without_count(hosts)
+    known = list(dict.fromkeys(place.host for place in places))
+    if INDEX not in options and len(known) > 1:
+        raise ConfigError("%d hosts (%s) need %s, %s" % (len(known), ",".join(known), INDEX, OPTIONS[INDEX]))
+    index = options.get(INDEX, "0")
+    if not index.isdigit() or int(index) >= len(known):
+        raise ConfigError("%s is '%s', expected a number from 0 to %d" % (INDEX, index, len(known) - 1))
+    return places, int(index)
+
+
+def _places_without_count(hosts: Sequence[str]) -> list[layout.Place]:
+    """As the rank table says, or one for each GPU."""
+    table = rank_table.named(os.environ)
+    if table is not None and not hosts:
+        return layout.of_hosts(table.hosts)
+    gpus = len(layout.visible_gpus(os.environ))
+    if not gpus or len(hosts) > 1:
+        raise ConfigError("npu-shim launch needs %s N, %s" % (COUNT, OPTIONS[COUNT]))
+    return layout.places(gpus, hosts or [description.ONE_HOST])
+
+
+def _here(places: Sequence[layout.Place], index: int) -> list[layout.Place]:
+    host = list(dict.fromkeys(place.host for place in places))[index]
+    return [place for place in places if place.host == host]
+
+
+def _gpus(places: Sequence[layout.Place], index: int) -> list[str]:
+    """The GPUs of this host's workers; none on a machine without."""
+    gpus, wanted = layout.visible_gpus(os.environ), len(_here(places, index))
+    if gpus and wanted > len(gpus):
+        words = (wanted, len(gpus), layout.VISIBLE)
+        raise ConfigError("%d workers on this host, which has %d GPUs; with %s=-1 they run on its CPUs" % words)
+    return gpus
+
+
+def _ports(places: Sequence[layout.Place], index: int, given: str | None) -> list[int]:
+    """The port of each rank."""
+    if given is None and len({place.host for place in places}) == 1:
+        return layout.free_ports(len(places))
+    first = description.first_port(os.environ) if given is None else _number(given, PORT)
+    ports = [int(first) + place.rank for place in places]
+    if ports[0] not in PORTS or ports[-1] not in PORTS:
+        raise ConfigError("%s: the ports %d to %d are not all below %d" % (PORT, ports[0], ports[-1], PORTS.stop))
+    for place in _here(places, index):
+        if not layout.is_free(ports[place.rank]):
+            raise ConfigError("port %d of this host is taken; %s has others" % (ports[place.rank], PORT))
+    return ports
+
+
+def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
+    """Finds now what every worker would find in the options of `npu-shim run`."""
+    checks = {running.ENGINE: engine.checked, running.REPORT: pages.checked, running.CALIBRATE: pages.checked_steps}
+    for name, word in given:
+        if name in checks:
+            checks[name](word, name)
+    forced.parsed([word for name, word in given if name == running.SET], running.SET)
+
+
+def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[str]:
+    """The options of `npu-shim run` for one worker."""
+    all_of_it = place.rank == 0
+    passed = [each for each in given if each[0] in running.OPTIONS and (all_of_it or each[0] not in OF_THE_FIRST)]
+    return ["%s=%s" % each for each in passed]
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError("%s is '%s', expected %s, 1 or more" % (COUNT, text, OPTIONS[COUNT]))
+    return int(text)
+
+
+def _number(text: str, option: str) -> float:
+    try:
+        number = float(text) if option == GRACE else int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < float("inf"):
+        raise ConfigError("%s is '%s', expected %s" % (option, text, OPTIONS[option]))
+    return number
