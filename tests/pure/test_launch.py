@@ -222,11 +222,13 @@ def launched(monkeypatch, tmp_path):
 
 
 def test_one_host(launched):
-    started, grace = launched("-n", "2", "--engine=session", "--calibrate", "3", "script.py", "-n", "x")
+    words = ("--engine=session", "--calibrate", "3", "--set", "graph_run_mode=1", "--set=hcom_parallel=true")
+    script = ["script.py", "-n", "x"]
+    started, grace = launched("-n", "2", *words, *script)
     assert grace == 10
     assert [each.arguments for each in started] == [
-        ["run", "--engine=session", "--calibrate=3", "script.py", "-n", "x"],
-        ["run", "--engine=session", "script.py", "-n", "x"],  # what is measured is the same on all
+        ["run", "--engine=session", "--calibrate=3", "--set=graph_run_mode=1", "--set=hcom_parallel=true", *script],
+        ["run", "--engine=session", "--set=graph_run_mode=1", "--set=hcom_parallel=true", *script],  # rank 0 measures
     ]
     addresses = started[0].environment["NPU_SHIM_HOSTS"].split(",")
     assert [each.place for each in started] == addresses
@@ -279,6 +281,7 @@ def test_one_worker_for_each_gpu(launched, monkeypatch):
         (["-n", "2", "--port", "65535", "script.py"], "--port: the ports 65535 to 65536 are not all below 65536"),
         (["-n", "2", "--grace", "-1", "script.py"], "--grace is '-1', expected a number of seconds"),
         (["-n", "2", "--engine", "x", "script.py"], "--engine is 'x', expected one of auto, session, pjrt"),
+        (["-n", "2", "--set", "iterations_per_lop=2", "script.py"], "did you mean 'iterations_per_loop'"),
         (["-n", "2", "--report", "x.txt", "script.py"], "--report is 'x.txt', expected a file name"),
     ],
 )
