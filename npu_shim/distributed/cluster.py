@@ -17,38 +17,61 @@ import zlib
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed import keys, ranks
 from npu_shim.rewriter.tf_internals import collective_ops
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
 MERGE = {"sum": "Add", "prod": "Mul"}  # merge ops that the collectives of every TensorFlow have
 GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
-SUMMED = (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64)  # dtypes of the collectives
-LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from the keys that graphs count up
+# dtypes that the collectives take, on CPUs too; others travel in a wider one
+OLD = tf.__version__.startswith("1.")
+GATHERED = (tf.float32, tf.float64, tf.int32, tf.int64, *(() if OLD else (tf.float16,)))
+REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
+LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
 
+_shared = weakref.WeakSet()  # graphs whose variables other ranks may read
 _lock = threading.Lock()
 _servers = []
-_counts = weakref.WeakKeyDictionary()  # graph -> collectives in it
 
 
-def joined(target: str, config: tf.ConfigProto | None) -> tuple[str, tf.ConfigProto | None]:
+def joined(
+    target: str, config: tf.ConfigProto | None, graph: tf.Graph | None = None
+) -> tuple[str, tf.ConfigProto | None]:
     """Returns (target, config) with which a session runs in the cluster; unchanged for one process or another target.
 
     Args:
         target: str, the session's target.
         config: tf.ConfigProto or None; it is not changed.
+        graph: the session's graph, None for the default one.
     """
     if target or ranks.world_size() == 1:
         return target, config
     made = tf.ConfigProto()
     if config is not None:
         made.CopyFrom(config)
-    made.experimental.collective_group_leader = "/job:%s/replica:0/task:0" % JOB
+    made.experimental.collective_group_leader = task(0)
+    # as without a cluster: variables of two sessions have nothing to do with each other, whatever their names
+    made.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
     del made.device_filters[:]
     made.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
     return _server().target, made
+
+
+def share(graph: tf.Graph) -> None:
+    """Lets other ranks read the variables of sessions that are made for a graph from now on."""
+    _shared.add(graph)
+
+
+def address() -> str:
+    """Returns the target of sessions that see the devices of all ranks."""
+    return _server().target
+
+
+def task(rank: int) -> str:
+    """Returns the device specification of a rank's process."""
+    return "/job:%s/replica:0/task:%d" % (JOB, rank)
 
 
 def _server():
@@ -64,7 +87,7 @@ def _started():
         gpus = tf.config.experimental.list_physical_devices("GPU")
         if len(gpus) > 1:
             config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
-        config.experimental.collective_group_leader = "/job:%s/replica:0/task:0" % JOB
+        config.experimental.collective_group_leader = task(0)
         _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
         atexit.register(_end)
     return _servers[0]
@@ -88,23 +111,29 @@ def _end():
 @contextlib.contextmanager
 def _placed(tensor):
     """Scope on this process's devices, which TensorFlow 1.15 asks for; yields the tensor, placed there too."""
-    with tf.device("/job:%s/replica:0/task:%d" % (JOB, ranks.world_rank())):
+    with tf.device(task(ranks.world_rank())):
         yield tf.identity(tensor)
 
 
-def _keys(group):
-    """Returns (size, group key, instance key): ranks that build the same graph count the same instances."""
-    graph = tf.get_default_graph()
-    _counts[graph] = _counts.get(graph, 0) + 1
-    return ranks.get_rank_size(group), _group_key(group), _counts[graph]
+def _keys(group, kind, tensor, key):
+    """Returns (size, group key, instance key); the last is `key`, or that of the next call of its kind."""
+    instance = keys.counted("%s %s" % (kind, group), tensor) if key is None else key
+    return ranks.get_rank_size(group), _group_key(group), instance
 
 
 def _group_key(group):
     return 1 if group == ranks.WORLD else 2 + zlib.crc32(group.encode()) % 2**30
 
 
-def allreduce(tensor: tf.Tensor, reduction: str, group: str) -> tf.Tensor:
-    """Returns the reduced tensor; its gradient is the sum of the ranks' gradients."""
+def allreduce(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns the reduced tensor; its gradient is the sum of the ranks' gradients.
+
+    Args:
+        tensor: Tensor of the same shape and dtype on every rank.
+        reduction: "sum", "prod", "max" or "min".
+        group: str.
+        key: int, the instance key of `keys`; None counts calls.
+    """
 
     @tf.custom_gradient
     def reduced(x):
@@ -112,25 +141,44 @@ def allreduce(tensor: tf.Tensor, reduction: str, group: str) -> tf.Tensor:
             return allreduce(dy, "sum", group)
 
         if reduction in GATHER:
-            return GATHER[reduction](allgather(x[tf.newaxis], group), axis=0), gradient
-        with _placed(x) as here:
-            return collective_ops().all_reduce(here, *_keys(group), MERGE[reduction], "Id"), gradient
+            return GATHER[reduction](allgather(x[tf.newaxis], group, key), axis=0), gradient
+        with _placed(_carried(x, REDUCED)) as here:
+            total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
+        return tf.cast(total, x.dtype), gradient
 
     return reduced(tf.convert_to_tensor(tensor))
 
 
-def allgather(tensor: tf.Tensor, group: str) -> tf.Tensor:
-    """Returns every rank's tensor, one after the other along the first axis."""
-    with _placed(tensor) as here:
-        return collective_ops().all_gather(here, *_keys(group))
+def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns every rank's tensor, one after the other along the first axis; `key` as for `allreduce`."""
+    tensor = tf.convert_to_tensor(tensor)
+    if OLD and not tensor.shape.is_fully_defined():
+        return _gathered_by_sum(tensor, group, key)
+    with _placed(_carried(tensor, GATHERED)) as here:
+        rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
+    return tf.cast(rows, tensor.dtype)
 
 
-def broadcast(tensor: tf.Tensor, root_rank: int, group: str) -> tf.Tensor:
+def _gathered_by_sum(tensor, group, key):
+    """TensorFlow 1.15 gathers the shape of the first run only, so other shapes are summed with zeros around them."""
+    rank, size = ranks.get_rank_id(group), ranks.get_rank_size(group)
+    length = tf.shape(tensor)[0]
+    around = [[rank * length, (size - 1 - rank) * length]] + [[0, 0]] * (tensor.shape.ndims - 1)
+    return tf.cast(allreduce(tf.pad(_carried(tensor, GATHERED), around), "sum", group, key), tensor.dtype)
+
+
+def _carried(tensor, dtypes):
+    """Returns a tensor in a dtype that a collective takes, wide enough for each of its values."""
+    if tensor.dtype.base_dtype in dtypes:
+        return tensor
+    return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int32)
+
+
+def broadcast(tensor: tf.Tensor, root_rank: int, group: str, key: int | None = None) -> tf.Tensor:
     """Returns the root rank's tensor: the sum of it and everyone else's zeros, which needs no shape beforehand.
 
-    TensorFlow 1.15's own broadcast loses its sender in groups other than the first.
+    TensorFlow 1.15's own broadcast loses its sender in groups other than the first. `key` is as for `allreduce`.
     """
     tensor = tf.convert_to_tensor(tensor)
     given = tensor if ranks.get_rank_id(group) == root_rank else tf.zeros_like(tensor)
-    wide = given if given.dtype in SUMMED else tf.cast(given, tf.int32)
-    return tf.cast(allreduce(wide, "sum", group), tensor.dtype)
+    return allreduce(given, "sum", group, key)

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster, ranks
+from npu_shim.distributed import cluster, fused, gradients, ranks, sharding
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -22,7 +22,7 @@ def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1,
     Args:
         tensor: Tensor of the same shape and dtype on every rank.
         reduction: "sum", "prod", "max" or "min".
-        fusion: int, how collectives may be fused; TensorFlow decides that itself.
+        fusion: int; a call of its own is a collective of its own, npu_allreduce fuses the tensors of a list.
         fusion_id: int, likewise.
         group: str.
 
@@ -41,8 +41,8 @@ def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1,
     Args:
         tensor: Tensor [n, ...], of the same shape on every rank.
         rank_size: int, the group's size.
-        fusion: int, left to TensorFlow.
-        fusion_id: int, left to TensorFlow.
+        fusion: int, accepted.
+        fusion_id: int, accepted.
         group: str.
 
     Raises:
@@ -59,9 +59,14 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
         ConfigError: the group has no such rank.
     """
     ranks.get_world_rank_from_group_rank(group, root_rank)
-    if isinstance(tensor, (list, tuple)):
-        return [broadcast(each, root_rank, fusion, fusion_id, group) for each in tensor]
-    return cluster.broadcast(tensor, root_rank, group) if ranks.get_rank_size(group) > 1 else tf.identity(tensor)
+    many = isinstance(tensor, (list, tuple))
+    given = [tf.convert_to_tensor(each) for each in (tensor if many else [tensor])]
+    names = [_name(each, at) for at, each in enumerate(tensor if many else [tensor])]
+    sent = [tf.identity(each) for each in given]
+    if ranks.get_rank_size(group) > 1:
+        kind = "broadcast from %d" % root_rank
+        sent = fused.moved(given, names, lambda flat, key: cluster.broadcast(flat, root_rank, group, key), kind, group)
+    return sent if many else sent[0]
 
 
 def reduce(
@@ -88,19 +93,22 @@ def npu_allreduce(
 
     Args:
         values: Tensor, IndexedSlices or None, or a list or tuple of them, as tf.gradients returns.
-        reduction: "mean" or one of allreduce's.
-        fusion: int, left to TensorFlow.
-        fusion_id: int, left to TensorFlow.
+        reduction: "mean" or one of allreduce's; "mean" or "sum" for IndexedSlices.
+        fusion: int; 0 reduces each tensor alone, 1 in buckets (`set_split_strategy_by_idx` and its like, else by bytes,
+            see `settings`), 2 all tensors of a dtype together.
+        fusion_id: int, accepted: with fusion=2 the list is what is fused.
         group: str.
+
+    Raises:
+        ConfigError: an unknown reduction, fusion or group.
     """
-    if isinstance(values, (list, tuple)):
-        return [npu_allreduce(value, reduction, fusion, fusion_id, group) for value in values]
-    if values is None or ranks.get_rank_size(group) == 1:
-        _check_reduction("npu_allreduce", reduction, ("mean", *REDUCTIONS))
-        return values
-    if isinstance(values, tf.IndexedSlices) or reduction == "mean":
-        return average(values, reduction == "mean", group)
-    return allreduce(values, reduction, fusion, fusion_id, group)
+    _check_reduction("npu_allreduce", reduction, ("mean", *REDUCTIONS))
+    _check_fusion("npu_allreduce", fusion)
+    many = isinstance(values, (list, tuple))
+    given = list(values) if many else [values]
+    if ranks.get_rank_size(group) > 1:
+        given = gradients.reduced(given, ["%d" % at for at in range(len(given))], reduction, group, fusion)
+    return given if many else given[0]
 
 
 def average(tensor: Any, average: bool = True, group: str = ranks.WORLD) -> Any:
@@ -111,23 +119,14 @@ def average(tensor: Any, average: bool = True, group: str = ranks.WORLD) -> Any:
         average: bool.
         group: str.
     """
-    size = ranks.get_rank_size(group)
-    if isinstance(tensor, tf.IndexedSlices):
-        values, indices = allgather(tensor.values, size, group=group), allgather(tensor.indices, size, group=group)
-        values = values / tf.cast(size, values.dtype) if average else values
-        return tf.IndexedSlices(values, indices, tensor.dense_shape)
-    total = allreduce(tensor, "sum", group=group)
-    return total / tf.cast(size, total.dtype) if average else total
+    return gradients.reduced([tensor], ["gradient"], "mean" if average else "sum", group)[0]
 
 
 def reduce_gradient(
     tensor: Any, var: Any, root_rank: int, average: bool = True, fusion: int = 0, fusion_id: int = -1
 ) -> Any:
     """Returns a gradient's mean over the ranks, or its sum; every rank gets it, not the root rank only."""
-    return _average(tensor, average)
-
-
-_average = average  # the vendor gives the function and an argument of the others one name
+    return gradients.reduced([tensor], [_name(var, 0)], "mean" if average else "sum")[0]
 
 
 class NPUDistributedOptimizer(tf.train.Optimizer):
@@ -135,8 +134,7 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
 
     Args:
         optimizer: tf.train.Optimizer.
-        is_weight_update_sharding: bool; each rank then updates a share of the variables on the NPU. Here every rank
-            updates all, with the same result.
+        is_weight_update_sharding: bool; each rank then updates a share of the variables, see `sharding`.
         name: str; None gives "Distributed" and the wrapped optimizer's type.
 
     Raises:
@@ -156,16 +154,18 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Returns the wrapped optimizer's gradients, averaged over the ranks, see tf.train.Optimizer."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
-        size = ranks.world_size()
-        if size == 1:
+        if ranks.world_size() == 1:
             return pairs
-        if self._is_weight_update_sharding and size > len(pairs):
-            raise ConfigError("is_weight_update_sharding: %d gradients for RANK_SIZE=%d ranks" % (len(pairs), size))
         with tf.name_scope(self.get_name() + "_Allreduce"):
-            return [(None if gradient is None else average(gradient), variable) for gradient, variable in pairs]
+            if self._is_weight_update_sharding:
+                return sharding.reduced(pairs)
+            done = gradients.reduced([gradient for gradient, _ in pairs], [_name(variable, 0) for _, variable in pairs])
+            return [(gradient, variable) for gradient, (_, variable) in zip(done, pairs)]
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Returns the wrapped optimizer's op."""
+        """Returns the wrapped optimizer's op; sharded, one that also brings the other ranks' variables up to date."""
+        if self._is_weight_update_sharding and ranks.world_size() > 1:
+            return sharding.applied(self._optimizer, list(grads_and_vars), global_step, name)
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
 
     def _distributed_apply(self, *args, **kwargs):
@@ -193,6 +193,18 @@ def _check_reduction(name, reduction, known=REDUCTIONS):
     if reduction not in known:
         words = (name, reduction, ", ".join(known), nearest(reduction, known))
         raise ConfigError("%s: reduction %r is unknown, expected one of %s%s" % words)
+
+
+def _check_fusion(name, fusion):
+    if fusion not in (fused.ALONE, fused.BY_STRATEGY, fused.BY_ID):
+        raise ConfigError(
+            "%s: fusion is %r, expected 0 (alone), 1 (by the strategy) or 2 (by fusion_id)" % (name, fusion)
+        )
+
+
+def _name(given, at):
+    """Returns a variable's name, or the number of what has none that ranks could agree on."""
+    return given.name if isinstance(given, tf.Variable) else "%d" % at
 
 
 def _check_size(name, rank_size, group):

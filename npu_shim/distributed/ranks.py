@@ -181,7 +181,7 @@ def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
 
 
 def set_split_strategy_by_idx(idxList: Iterable[int], group: str = WORLD) -> None:
-    """Accepts the gradient numbers after which a new allreduce begins; TensorFlow groups its collectives itself.
+    """Sets the numbers of the gradients after which a new allreduce begins, in the order of the backward pass.
 
     Raises:
         ConfigError: the numbers are not increasing.
@@ -194,7 +194,7 @@ def set_split_strategy_by_idx(idxList: Iterable[int], group: str = WORLD) -> Non
 
 
 def set_split_strategy_by_size(dataSizeList: Iterable[float], group: str = WORLD) -> None:
-    """Accepts each allreduce's share of the gradients' bytes, in percent; TensorFlow groups them itself.
+    """Sets each allreduce's share of the gradients' bytes, in percent, in the order of the backward pass.
 
     Raises:
         ConfigError: the shares do not add up to 100.
@@ -204,6 +204,11 @@ def set_split_strategy_by_size(dataSizeList: Iterable[float], group: str = WORLD
         raise ConfigError("set_split_strategy_by_size: shares must add up to 100, got %r" % (dataSizeList,))
     members(group)
     _splits[group] = ("size", tuple(shares))
+
+
+def split_strategy(group: str = WORLD) -> tuple[str, tuple[float, ...]] | None:
+    """Returns ("idx", gradient numbers) or ("size", percents) as set for a group, None where nothing is set."""
+    return _splits.get(group)
 
 
 def addresses() -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
-from npu_shim.distributed.collectives import average, broadcast
+from npu_shim.distributed import gradients, ranks
+from npu_shim.distributed.collectives import broadcast
 from npu_shim.estimator.estimator import NPUEstimator
 from npu_shim.options.run_config import NPURunConfig
 from npu_shim.rewriter.errors import ConfigError
@@ -126,16 +126,19 @@ def _average_in_place(optimizer):
 
 def _averaging(original):
     def compute(*args, **kwargs):
+        found = original(*args, **kwargs)
         with tf.name_scope("Npu_Distributed_optimizer_Allreduce"):
-            return [_average(each) for each in original(*args, **kwargs)]
+            return _averaged(found, args[1] if len(args) > 1 else kwargs.get("params"))
 
     return compute
 
 
-def _average(gradient):
-    if isinstance(gradient, tuple) and not isinstance(gradient, tf.IndexedSlices):
-        return (_average(gradient[0]), gradient[1])
-    return None if gradient is None else average(gradient)
+def _averaged(found, variables):
+    """Returns (gradient, variable) pairs, or bare gradients of `variables`, with their means over the ranks."""
+    if found and isinstance(found[0], tuple) and not isinstance(found[0], tf.IndexedSlices):
+        given, variables = zip(*found)
+        return list(zip(_averaged(list(given), variables), variables))
+    return gradients.reduced(found, [variable.name for variable in variables])
 
 
 class NPUBroadcastGlobalVariablesCallback(_CALLBACK):

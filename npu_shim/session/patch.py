@@ -127,7 +127,7 @@ def _base_init(self, original, target, graph, config):
         config = config_proto.for_session(config, options.values, number, not target)
         if _engine(options.values):
             config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
-    target, config = cluster.joined(target, config)
+    target, config = cluster.joined(target, config, graph)
     original(self, target, graph, config=config)
     if entry is not None:
         call_scopes.register_graph(number, self.graph)

@@ -1,0 +1,57 @@
+"""How gradients travel, from the environment. Standard library only.
+
+The graph holds the collectives before any session has a config, so these are no keys of the parameter_map.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Sequence
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+BUCKET, DTYPE, SUMS = "NPU_SHIM_BUCKET_MB", "NPU_SHIM_GRADIENT_DTYPE", "NPU_SHIM_GRADIENT_SUMS"
+DEFAULT_MB = 32.0
+DTYPES, SUM_DTYPES = ("own", "float16", "bfloat16"), ("own", "float32")
+
+
+def bucket_bytes() -> int:
+    """Returns the bytes at which a bucket is full: NPU_SHIM_BUCKET_MB (2**20 bytes each), 0 for no fusion; else 32 MB.
+
+    Raises:
+        ConfigError: the environment says no number, or a negative one.
+    """
+    text = os.environ.get(BUCKET) or str(DEFAULT_MB)
+    try:
+        megabytes = float(text)
+    except ValueError:
+        megabytes = -1.0
+    if not 0 <= megabytes < float("inf"):
+        raise ConfigError("%s=%r in the environment is no number of megabytes, expected 0 or more" % (BUCKET, text))
+    return int(megabytes * 2**20)
+
+
+def gradient_dtype() -> str:
+    """Returns the dtype in which float32 gradients travel: "own" (float32), "float16" or "bfloat16".
+
+    Raises:
+        ConfigError: another word in NPU_SHIM_GRADIENT_DTYPE.
+    """
+    return _word(DTYPE, DTYPES)
+
+
+def sums_are_float32() -> bool:
+    """Whether gradients that travel in 16 bits are summed in float32 and rounded once, or else in their own dtype.
+
+    Raises:
+        ConfigError: another word than "own" or "float32" in NPU_SHIM_GRADIENT_SUMS.
+    """
+    return _word(SUMS, SUM_DTYPES) == "float32"
+
+
+def _word(variable: str, known: Sequence[str]) -> str:
+    text = os.environ.get(variable) or known[0]
+    if text not in known:
+        words = (variable, text, ", ".join(known), nearest(text, known))
+        raise ConfigError("%s=%r in the environment is unknown, expected one of %s%s" % words)
+    return text

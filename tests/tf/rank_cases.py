@@ -1,0 +1,268 @@
+"""What several ranks compute, and what one process makes of all their data; run by test_rank_collectives.
+
+Each case is a function without arguments that returns what JSON can hold. Ranks run all cases in one process each.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_bridge.npu_init import (
+    NPUDistributedOptimizer,
+    get_rank_id,
+    get_rank_size,
+    hccl_ops,
+    npu_tf_optimizer,
+    set_split_strategy_by_idx,
+)  # fmt: skip
+from npu_shim.distributed import ranks, settings
+
+tf.disable_eager_execution()
+RANK, SIZE = get_rank_id(), get_rank_size()
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def session(mode="force_fp32"):
+    config = tf.ConfigProto()
+    entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
+    entry.parameter_map["precision_mode"].s = mode.encode()
+    return tf.Session(config=config)
+
+
+def collectives(kind="CollectiveReduce"):
+    return sum(op.type == kind for op in tf.get_default_graph().get_operations())
+
+
+def digest(values):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in values)).hexdigest()
+
+
+def floats(values):
+    return {name: np.asarray(value, np.float64).tolist() for name, value in sorted(values.items())}
+
+
+def train(build, optimizer, feeds, wrapped=npu_tf_optimizer):
+    """Trains in this graph; returns the variables' values at the end by name, and a digest of them after each step."""
+    loss, places, variables = build()
+    variables = sorted(variables, key=lambda variable: variable.name)  # ranks make them in different orders
+    step = wrapped(optimizer()).minimize(loss)
+    digests = []
+    with session() as running:
+        running.run(tf.global_variables_initializer())
+        for feed in feeds:
+            running.run(step, dict(zip(places, feed)))
+            values = running.run(variables)
+            digests.append(digest(values))
+    return floats({v.op.name: value for v, value in zip(variables, values)}), digests
+
+
+def both(build, optimizer, feeds, wrapped=npu_tf_optimizer, **more):
+    """Trains on this rank's feeds, and plainly on all ranks' feeds at once.
+
+    `build(chosen)` builds the model for some ranks' data: its loss is the mean of these ranks' losses, its placeholders
+    are theirs. `feeds` are by step and rank.
+    """
+    with tf.Graph().as_default():
+        values, digests = train(lambda: build([RANK]), optimizer, [each[RANK] for each in feeds], wrapped)
+        counts = {kind: collectives(kind) for kind in ("CollectiveReduce", "CollectiveGather")}
+    with tf.Graph().as_default():
+        everything = [[place for rank in each for place in rank] for each in feeds]
+        expected, _ = train(lambda: build(range(SIZE)), optimizer, everything, lambda plain: plain)
+    return {"values": values, "expected": expected, "digests": digests, **counts, **more}
+
+
+def momentum():
+    return tf.train.MomentumOptimizer(0.125, 0.5)
+
+
+def mean_of(build_one, chosen):
+    """Joins the models of several ranks, each `build_one()` -> (loss, places), with the same variables."""
+    losses, places = [], []
+    for _ in chosen:
+        with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            loss, own = build_one()
+        losses.append(loss)
+        places += own
+    return tf.add_n(losses) / len(losses), places, tf.trainable_variables()
+
+
+def numbers(*shape, seed):
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+@case
+def many_small():
+    """500 variables of 12 bytes: one collective."""
+
+    def one():
+        x = tf.placeholder(tf.float32, [None, 3])
+        parts = [tf.get_variable("v%d" % i, initializer=numbers(3, seed=i)) for i in range(500)]
+        return tf.reduce_mean(tf.square(tf.add_n([x * part for part in parts]))), [x]
+
+    feeds = [[[numbers(4, 3, seed=10 * step + rank)] for rank in range(SIZE)] for step in range(3)]
+    return both(lambda chosen: mean_of(one, chosen), lambda: tf.train.GradientDescentOptimizer(2.0**-12), feeds)
+
+
+def layers(order, sizes=(5, 7, 6, 1)):
+    """A network whose variables are made in some order."""
+    x = tf.placeholder(tf.float32, [None, sizes[0]])
+    made = {at: tf.get_variable("layer_%d" % at, initializer=numbers(*sizes[at : at + 2], seed=at)) for at in order}
+    made["spare"] = tf.get_variable("spare", initializer=numbers(3, seed=99))  # no gradient reaches it
+    hidden = x
+    for at in sorted(order):
+        hidden = tf.tanh(tf.matmul(hidden, made[at]))
+    return tf.reduce_mean(tf.square(hidden - x[:, :1])), [x]
+
+
+DENSE = [[[numbers(8, 5, seed=100 * step + rank)] for rank in range(SIZE)] for step in range(4)]
+
+
+@case
+def another_order():
+    """Each rank makes its variables, and so its gradients, in another order."""
+    order = [0, 1, 2] if RANK % 2 else [2, 0, 1]
+    return both(lambda chosen: mean_of(lambda: layers(order), chosen), momentum, DENSE)
+
+
+@case
+def small_buckets():
+    """Buckets that are full at 100 bytes: 140, 168, 24 bytes."""
+    os.environ[settings.BUCKET] = str(100 / 2**20)
+    try:
+        return both(lambda chosen: mean_of(lambda: layers([0, 1, 2]), chosen), momentum, DENSE)
+    finally:
+        del os.environ[settings.BUCKET]
+
+
+@case
+def split_by_index():
+    set_split_strategy_by_idx([0, 2])
+    try:
+        return both(lambda chosen: mean_of(lambda: layers([0, 1, 2]), chosen), momentum, DENSE)
+    finally:
+        ranks._splits.clear()
+
+
+@case
+def unknown_shapes():
+    """A variable whose shape is known when the graph runs, beside others."""
+
+    def one():
+        x = tf.placeholder(tf.float32, [None, 4])
+        start = tf.placeholder_with_default(numbers(4, 2, seed=1), [None, None])
+        v = tf.get_variable("open", initializer=start, validate_shape=False)
+        w = tf.get_variable("known", initializer=numbers(2, 1, seed=2))
+        return tf.reduce_mean(tf.square(tf.matmul(tf.matmul(x, v), w) - 1.0)), [x]
+
+    feeds = [[[numbers(6, 4, seed=30 * step + rank)] for rank in range(SIZE)] for step in range(3)]
+    return both(lambda chosen: mean_of(one, chosen), lambda: tf.train.GradientDescentOptimizer(0.0625), feeds)
+
+
+def embedding(rows, count):
+    """Rows of a table, picked by ids; `count` ids, or as many as are fed."""
+    ids, y = tf.placeholder(tf.int32, [count]), tf.placeholder(tf.float32, [count, 4])
+    table = tf.get_variable("table", initializer=numbers(rows, 4, seed=5))
+    other = tf.get_variable("other", initializer=numbers(rows, 2, seed=6))
+    found, more = tf.gather(table, ids), tf.gather(other, ids)
+    return tf.reduce_sum(tf.square(found - y)) + tf.reduce_sum(tf.square(more)), [ids, y]
+
+
+def picked(counts, rows):
+    """Feeds of `embedding`: ids with repetitions, another number for each step and rank."""
+    draws = np.random.RandomState(3)
+    return [
+        [[draws.randint(0, rows, count), draws.randn(count, 4).astype(np.float32)] for count in each] for each in counts
+    ]
+
+
+@case
+def sparse_unequal():
+    """Ranks with different numbers of slices, also none at all, and other numbers in each step."""
+    counts = [
+        [3 + rank for rank in range(SIZE)],
+        [5 - rank for rank in range(SIZE)],
+        [4 * rank for rank in range(SIZE)],
+    ]
+    return both(lambda chosen: mean_of(lambda: embedding(40, None), chosen), momentum, picked(counts, 40))
+
+
+@case
+def sparse_as_dense():
+    """More slices than rows: the whole table travels, and rows that nobody has keep their momentum."""
+    feeds = picked([[48] * SIZE] * 3, 6)
+    for step in feeds:
+        for ids, _ in step:
+            ids[ids == 2] = 3
+    return both(lambda chosen: mean_of(lambda: embedding(8, 48), chosen), momentum, feeds)
+
+
+def sharded(optimizer):
+    return NPUDistributedOptimizer(optimizer, is_weight_update_sharding=True)
+
+
+@case
+def sharded_momentum():
+    return both(lambda chosen: mean_of(lambda: layers([2, 0, 1]), chosen), momentum, DENSE, sharded)
+
+
+@case
+def sharded_adam():
+    def adam():
+        return tf.train.AdamOptimizer(0.125)
+
+    return both(lambda chosen: mean_of(lambda: layers([0, 1, 2]), chosen), adam, DENSE, sharded)
+
+
+@case
+def sharded_checkpoint():
+    """One rank saves; the file has every slot, and a plain optimizer goes on from it."""
+    seen = {}
+    for name, wrapped in (("sharded", sharded), ("plain", npu_tf_optimizer)):
+        with tf.Graph().as_default():
+            loss, (x,), _ = mean_of(lambda: layers([0, 1, 2]), [RANK])
+            step = wrapped(momentum()).minimize(loss)
+            path, saver = os.path.join(tempfile.mkdtemp(), "model"), tf.train.Saver()
+            with session() as running:
+                running.run(tf.global_variables_initializer())
+                if RANK == 0:
+                    saver.save(running, path)  # before any step
+                for feed in DENSE:
+                    running.run(step, {x: feed[RANK][0]})
+                if RANK == SIZE - 1:
+                    saver.save(running, path)
+                    reader = tf.train.load_checkpoint(path)
+                    seen[name] = floats({each: reader.get_tensor(each) for each in reader.get_variable_to_shape_map()})
+    return {"seen": seen}
+
+
+@case
+def second_graph():
+    """A second graph of a process, whose first collective has another dtype than the first graph's."""
+    seen = []
+    for dtype in (tf.float32, tf.int32, tf.int8, tf.bool, tf.bfloat16, tf.float16):
+        with tf.Graph().as_default(), session() as running:
+            row = tf.cast([[RANK, 1]], dtype)
+            fetches = [hccl_ops.allgather(row, SIZE), hccl_ops.broadcast([row], SIZE - 1)[0]]
+            if dtype != tf.bool:
+                fetches.append(hccl_ops.allreduce(row, "max"))
+            fetched = running.run([tf.cast(each, tf.float32) for each in fetches])
+            seen.append([np.asarray(each).tolist() for each in fetched])
+    return {"seen": seen}
+
+
+def main(names):
+    print(json.dumps({name: CASES[name]() for name in names or CASES}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

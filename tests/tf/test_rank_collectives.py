@@ -1,0 +1,108 @@
+"""Two processes train as one on all data: buckets, sparse gradients, sharded updates, loss scales, odd graphs.
+
+All cases of rank_cases.py run in one pair of processes; `NPU_SHIM_NIGHTLY` runs them in four as well.
+"""
+
+import json
+import os
+import pathlib
+import socket
+
+import forked
+import numpy as np
+import pytest
+
+CASES = pathlib.Path(__file__).with_name("rank_cases.py")
+SIZES = [2, pytest.param(4, marks=pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly"))]
+EPSILON = np.finfo(np.float32).eps
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def found(request):
+    """What each rank found: list of dicts by case."""
+    size = request.param
+    hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
+    line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python %s"
+    with forked.server() as together:
+        ended = together([(line % (size, rank, hosts, CASES), CASES.parent) for rank in range(size)])
+    assert not any(each.status for each in ended), "\n".join(each.output for each in ended)
+    return [json.loads(each.output.splitlines()[-1]) for each in ended]
+
+
+def agree(found, case):
+    """Asserts that all ranks have the same bits after each step, and one process's values; returns the first rank's."""
+    one = found[0][case]
+    for other in found:
+        assert other[case]["digests"] == one["digests"]
+        assert other[case]["expected"] == one["expected"]
+    assert len(set(one["digests"])) == len(one["digests"])  # each step moved something
+    for name, values in one["values"].items():
+        # a few steps, each with sums over some rows that ranks add in another order
+        np.testing.assert_allclose(values, one["expected"][name], atol=64 * EPSILON, rtol=64 * EPSILON, err_msg=name)
+    return one
+
+
+def test_500_small_variables_need_one_collective(found):
+    assert agree(found, "many_small")["CollectiveReduce"] == 1
+
+
+def test_ranks_that_build_in_another_order_meet(found):
+    assert agree(found, "another_order")["CollectiveReduce"] == 1
+
+
+def test_a_full_bucket_is_closed(found):
+    # 24 bytes of the last layer and 168 of the one before fill a bucket together, or 168 fill one alone
+    assert agree(found, "small_buckets")["CollectiveReduce"] == 3
+
+
+def test_gradients_are_split_where_the_script_says(found):
+    assert agree(found, "split_by_index")["CollectiveReduce"] == 2
+
+
+def test_shapes_that_are_known_late(found):
+    assert agree(found, "unknown_shapes")["CollectiveReduce"] == 1
+
+
+def test_ranks_have_different_numbers_of_slices(found):
+    one = agree(found, "sparse_unequal")
+    # one of counts, one of values, one of indices, for both tables
+    assert one["CollectiveReduce"] + one["CollectiveGather"] == 3
+
+
+def test_many_slices_of_a_small_table_travel_as_the_table(found):
+    one = agree(found, "sparse_as_dense")
+    assert (one["CollectiveReduce"], one["CollectiveGather"]) == (1, 0)
+    assert one["values"]["table"][7] == one["expected"]["table"][7]
+
+
+@pytest.mark.parametrize("case", ["sharded_momentum", "sharded_adam"])
+def test_ranks_share_the_update(found, case):
+    assert agree(found, case)["CollectiveGather"] == 1
+
+
+def test_a_sharded_checkpoint_is_whole(found):
+    """One rank saves, and has the slots that others update."""
+    seen = found[-1]["sharded_checkpoint"]["seen"]
+    assert "layer_2/Momentum" in seen["plain"]
+    assert sorted(seen["sharded"]) == sorted(seen["plain"])
+    for name, values in seen["plain"].items():
+        assert np.any(values)
+        np.testing.assert_allclose(seen["sharded"][name], values, atol=64 * EPSILON, rtol=64 * EPSILON, err_msg=name)
+
+
+def test_collectives_of_a_second_graph(found):
+    """TensorFlow remembers what dtype and shape an instance key had in the first."""
+    size = len(found)
+    rows = [[rank, 1.0] for rank in range(size)]
+    flags = [[float(bool(rank)), 1.0] for rank in range(size)]
+    for one in found:
+        for number, seen in enumerate(one["second_graph"]["seen"]):
+            expected = flags if number == 3 else rows
+            assert seen[:2] == [expected, [expected[-1]]]
+            assert seen[2:] in ([], [[expected[-1]]])
