@@ -15,6 +15,7 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 COMMANDS = {
     "run": "run an unmodified TensorFlow 1 script under the installed TensorFlow",
     "launch": "run a script in several workers that train together",
+    "tune": "find the few ops that must stay in float32 for a script to train as in float32, by trial trainings",
     "scan": "list the names of TensorFlow and npu_bridge that scripts use, and which of them are missing; runs nothing",
     "plan": "show what a precision mode does to a graph, and why; write the rewritten graph",
     "ops": "show the op table: lists, dtypes and names of an op, or of all; copy its files to edit them",
@@ -37,8 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if runs and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
         return _guarded(lambda: _module(argv[0]).main(argv[1:]))
-    if argv[:1] == ["migrate-checkpoint"]:  # has flags of its own
-        return _guarded(lambda: _module("migrate-checkpoint").main(argv[1:]))
+    if argv[:1] in (["migrate-checkpoint"], ["tune"]):  # flags of its own, and words that belong to a script
+        return _guarded(lambda: _module(argv[0]).main(argv[1:]))
     args = _parser().parse_args([_with_dashes(word) for word in argv])
     return _guarded(lambda: args.main(args))
 

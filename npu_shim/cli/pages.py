@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any, Sequence
 
@@ -47,10 +46,10 @@ def checked_steps(text: str, option: str) -> int:
 
 def switches(folder: str, out: str | None, steps: int) -> dict[str, str]:
     """The environment of a run whose graphs are kept in a folder for a report, and whose first steps are measured."""
-    from npu_shim.options import pages
+    from npu_shim.options import kept_pages
     from npu_shim.session import calibration
 
-    kept = {pages.SWITCH: folder} if out else {}
+    kept = {kept_pages.SWITCH: folder} if out else {}
     measured = {calibration.SWITCH: str(steps), calibration.FOLDER: folder} if steps else {}
     return {**kept, **measured}
 
@@ -73,20 +72,14 @@ def _measured(folder: str) -> list[Any]:
     from npu_shim.session import calibration, ranges
 
     calibration.write_all(folder)
-    found = []
-    for name in sorted(name for name in os.listdir(folder) if name.endswith(calibration.SUFFIX)):
-        with open(os.path.join(folder, name), encoding="utf-8") as f:
-            each = json.load(f)
-        tensors = [ranges.of_json(fields) for fields in each["tensors"]]
-        found.append((tensors, each["steps"], each["scale"] and tuple(each["scale"]), each["left_out"]))
-    return found
+    return ranges.collected(folder)
 
 
 def _write_collected(folder: str, path: str, heading: str, measured: Sequence[Any]) -> str:
     """Writes the pages in a folder with the ranges of their tensors; returns what is to be said about it."""
-    from npu_shim.options import pages
+    from npu_shim.options import kept_pages
 
-    found = pages.collected(folder)
+    found = kept_pages.collected(folder)
     if not found:
         return "npu-shim: no graph with products reached the rewriter, so there is no report"
     rows = {one.tensor: one.as_json() for tensors, *_ in measured for one in tensors}

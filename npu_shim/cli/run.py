@@ -80,15 +80,22 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: list[str]) -> int:
     from npu_shim.compat import launcher
     from npu_shim.distributed import ranks
+    from npu_shim.session.trial import protocol
 
     ranks.export()
     try:
-        status: int = launcher.run(argv[0], argv[1:])
+        status: int = launcher.run(argv[0], argv[1:], _begin_trial if protocol.is_asked() else None)
         return status
     except OSError as reason:
         if reason.filename != argv[0]:
             raise
         raise ConfigError("script '%s' cannot be read: %s" % (argv[0], reason.strerror)) from reason
+
+
+def _begin_trial() -> None:
+    from npu_shim.session.trial import recording
+
+    recording.begin()
 
 
 def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import types
-from typing import Any
+from typing import Any, Callable
 
 from npu_shim.compat import aliases, spawn, tensorflow_v1
 
@@ -15,7 +15,7 @@ STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")
 
 
-def run(script: str, args: list[str]) -> int:
+def run(script: str, args: list[str], before: Callable[[], None] | None = None) -> int:
     """Runs a script and returns its exit status.
 
     The script is `__main__`; argv, sys.path[0], `__file__`, tracebacks, sys.excepthook and the status are as Python's
@@ -24,6 +24,7 @@ def run(script: str, args: list[str]) -> int:
     Args:
         script: path of a Python file, "-" for standard input, or "-m" with the module's name as the first of `args`.
         args: list of str, the script's arguments.
+        before: called once TensorFlow is as the script will see it.
 
     Raises:
         OSError: the script cannot be read.
@@ -35,6 +36,8 @@ def run(script: str, args: list[str]) -> int:
     tensorflow_v1.install()
     aliases.install()
     spawn.install()
+    if before is not None:
+        before()
     sys.argv = list(args) if module else [script, *args]
     sys.path.insert(0, _folder(script))
     try:

@@ -11,6 +11,7 @@ import json
 import os
 from typing import Any, Iterable
 
+from npu_shim.options.kept_pages import SUFFIX, SWITCH
 from npu_shim.options.precision import Precision
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.graphdef.inlining import inline
@@ -18,8 +19,6 @@ from npu_shim.rewriter.page import model, sizes
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.rewrite import Rewritten
 
-SWITCH = "NPU_SHIM_REPORT"
-SUFFIX = ".json.gz"
 MOST_NAMES = 2  # of what is fetched, in a page's title
 _numbers = itertools.count()
 
@@ -64,25 +63,3 @@ def page(
     flat = inline(graph_def, feeds, preserved).graph_def
     made: dict[str, Any] = model.of(done.plan, sizes.of(flat, chosen.table.entries), title, done.seconds)
     return made
-
-
-def collected(folder: str) -> list[dict[str, Any]]:
-    """Returns the pages that were written into a folder, in the order of time, equal ones once."""
-    files = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(SUFFIX)]
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(files, key=lambda path: (os.stat(path).st_mtime_ns, path)):
-        with gzip.open(path, "rt", encoding="utf-8") as f:
-            each = json.load(f)
-        found.setdefault(json.dumps([each["mode"], each["nodes"], each["slots"]]), each)
-    return _with_own_titles(list(found.values()))
-
-
-def _with_own_titles(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Numbers the pages whose titles are equal, as those of other shapes are."""
-    seen: dict[str, int] = {}
-    for each in pages:
-        title = each["title"]
-        seen[title] = seen.get(title, 0) + 1
-        if seen[title] > 1:
-            each["title"] = "%s (%d)" % (title, seen[title])
-    return pages

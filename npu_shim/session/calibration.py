@@ -28,11 +28,10 @@ from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page.model import float32_line
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 from npu_shim.session import doors, dump, ranges, training
-from npu_shim.session.ranges import Range
+from npu_shim.session.ranges import SUFFIX, Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
 SCOPE = "npu_shim_calibration"
-SUFFIX = ".ranges.json"
 GROUP = 64  # tensors that a step measures
 
 

@@ -35,6 +35,7 @@ from npu_shim.session import (
 )
 from npu_shim.session.clusters import unchecked
 from npu_shim.session.native import loader
+from npu_shim.session.trial import recording
 
 LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
@@ -134,6 +135,7 @@ def _base_init(self, original, target, graph, config):
         observers.attach_shapes(self, options.values)
         _attach_engine(self, options.values)
         observers.attach(self, options.values)
+        recording.attach(self, options)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
 
@@ -166,9 +168,11 @@ def _adopt_session(session):
     if config is None or config_proto.find_npu_optimizer(config) is None:
         return
     loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
-    observers.attach_shapes(session, config_proto.read(config))
-    _attach_engine(session, config_proto.read(config))
-    observers.attach(session, config_proto.read(config))
+    options = session_options.of_config(config)
+    observers.attach_shapes(session, options.values)
+    _attach_engine(session, options.values)
+    observers.attach(session, options.values)
+    recording.attach(session, options)
     lines.once(
         "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
         "stay as they were written; import npu_bridge first"

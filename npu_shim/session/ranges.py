@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM
 
+SUFFIX = ".ranges.json"
 MOST_LINES = 12  # of a group in the text
 # a gradient this far below float16's largest value leaves room for a larger loss scale
 HEADROOM = 2.0**5
@@ -80,6 +83,25 @@ def of_json(fields: Mapping[str, Any]) -> Range:
     """The Range of what `as_json` gave."""
     smallest = fields["smallest"]
     return Range(**{**fields, "smallest": math.inf if smallest is None else smallest})
+
+
+def collected(folder: str) -> list[tuple[list[Range], int, tuple[float, float] | None, int]]:
+    """Returns what processes have measured into a folder, for each graph: ranges, steps, loss scales, left out."""
+    found = []
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            each = json.load(f)
+        tensors = [of_json(fields) for fields in each["tensors"]]
+        found.append((tensors, each["steps"], each["scale"] and tuple(each["scale"]), each["left_out"]))
+    return found
+
+
+def suspects(found: Sequence[Range]) -> list[str]:
+    """Returns the names of the ops whose results float16 cannot hold, the worst first: infinite, beyond, lost."""
+    bad = sorted((each for each in found if each.nonfinite), key=lambda each: each.turn)
+    high = sorted((each for each in found if each.beyond), key=lambda each: -each.largest)
+    lost = sorted((each for each in found if each.share(each.below) > LOST), key=lambda each: -each.share(each.below))
+    return list(dict.fromkeys(each.tensor.partition(":")[0] for each in (*bad, *high, *lost)))
 
 
 def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:

@@ -14,8 +14,8 @@ from npu_shim.session import dump
 LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
 MOST_NAMES = 12  # in a message
 _APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
-_ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
-_ASSIGNS = ("Assign", "AssignVariableOp")
+ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
+ASSIGNS = ("Assign", "AssignVariableOp")
 _LOSS = re.compile("loss|cost", re.IGNORECASE)
 _OWN = ("Const", "Placeholder", "PlaceholderWithDefault", "ReadVariableOp", "VariableV2", "Variable")
 
@@ -47,8 +47,8 @@ def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.T
     if found or not operations:
         return found
     trained = {_holder(each).name for each in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    assigns = [op for op in operations if op.type in (*_ADDS, *_ASSIGNS) and op.inputs[0].op.name in trained]
-    return [(op, op.inputs[1]) for op in assigns if op.type in _ADDS or _reads(op.inputs[1].op, op.inputs[0].op)]
+    assigns = [op for op in operations if op.type in (*ADDS, *ASSIGNS) and op.inputs[0].op.name in trained]
+    return [(op, op.inputs[1]) for op in assigns if op.type in ADDS or _reads(op.inputs[1].op, op.inputs[0].op)]
 
 
 def _gradient(operation):

@@ -104,19 +104,28 @@ def _bytes(node: Node, sizes: Mapping[str, Size], dtypes: Sequence[int]) -> int:
     return sum(count * BYTES.get(dtypes[slot], 0) for slot, count in counts if slot >= 0)
 
 
-def customize_line(node: Node) -> str:
-    """The line of a customize_dtypes file that keeps a node in float32."""
+def customize_line(node: Node, dtypes: Sequence[int] | None = None) -> str:
+    """The line of a customize_dtypes file that asks for float32 for a node, or for the dtypes of its floating slots."""
 
-    def floats(slots: Sequence[int]) -> list[bool]:
-        return [slot >= 0 and node.dtypes[slot] in FLOATS for slot in slots]
+    def asked(slots: Sequence[int]) -> list[str]:
+        return [_asked(node, slot, dtypes) for slot in slots]
 
-    return float32_line(node.name, floats(node.layout.inputs), floats(node.layout.outputs))
+    return _line(node.name, asked(node.layout.inputs), asked(node.layout.outputs))
+
+
+def _asked(node: Node, slot: int, dtypes: Sequence[int] | None) -> str:
+    if slot < 0 or node.dtypes[slot] not in FLOATS:
+        return ""
+    return dtype_name(FLOAT32 if dtypes is None else dtypes[slot])
 
 
 def float32_line(name: str, inputs: Sequence[bool], outputs: Sequence[bool]) -> str:
     """The line of a customize_dtypes file that asks for float32 at the inputs and outputs of a node that are true."""
-    sides = (",".join("float32" if each else "" for each in side) for side in (inputs, outputs))
-    return "%s::InputDtype:%s,OutputDtype:%s" % (name, *sides)
+    return _line(name, *(["float32" if each else "" for each in side] for side in (inputs, outputs)))
+
+
+def _line(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    return "%s::InputDtype:%s,OutputDtype:%s" % (name, ",".join(inputs), ",".join(outputs))
 
 
 def _slots(plan: Plan, shown: Sequence[int], words: _Words) -> dict[str, list[int]]:

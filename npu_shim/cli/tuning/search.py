@@ -1,0 +1,206 @@
+"""The trials of `npu-shim tune`, one after another: float32, the script's own mode, a replay, then lists to try."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+from npu_shim.cli.tuning import criteria, proposal, trials
+from npu_shim.cli.tuning.criteria import Outcome
+from npu_shim.cli.tuning.proposal import Node, Proposal
+from npu_shim.cli.tuning.state import State
+from npu_shim.cli.tuning.trials import Trial, Wanted
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session.trial import ranking
+
+REPLAYS = 80
+FURTHEST = 100  # a later step is not replayed, unless losses stop being finite there
+FLOAT32, OWN, REPLAY = "float32", "own mode", "replay"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A trial of a list: which groups were kept in float32, and what came of it."""
+
+    kept: int
+    outcome: Outcome
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What tuning came to.
+
+    Attributes:
+        float32: outcome of the reference.
+        own: outcome of the script's own mode, and what it fails.
+        failed: what the own mode fails; empty where there is nothing to tune.
+        best: the trial whose list is proposed, None without one.
+        groups: ranked groups of nodes, as `replay.ranking` gives them.
+        proposed: the files, empty ones without `best`.
+        nodes: training graphs in the own mode.
+        tuned: training graphs with the proposed list.
+        advice: what calibration suggests besides.
+        trials: how many there were.
+    """
+
+    float32: Outcome
+    own: Outcome
+    failed: tuple[str, ...]
+    best: Tried | None
+    groups: Sequence[Mapping[str, Any]]
+    proposed: Proposal
+    nodes: Sequence[Node]
+    tuned: Sequence[Node]
+    advice: Sequence[str]
+    trials: int
+
+
+class Search:
+    """Runs trials, or takes them from the state."""
+
+    def __init__(self, wanted: Wanted, state: State, progress: Any):
+        self._wanted, self._state, self._progress = wanted, state, progress
+
+    def result(self) -> Result:
+        """Runs what is left to run.
+
+        Raises:
+            ConfigError: a mistake of the user that a trial brought up.
+        """
+        float32 = self._reference()
+        own = self._own()
+        failed = tuple(criteria.problems(own, float32, self._wanted.criteria))
+        if not failed:
+            return self._told(float32, own, failed, None, (), Proposal())
+        groups, first = self._ranked(float32, own)
+        best = self._bisected(float32, own, groups, first)
+        made = Proposal() if best is None else self._proposed(own, groups, best.kept)
+        return self._told(float32, own, failed, best, groups, made)
+
+    def _told(
+        self, float32: Outcome, own: Outcome, failed: tuple[str, ...], best: Tried | None,
+        groups: Sequence[Mapping[str, Any]], made: Proposal,
+    ) -> Result:  # fmt: skip
+        tuned = [] if best is None else _nodes(best.outcome)
+        advice = float32.more["advice"]
+        return Result(float32, own, failed, best, groups, made, _nodes(own), tuned, advice, self._state.count)
+
+    def _reference(self) -> Outcome:
+        found = self._trial(FLOAT32, {"use_off_line": False}, calibrated=True)
+        if found.status:
+            raise ConfigError("the script ends with status %d in float32:\n%s" % (found.status, found.printed))
+        if not any(found.losses.values()):
+            text = "no training step was seen in a session with NpuOptimizer: does the script import npu_bridge?"
+            raise ConfigError(text)
+        bad = [name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
+        told = ["%s is not finite" % name for name in bad]
+        if any(each.kind == "metric" for each in self._wanted.criteria) and found.metric is None:
+            text = "--metric '%s' finds no number in what the script prints; its last lines:\n%s"
+            raise ConfigError(text % (self._wanted.metric, found.printed))
+        told += criteria.problems(found, found, self._wanted.criteria)
+        if told:
+            words = ", ".join(map(str, self._wanted.criteria))
+            raise ConfigError("float32 itself does not meet %s (%s): no list can" % (words, "; ".join(told)))
+        return found
+
+    def _own(self) -> Outcome:
+        found = self._trial(OWN, {})
+        if found.status and not any(found.losses.values()):
+            text = "the script ends with status %d in its own mode, before a training step:\n%s"
+            raise ConfigError(text % (found.status, found.printed))
+        if not any(row[2] for row in found.more["nodes"]):
+            raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune")
+        return found
+
+    def _ranked(self, float32: Outcome, own: Outcome) -> tuple[Sequence[Mapping[str, Any]], int]:
+        """The groups of nodes by the error that they bring, and how many of them to keep in float32 at first."""
+        hints = [*own.more["hints"], *float32.more["hints"]]
+        asked = {"replay": _steps(float32, own), "most": REPLAYS, "scale": _last(own.more["scales"]), "hints": hints}
+        replayed = self._trial(REPLAY, {"use_off_line": False}, asked=asked)
+        found = replayed.more["ranking"]
+        if found is None or found["problem"]:
+            return _unreplayed(own, hints)
+        return found["groups"], found["first"]
+
+    def _bisected(
+        self, float32: Outcome, own: Outcome, groups: Sequence[Mapping[str, Any]], first: int
+    ) -> Tried | None:
+        """Looks for the fewest groups to keep in float32: none at all fails; more are tried until a trial holds."""
+        fails, holds, best, kept = 0, len(groups) + 1, None, first
+        while kept not in (fails, holds) and self._may_try(kept):
+            found = self._try(float32, own, groups, kept)
+            if found.problems:
+                fails, kept = kept, min(len(groups), 2 * kept) if best is None else (kept + holds) // 2
+            else:
+                best, holds, kept = found, kept, (fails + kept) // 2
+        return best
+
+    def _may_try(self, kept: int) -> bool:
+        return self._state.has(_name(kept)) or self._state.count < self._wanted.trials
+
+    def _try(self, float32: Outcome, own: Outcome, groups: Sequence[Mapping[str, Any]], kept: int) -> Tried:
+        made = self._proposed(own, groups, kept)
+
+        def options(folder: str) -> dict[str, Any]:
+            out = os.path.join(folder, "ops_info.json")
+            for path, text in made.texts(out).items():
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(text)
+            return made.written(out)
+
+        found = self._trial(_name(kept), options)
+        return Tried(kept, found, tuple(criteria.problems(found, float32, self._wanted.criteria)))
+
+    def _proposed(self, own: Outcome, groups: Sequence[Mapping[str, Any]], kept: int) -> Proposal:
+        lines = {name: line for group in groups[:kept] for name, line in group["lines"].items()}
+        return proposal.of(lines, _nodes(own), own.more["values"])
+
+    def _trial(self, name: str, options: Any, calibrated: bool = False, asked: Any = None) -> Outcome:
+        if not self._state.has(name) and self._state.count >= self._wanted.trials:
+            text = "%d trials do not suffice for the one called '%s'; the same command with more --trials goes on"
+            raise ConfigError(text % (self._wanted.trials, name))
+        fields = self._state.trial(name, lambda: self._run(name, options, calibrated, asked or {}))
+        return Outcome(fields["losses"], fields["status"], fields["metric"], fields["printed"], fields)
+
+    def _run(self, name: str, options: Any, calibrated: bool, asked: Mapping[str, Any]) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="npu_shim_tune_") as folder:
+            values = options(folder) if callable(options) else options
+            number = self._state.count + 1
+            return trials.run(folder, self._wanted, Trial(number, name, values, calibrated, asked), self._progress)
+
+
+def _nodes(outcome: Outcome) -> list[Node]:
+    return [Node(*row) for row in outcome.more["nodes"]]
+
+
+def _name(kept: int) -> str:
+    """The name of the trial of a list."""
+    return "%d in float32" % kept
+
+
+def _steps(float32: Outcome, own: Outcome) -> tuple[int, ...]:
+    """Numbers of the steps to replay: where losses stop being finite and just before; else the first and one more."""
+    found = sorted(filter(None, map(criteria.first_nonfinite, own.losses.values())))
+    count = max(map(len, float32.losses.values()))
+    if found:
+        return tuple(sorted({max(1, found[0] - 1), min(found[0], count)}))
+    return tuple(sorted({1, max(1, min(count // 2, FURTHEST))}))
+
+
+def _unreplayed(own: Outcome, hints: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
+    """Groups of nodes where no step could be replayed: what warnings and calibration name, then scopes by halves."""
+    low = {node.name: node.line for node in _nodes(own) if node.low}
+    named: list[tuple[str, ...]] = [(name,) for name in dict.fromkeys(hints) if name in low]
+    rest = tuple(name for name in low if (name,) not in named)
+    while len(rest) > 1:
+        half, rest = ranking.halves(rest)
+        named.append(half)
+    groups = [{"lines": {name: low[name] for name in names}, "error": None} for names in [*named, rest] if names]
+    return groups, max(1, len(set(hints) & set(low)))
+
+
+def _last(scales: Sequence[float]) -> float | None:
+    return scales[-1] if scales else None

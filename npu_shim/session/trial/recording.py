@@ -1,0 +1,140 @@
+"""Records the losses of a trial's training steps, and ends the trial where it cannot go on."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session import doors, dump, training
+from npu_shim.session.trial import protocol, replay
+from npu_shim.session.trial.protocol import Asked
+
+WRONG, ENDED = 2, 0  # exit statuses of a trial that ends itself
+
+
+class Kind(NamedTuple):
+    """What is known of all runs with the same fetches: their ops, their losses, and the loss scale or None."""
+
+    operations: Any
+    losses: list[Any]
+    scale: Any
+
+
+def begin() -> None:
+    """Seeds what draws random numbers in a trial, where the script does not: so trials differ in their dtypes only."""
+    asked = protocol.asked()
+    if asked is None:
+        return
+    seed = asked.seed
+    random.seed(seed)
+    np.random.seed(seed)
+    original = tf.Graph.__init__
+
+    @functools.wraps(original)
+    def seeded(self, *arguments, **keywords):
+        original(self, *arguments, **keywords)
+        self.seed = seed
+
+    tf.Graph.__init__ = seeded
+    default = tf.get_default_graph()
+    default.seed = seed if default.seed is None else default.seed
+
+
+def attach(session: tf.Session, options: Any) -> None:
+    """Records the training steps of a session, where this process is a trial.
+
+    Args:
+        session: tf.Session.
+        options: its `session_options.SessionOptions`.
+    """
+    asked = protocol.asked()
+    if asked is None or replay.is_own(session):
+        return
+    doors.watch(session, _Recorder(asked, options).run)
+
+
+class _Recorder:
+    """Watches one session."""
+
+    steps = 0  # training steps of the process
+
+    def __init__(self, asked: Asked, options: Any):
+        self._asked, self._options = asked, options
+        self._started = os.path.getmtime(os.path.join(asked.folder, protocol.ASKED))
+        self._kinds: dict[Any, Kind | None] = {}
+        self._steps: list[Any] = []  # recorded ones
+
+    def run(self, session, once, fetches, feed_dict, options, run_metadata):
+        kind = self._kind(session.graph, fetches, feed_dict or {})
+        if kind is None:
+            return once(fetches, feed_dict, options, run_metadata)
+        _Recorder.steps += 1
+        if _Recorder.steps in self._asked.replay:
+            self._record(session, once, kind, feed_dict, options)
+        scales = [] if kind.scale is None else [kind.scale]
+        result, values, scale = once([fetches, kind.losses, scales], feed_dict, options, run_metadata)
+        names = [*(tensor.name for tensor in kind.losses), *(protocol.SCALE for _ in scales)]
+        self._write(zip(names, [*values, *scale]))
+        return result
+
+    def _kind(self, graph, fetches, feeds):
+        asked = training.run(graph, fetches, feeds)
+        if asked.key not in self._kinds:
+            operations = dump.upstream(graph, asked.fetched, feeds)
+            self._refuse_restored(operations, feeds)
+            self._kinds[asked.key] = self._training(graph, asked, operations)
+        return self._kinds[asked.key]
+
+    def _training(self, graph, asked, operations):
+        if not training.updates(operations):
+            return None
+        try:
+            losses = training.losses(graph, asked, operations, self._asked.loss)
+        except ConfigError as error:
+            self._end(*error.problems)
+        if not losses:
+            return None
+        protocol.write_settings(self._asked.folder, {"values": dict(self._options.values)})
+        return Kind(operations, losses, training.loss_scale(operations))
+
+    def _refuse_restored(self, operations, feeds):
+        """Ends a trial that goes on from what another one has saved."""
+        fed = {getattr(key, "name", key): value for key, value in feeds.items()}
+        for op in (op for op in operations if op.type == "RestoreV2"):
+            prefix = fed.get(op.inputs[0].name)
+            index = None if prefix is None else tf.compat.as_str_any(prefix) + ".index"
+            if index and os.path.exists(index) and self._asked.began < os.path.getmtime(index) < self._started:
+                self._end(
+                    "the script goes on from '%s', which an earlier trial wrote: give each trial a folder of its own, "
+                    "by a path that is relative to the working directory, or with {trial} in it" % prefix
+                )
+
+    def _end(self, *problems):
+        protocol.write_problem(self._asked.folder, "; ".join(problems))
+        _leave(WRONG)
+
+    def _write(self, named):
+        path = os.path.join(self._asked.folder, "%d%s" % (os.getpid(), protocol.LOSSES))
+        with open(path, "a", encoding="utf-8") as f:
+            f.writelines("%s\t%r\n" % (name, float(value)) for name, value in named)
+
+    def _record(self, session, once, kind, feed_dict, options):
+        self._steps.append(replay.record(session, once, kind, feed_dict, options))
+        if len(self._steps) == len(self._asked.replay):
+            found = replay.ranking(session, self._options, self._steps, self._asked)
+            protocol.write_ranking(self._asked.folder, found)
+            _leave(ENDED)
+
+
+def _leave(status):
+    """Ends the process at once: a script may catch whatever is raised."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
