@@ -124,17 +124,29 @@ def first_nonfinite(curve: Sequence[float]) -> int:
 def deviation(curve: Sequence[float], expected: Sequence[float]) -> float:
     """Returns how far a loss is from float32's at worst: the means of WINDOWS stretches of both are compared.
 
-    The difference counts relative to float32's mean in the stretch, and a twentieth of its fall, so that a loss that
-    goes to zero has a size there too. Infinity where either is not finite.
+    Of the difference counts what is beyond twice the error of float32's mean, by the scatter of its losses. It counts
+    relative to that mean and a twentieth of the whole fall, so that a loss that goes to zero has a size there too.
+    Infinity where either is not finite.
     """
     count = min(len(curve), len(expected))
     if not count or first_nonfinite(curve[:count]) or first_nonfinite(expected[:count]):
         return math.inf
     edges = [count * k // min(WINDOWS, count) for k in range(min(WINDOWS, count) + 1)]
-    pairs = [(_mean(curve[a:b]), _mean(expected[a:b])) for a, b in zip(edges, edges[1:])]
-    fall = abs(pairs[0][1] - pairs[-1][1])
-    sizes = [abs(mean) + FLOOR * fall for _, mean in pairs]
-    return max(abs(low - high) / size if size else float(low != high) for (low, high), size in zip(pairs, sizes))
+    stretches = [(curve[a:b], expected[a:b]) for a, b in zip(edges, edges[1:])]
+    fall = abs(_mean(stretches[0][1]) - _mean(stretches[-1][1]))
+    return max(_difference(*stretch, fall) for stretch in stretches)
+
+
+def _difference(low: Sequence[float], high: Sequence[float], fall: float) -> float:
+    size = abs(_mean(high)) + FLOOR * fall
+    beyond = max(0.0, abs(_mean(low) - _mean(high)) - 2 * _scatter(high) / math.sqrt(len(high)))
+    return beyond / size if size else float(beyond > 0)
+
+
+def _scatter(values: Sequence[float]) -> float:
+    """The standard deviation of values around a trend: that of their differences, which have twice its square."""
+    steps = [(b - a) ** 2 for a, b in zip(values, values[1:])]
+    return math.sqrt(_mean(steps) / 2) if steps else 0.0
 
 
 def worst(found: Outcome, reference: Outcome) -> float:

@@ -43,6 +43,7 @@ class Result:
         nodes: training graphs in the own mode.
         tuned: training graphs with the proposed list.
         advice: what calibration suggests besides.
+        unreplayed: why no step could be replayed, "" where one was.
         trials: how many there were.
     """
 
@@ -56,6 +57,7 @@ class Result:
     tuned: Sequence[Node]
     advice: Sequence[str]
     trials: int
+    unreplayed: str = ""
 
 
 class Search:
@@ -63,6 +65,7 @@ class Search:
 
     def __init__(self, wanted: Wanted, state: State, progress: Any):
         self._wanted, self._state, self._progress = wanted, state, progress
+        self._unreplayed = ""
 
     def result(self) -> Result:
         """Runs what is left to run.
@@ -86,7 +89,8 @@ class Search:
     ) -> Result:  # fmt: skip
         tuned = [] if best is None else _nodes(best.outcome)
         advice = float32.more["advice"]
-        return Result(float32, own, failed, best, groups, made, _nodes(own), tuned, advice, self._state.count)
+        nodes, count = _nodes(own), self._state.count
+        return Result(float32, own, failed, best, groups, made, nodes, tuned, advice, count, self._unreplayed)
 
     def _reference(self) -> Outcome:
         found = self._trial(FLOAT32, {"use_off_line": False}, calibrated=True)
@@ -120,10 +124,9 @@ class Search:
         hints = [*own.more["hints"], *float32.more["hints"]]
         asked = {"replay": _steps(float32, own), "most": REPLAYS, "scale": _last(own.more["scales"]), "hints": hints}
         replayed = self._trial(REPLAY, {"use_off_line": False}, asked=asked)
-        found = replayed.more["ranking"]
-        if found is None or found["problem"]:
-            return _unreplayed(own, hints)
-        return found["groups"], found["first"]
+        found = replayed.more["ranking"] or {"problem": "the script ended before it"}
+        self._unreplayed = found["problem"] or ""
+        return _unreplayed(own, hints) if self._unreplayed else (found["groups"], found["first"])
 
     def _bisected(
         self, float32: Outcome, own: Outcome, groups: Sequence[Mapping[str, Any]], first: int

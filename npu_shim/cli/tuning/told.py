@@ -27,6 +27,8 @@ def as_text(result: Result, out: str, words: str) -> str:
         lines += ["", "nothing is to be tuned: the script's own mode meets %s" % words, *_advice(result)]
         return "\n".join(lines) + "\n"
     lines.append("own mode: %s" % "; ".join(result.failed))
+    if result.unreplayed:
+        lines += ["no step could be replayed, so nodes are taken by scope: %s" % result.unreplayed]
     if result.best is None:
         lines += ["", "no list met %s within %d trials; the same command with more --trials goes on" % (
             words, result.trials), *_advice(result)]  # fmt: skip

@@ -126,11 +126,16 @@ class _Recorder:
             f.writelines("%s\t%r\n" % (name, float(value)) for name, value in named)
 
     def _record(self, session, once, kind, feed_dict, options):
-        self._steps.append(replay.record(session, once, kind, feed_dict, options))
+        try:
+            self._steps.append(replay.record(session, once, kind, feed_dict, options))
+        except replay.PROBLEMS as error:
+            self._rank(replay.unranked(error))
         if len(self._steps) == len(self._asked.replay):
-            found = replay.ranking(session, self._options, self._steps, self._asked)
-            protocol.write_ranking(self._asked.folder, found)
-            _leave(ENDED)
+            self._rank(replay.ranking(session, self._options, self._steps, self._asked))
+
+    def _rank(self, found):
+        protocol.write_ranking(self._asked.folder, found)
+        _leave(ENDED)
 
 
 def _leave(status):

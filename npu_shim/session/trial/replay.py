@@ -17,10 +17,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import customize, forced, kept_pages, precision, rewriting
-from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
-from npu_shim.session import calibration, training
+from npu_shim.session import calibration, dump, training
 from npu_shim.session.trial import ranking as ranked
 from npu_shim.session.trial.protocol import Asked
 
@@ -30,6 +30,8 @@ SMALL = 1e-6  # gradients this much smaller than the largest one are rounding er
 # stateful ops that a replay computes itself
 _VARIABLES = ("VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized")
 _COMPUTED = (*_VARIABLES, "ResourceGather", "ResourceGatherNd", "VariableShape", "Print", "PrintV2", "Assert", "NoOp")
+# what may keep a step from being replayed: what it needs is beyond a second session, in memory too
+PROBLEMS = (tf.errors.OpError, ConfigError, PlanError, VerifyError, ValueError, RuntimeError, TypeError, KeyError)
 _own: set[int] = set()  # ids of the graphs whose sessions are replays
 
 
@@ -67,19 +69,20 @@ def record(session: tf.Session, once: Any, kind: Any, feed_dict: Any, options: A
         options: tf.RunOptions of the step or None.
     """
     fed = dict(feed_dict or {})
-    frozen = _frozen(kind.operations, fed)
-    needed = {op.name for op in kind.operations}
+    pairs = [(op, _outside(tensor)) for op, tensor in training.updates(kind.operations)]
+    pairs = [(op, tensor) for op, tensor in pairs if tensor is not None and tensor.dtype.is_floating]
+    gradients = list(dict.fromkeys(tensor for _, tensor in pairs))
+    operations = dump.upstream(session.graph, [tensor.op for tensor in (*kind.losses, *gradients)], fed)
+    frozen = _frozen(operations, fed)
+    needed = {op.name for op in operations}
     known = {*session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES),
              *session.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}  # fmt: skip
     variables = [each for each in sorted(known, key=lambda each: each.name) if _op_name(each) in needed]
     values = once(variables, None, None, None)
     frozen_values = once(frozen, feed_dict, options, None)
-    pairs = [(op, _outside(tensor)) for op, tensor in training.updates(kind.operations)]
-    pairs = [(op, tensor) for op, tensor in pairs if tensor is not None and tensor.dtype.is_floating]
     held = dict(zip(map(_op_name, variables), values))
     assigned = [(tensor.name, op.inputs[0].op.name) for op, tensor in pairs if op.type in training.ASSIGNS]
     before = {tensor: held[name] for tensor, name in assigned if name in held}
-    gradients = list(dict.fromkeys(tensor for _, tensor in pairs))
     fed.update(zip(frozen, frozen_values))
     return Step(fed, list(zip(variables, values)), kind.losses, gradients, before)
 
@@ -141,8 +144,13 @@ def ranking(session: tf.Session, options: Any, steps: Sequence[Step], asked: Ask
             replays = _Replays(session.graph, options.config, own, steps, asked.scale)
             hints = _with_readers(session.graph, asked.hints)
             return ranked.rank(replays.lines, hints, replays.error, asked.most, replays.noise)
-    except (tf.errors.OpError, ConfigError, PlanError, ValueError, RuntimeError) as error:
-        return {"problem": "%s: %s" % (type(error).__name__, str(error).splitlines()[0])}
+    except PROBLEMS as error:
+        return unranked(error)
+
+
+def unranked(error: BaseException) -> dict[str, Any]:
+    """The ranking where an error, one of PROBLEMS, leaves none."""
+    return {"problem": "%s: %s" % (type(error).__name__, str(error).strip().splitlines()[0])}
 
 
 def _with_readers(graph, hints):
