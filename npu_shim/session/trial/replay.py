@@ -19,12 +19,15 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options import customize, forced, kept_pages, precision, rewriting
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
+from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 from npu_shim.session import calibration, dump, training
 from npu_shim.session.trial import ranking as ranked
 from npu_shim.session.trial.protocol import Asked
 
 FLOAT32_RUN = {"use_off_line": False}  # the graph is not for the device: it runs as it is written
+# lowered nodes that no line of customize_dtypes can change: they follow what goes into them
+FIXED = {Reason.CAST, Reason.CAST_LOW, Reason.LOOP_LOW, Reason.CONTAINER_LOW, Reason.LIST_LOW, Reason.MERGE}
 PLAIN = {"npu_shim_engine": "session", "npu_shim_xla": "off"}  # what takes long to compile runs only once here
 SMALL = 1e-6  # gradients this much smaller than the largest one are rounding errors themselves
 # stateful ops that a replay computes itself
@@ -150,7 +153,8 @@ def ranking(session: tf.Session, options: Any, steps: Sequence[Step], asked: Ask
 
 def unranked(error: BaseException) -> dict[str, Any]:
     """The ranking where an error, one of PROBLEMS, leaves none."""
-    return {"problem": "%s: %s" % (type(error).__name__, str(error).strip().splitlines()[0])}
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" :") not in ("", "Graph execution error")]
+    return {"problem": "%s: %s" % (type(error).__name__, lines[0] if lines else "")}
 
 
 def _with_readers(graph, hints):
@@ -248,8 +252,9 @@ def _lines(graph, steps, values):
     float32, low = {}, {}
     for position, node in enumerate(plan.view.nodes):
         first = plan.first[position]
-        becomes = plan.becomes[first : first + len(node.dtypes)]
-        if any(was == FLOAT32 and now in LOW for was, now in zip(node.dtypes, becomes)):
+        becomes, reasons = (each[first : first + len(node.dtypes)] for each in (plan.becomes, plan.reasons))
+        lowered = any(was == FLOAT32 and now in LOW for was, now in zip(node.dtypes, becomes))
+        if lowered and FIXED.isdisjoint(reasons):
             float32[node.name] = model.customize_line(node)
             low[node.name] = model.customize_line(node, becomes)
     return float32, low
