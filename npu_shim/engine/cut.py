@@ -1,101 +1,108 @@
-"""Cuts a training step in three: the feeding part, the program, and the reading part. No TensorFlow.
+"""Cuts a training step: the feeding part, the program, and the reading part. No TensorFlow.
 
     IteratorGetNext  |  Cast -> MatMul -> .. -> ApplyAdam  |  ScalarSummary -> MergeSummary
          feed        |              program                |            read
 
 Host ops stay in the session. A host op whose results the program needs runs before it, with everything upstream. A host
-op downstream of the program runs after it. If a host op is both, the step is not cut.
+op downstream of the program runs after it. A host op that is both stands between two programs:
+
+    IteratorGetNext  |  MatMul  |  PyFunc  |  MatMul -> .. -> ApplyAdam  |  ScalarSummary
+         feed        | program  |  middle  |            program          |      read
+
+A program leaves on the device what later ones take of it, and computes again what cannot leave it (in loops, shapes).
+Only the last one writes variables, so a host op that fails leaves the state as it was.
 """
 
 import enum
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Callable, Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from npu_shim.engine import nodes as walks
+from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
+CONTAINERS = ("TensorArray", "Stack")  # beginnings of op types that hold values inside of one program
 
 
 class Place(enum.Enum):
     """Where a node runs."""
 
-    FEED = "feed"  # in the session, before the program
+    FEED = "feed"  # in the session, before the first program
     PROGRAM = "program"
-    READ = "read"  # in the session, after the program
+    MIDDLE = "middle"  # in the session, between two programs
+    READ = "read"  # in the session, after the last program
 
 
 @dataclass(frozen=True)
-class Node:
-    """A node's properties that the cut depends on.
+class Program:
+    """One program of a step, and the session's part behind it.
 
     Attributes:
-        name, op: as in the GraphDef.
-        inputs: as in the GraphDef, without the tensors that the user feeds.
-        host: why the session must run it, None where the program can.
-        writes: the variables that it writes to.
-        variable: whether it is a variable or takes one.
-        learned: whether its result depends on a variable's value.
-        product: whether it is a matrix product, a convolution or a recurrent network.
-        computes: whether it computes in floating point.
-        repeats: whether the same inputs give the same result, so that it may run in two places.
-        handle: whether it returns the handle of a resource that lives in the session.
-        report: whether it is a print or an assertion.
-        forwards: whether a report's result is its first input.
+        nodes: names of its nodes.
+        fed: tensors that the session gives to it.
+        taken: tensors that an earlier program has left on the device for it.
+        passed: tensors that it leaves on the device.
+        shown: tensors that the session reads.
+        runs: names of the nodes that run for their effect.
+        hosts: names of the host ops behind it.
+        needs: tensors from other parts that they take.
+        effects: names of those that run for their effect.
     """
 
-    name: str
-    op: str
-    inputs: Tuple[str, ...] = ()
-    host: Optional[str] = None
-    writes: FrozenSet[str] = frozenset()
-    variable: bool = False
-    learned: bool = False
-    product: bool = False
-    computes: bool = False
-    repeats: bool = True
-    handle: bool = False
-    report: bool = False
-    forwards: bool = False
-
-    @property
-    def essential(self) -> bool:
-        """Whether it always belongs to the program."""
-        return self.product or bool(self.writes)
-
-    @property
-    def shared(self) -> bool:
-        """Whether it may run in several places."""
-        return self.repeats or self.handle
+    nodes: FrozenSet[str]
+    fed: Tuple[str, ...] = ()
+    taken: Tuple[str, ...] = ()
+    passed: Tuple[str, ...] = ()
+    shown: Tuple[str, ...] = ()
+    runs: Tuple[str, ...] = ()
+    hosts: FrozenSet[str] = frozenset()
+    needs: Tuple[str, ...] = ()
+    effects: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A step in three parts.
+    """A step in its parts.
 
     Attributes:
         refusal: why the step cannot be cut, None if it can; the other fields are empty then.
         places: name of a node -> Place, for each decided node; constants and handles run wherever they are needed.
         reasons: name of a host node -> why it is one.
-        fed: tensors that the session gives to the program.
-        shown: tensors of the program that the session reads.
-        carried: tensors that the feeding part gives to the reading part.
-        runs: Place -> names of the nodes that run there for their effect.
+        carried: tensors that one part of the session gives to a later one.
+        feeding: names of the nodes that run in the feeding part for their effect.
+        programs: the programs in order; several if a host op is in the middle of the step.
+        stages: name of a node before the last program, or of a host op behind one -> its number.
         silent: names of the reports that are not run: in loops and conditionals, and assertions about the results.
     """
 
     refusal: Optional[str] = None
     places: Mapping[str, Place] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
-    fed: Tuple[str, ...] = ()
-    shown: Tuple[str, ...] = ()
     carried: Tuple[str, ...] = ()
-    runs: Mapping[Place, Tuple[str, ...]] = field(default_factory=dict)
+    feeding: Tuple[str, ...] = ()
+    programs: Tuple[Program, ...] = ()
+    stages: Mapping[str, int] = field(default_factory=dict)
     silent: Tuple[str, ...] = ()
 
     def place(self, tensor: str) -> Place:
         """Where a fetched tensor comes from."""
         return self.places.get(source_of(tensor), Place.PROGRAM)
+
+    def stage(self, tensor: str) -> int:
+        """Number of the program that computes a tensor, or behind which the session does."""
+        return self.stages.get(source_of(tensor), len(self.programs) - 1)
+
+    @property
+    def fed(self) -> Tuple[str, ...]:
+        """Tensors that the session gives to programs."""
+        return tuple(sorted({tensor for program in self.programs for tensor in program.fed}))
+
+    @property
+    def shown(self) -> Tuple[str, ...]:
+        """Tensors of programs that the session reads."""
+        return tuple(sorted({tensor for program in self.programs for tensor in program.shown}))
 
 
 def why_no_step(nodes: Mapping[str, Node]) -> Optional[str]:
@@ -110,9 +117,9 @@ def why_no_step(nodes: Mapping[str, Node]) -> Optional[str]:
     writers = [node.name for node in nodes.values() if node.writes]
     if not writers:
         return "it writes no variable"
-    learned = _forward(nodes, [node.name for node in nodes.values() if node.learned])
+    learned = walks.downstream(nodes, [node.name for node in nodes.values() if node.learned])
     worked = [name for name in learned if nodes[name].product]
-    if worked and not _forward(nodes, worked).isdisjoint(writers):
+    if worked and not walks.downstream(nodes, worked).isdisjoint(writers):
         return None
     count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
     if learned.isdisjoint(writers) or count < ENOUGH:
@@ -128,7 +135,14 @@ def plan(nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[st
         fetches: names of the fetched tensors that are not fed.
         targets: names of the operations that are run.
     """
-    return _Cutting(nodes, fetches, targets).result()
+    try:
+        return _Cutting(nodes, fetches, targets).result()
+    except _Refused as reason:
+        return Cut(str(reason))
+
+
+class _Refused(Exception):
+    """Why a step cannot be cut."""
 
 
 class _Cutting:
@@ -136,38 +150,46 @@ class _Cutting:
 
     def __init__(self, nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> None:
         self._nodes, self._fetches, self._targets = nodes, fetches, targets
-        self._depth = depths(nodes)
+        self._depth = walks.depths(nodes)
         self._silent = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
-        self._needed = self._without_silent()
-        essential = [name for name in self._needed if nodes[name].essential and not nodes[name].host]
+        needed = self._backward([*map(source_of, fetches), *targets])  # silent reports read only what they forward
+        self._subset = {name: nodes[name] for name in needed}
+        essential = [name for name in needed if nodes[name].essential and not nodes[name].host]
         self._before = self._backward(essential)
-        self._consumers = _consumers(self._subset(), controls=False)
-        self._behind = _forward(self._subset(), essential, start=False)
-        self._anywhere = self._never_behind(lambda n: n.essential or n.variable or not n.shared)
+        self._consumers = walks.consumers_of(self._subset, controls=False)
+        self._behind = walks.downstream(self._subset, essential, start=False)
+        wrong = [n.name for n in self._subset.values() if n.essential or n.variable or not n.shared]
+        self._anywhere = needed - walks.downstream(self._subset, wrong)
 
     def result(self) -> Cut:
-        hosts = [self._nodes[name] for name in sorted(self._needed) if self._is_decided(name)]
-        refusal = next(filter(None, map(self._refusal, hosts)), None)
-        if refusal:
-            return Cut(refusal)
+        hosts = [self._nodes[name] for name in sorted(self._subset) if self._is_decided(name)]
+        for node in hosts:
+            self._require_cuttable(node)
+        middle = {n.name for n in hosts if n.name in self._before and n.name in self._behind and not n.report}
         feeding = {n.name for n in hosts if n.name in self._before and n.name not in self._behind}
-        reading = {n.name for n in hosts if n.name not in feeding and not self._is_silenced(n)}
-        self._silent |= {n.name for n in hosts if n.name not in feeding and n.name not in reading}
+        reading = {n.name for n in hosts if n.name not in feeding | middle and not self._is_silenced(n)}
+        self._silent |= {n.name for n in hosts if n.name not in feeding | middle | reading}
         self._feed = self._backward(feeding)
         once = [name for name in self._feed if name in feeding or not self._nodes[name].shared]
-        self._cut_off = _forward(self._subset(), once) & self._feed
+        self._cut_off = walks.downstream(self._subset, once) & self._feed
         self._read = self._after(reading)
+        self._printed = {n for n in self._subset if self._nodes[n].forwards} - self._silent - self._feed - self._read
         places = {**dict.fromkeys(self._cut_off, Place.FEED), **dict.fromkeys(self._read, Place.READ)}
         places.update((name, Place.READ) for name in self._fetched_from_host() if name not in places)
-        shown, carried, waits = self._taken_by_readers()
-        program, fed = self._program(places, shown, waits)
-        places.update((name, Place.PROGRAM) for name in program)
-        made = Cut(
-            None, places, {n.name: n.host for n in hosts if n.host}, tuple(sorted(fed)), tuple(sorted(shown)),
-            tuple(sorted(carried)), self._effects(places, waits), tuple(sorted(self._silent)),
+        places.update(dict.fromkeys(middle, Place.MIDDLE))
+        self._places, self._stages = places, self._staged(middle)
+        made = self._with_programs([*self._groups(middle), self._read])
+        places.update((name, Place.PROGRAM) for program in made for name in program.nodes if name not in places)
+        crossing = {tensor for program in made for tensor in program.needs}
+        cut = Cut(
+            None, places, {n.name: n.host for n in hosts if n.host},
+            tuple(sorted(t for t in crossing if places.get(source_of(t)) in (Place.FEED, Place.MIDDLE))),
+            tuple(sorted(self._effects(Place.FEED, self._cut_off))), made, self._stages, tuple(sorted(self._silent)),
         )  # fmt: skip
-        wrong = self._crossing_in_control_flow(made) or self._program_run_twice(made)
-        return Cut(wrong) if wrong else made
+        self._require_no_crossing_in_control_flow(cut)
+        for program in made:
+            self._require_programs_run_once(program)
+        return cut
 
     def _is_decided(self, name: str) -> bool:
         """Whether a host node has one place: it is not just a constant or handle that other host nodes use."""
@@ -179,25 +201,18 @@ class _Cutting:
     def _fetched_from_host(self) -> List[str]:
         return [source_of(t) for t in self._fetches if self._nodes[source_of(t)].host]
 
-    def _refusal(self, node: Node) -> Optional[str]:
-        if node.report:
-            return None
-        what = "node '%s' (%s) must run in the session (%s)" % (node.name, node.op, node.host)
-        if self._depth[node.name]:
-            return what + " and is inside of a loop or tf.cond"
-        if node.writes:
-            return what + " and writes variable '%s'" % min(node.writes)
-        if node.name in self._before and node.name in self._behind:
-            return what + " in the middle of the step"
-        return None
+    def _require_cuttable(self, node: Node) -> None:
+        if self._depth[node.name] and not node.report:
+            raise _Refused(self._why(node.name) + " and is inside of a loop or tf.cond")
+        if node.writes and not node.report:
+            raise _Refused("%s and writes variable '%s'" % (self._why(node.name), min(node.writes)))
+
+    def _why(self, name: str) -> str:
+        return "node '%s' (%s) must run in the session (%s)" % (name, self._nodes[name].op, self._nodes[name].host)
 
     def _is_silenced(self, node: Node) -> bool:
         """Whether a report is not run: it asserts a result of the program, when the state is already updated."""
         return node.report and node.op == "Assert" and node.name in self._behind
-
-    def _without_silent(self) -> Set[str]:
-        """Names of the nodes that the step needs if silent reports read only what they forward."""
-        return self._backward([*map(source_of, self._fetches), *self._targets])
 
     def _inputs(self, name: str) -> Sequence[str]:
         node = self._nodes[name]
@@ -206,15 +221,8 @@ class _Cutting:
         data = [text for text in node.inputs if text[0] != "^"]
         return [*data[: node.forwards], *(text for text in node.inputs if text[0] == "^")]
 
-    def _subset(self) -> Dict[str, Node]:
-        return {name: self._nodes[name] for name in self._needed}
-
     def _backward(self, names: Iterable[str]) -> Set[str]:
-        return _upstream(names, self._inputs)
-
-    def _never_behind(self, wrong: Callable[[Node], bool]) -> Set[str]:
-        subset = self._subset()
-        return set(subset) - _forward(subset, [node.name for node in subset.values() if wrong(node)])
+        return walks.upstream_by(names, self._inputs)
 
     def _after(self, reading: Collection[str]) -> Set[str]:
         """The reading nodes and everything downstream of them."""
@@ -226,45 +234,116 @@ class _Cutting:
                     pending.append(name)
         return found
 
-    def _taken_by_readers(self) -> Tuple[Set[str], Set[str], Set[str]]:
-        """(tensors of the program, tensors of the feeding part, nodes of the program) that the reading part needs."""
-        shown: Set[str] = set()
-        carried: Set[str] = set()
+    def _staged(self, middle: Collection[str]) -> Dict[str, int]:
+        """Name of a node before the last program, or of a host op in the middle -> number of its program.
+
+        A host op stands behind program n if the way to it leads through n other host ops with programs in between.
+        Variables, which each program reads, have none.
+        """
+        level, pending, consumers = dict.fromkeys(self._subset, 0), deque(middle), walks.consumers_of(self._subset)
+        while pending:
+            name = pending.popleft()
+            for consumer in consumers.get(name, ()):
+                least = level[name] + (name in middle and consumer not in middle)
+                if least > level[consumer]:
+                    level[consumer] = least
+                    pending.append(consumer)
+        stages = {name: level[name] for name in middle}
+        for host in sorted(middle, key=lambda name: level[name]):
+            for name in self._backward([host]) - self._cut_off - self._anywhere:
+                if self._nodes[name].writes:
+                    written = min(self._nodes[name].writes)
+                    raise _Refused("%s and waits until variable '%s' is written" % (self._why(host), written))
+                if not self._nodes[name].variable:
+                    stages.setdefault(name, level[host])
+        return stages
+
+    def _groups(self, middle: Collection[str]) -> List[Set[str]]:
+        """The host ops behind each program but the last."""
+        count = 1 + max((self._stages[name] for name in middle), default=-1)
+        return [{name for name in middle if self._stages[name] == number} for number in range(count)]
+
+    def _with_programs(self, behind: Sequence[Set[str]]) -> Tuple[Program, ...]:
+        """The programs in front of these groups of nodes of the session, the last of which is the reading part."""
+        last = len(behind) - 1
+        needs = [*map(self._taken_by, behind[:last]), self._taken_by(behind[last] | self._printed)]
+        shown: List[Set[str]] = [set() for _ in behind]
+        for number, (tensors, _) in enumerate(needs):
+            for tensor in tensors:
+                if source_of(tensor) not in self._places:
+                    shown[min(number, self._stages.get(source_of(tensor), last))].add(tensor)
+        roots = [set(map(source_of, tensors)) for tensors in shown]
+        for tensor in map(tensor_of, self._fetches):
+            if source_of(tensor) not in self._places:
+                roots[self._stages.get(source_of(tensor), last)].add(source_of(tensor))
+        waits = needs[last][1]
+        roots[last] |= waits | {name for name in self._targets if name not in self._places}
+        passed: List[Set[str]] = [set() for _ in behind]
+        made = []
+        for number in reversed(range(len(behind))):
+            program = self._program(number, roots[number] | set(map(source_of, passed[number])))
+            for tensor in program.taken:
+                passed[self._stages[source_of(tensor)]].add(tensor)
+            targets = {name for name in self._targets if name not in self._places} | waits if number == last else ()
+            place = Place.READ if number == last else Place.MIDDLE
+            made.append(replace(
+                program, passed=tuple(sorted(passed[number])), shown=tuple(sorted(shown[number])),
+                runs=tuple(sorted(targets)), hosts=frozenset(behind[number]), needs=tuple(sorted(needs[number][0])),
+                effects=tuple(sorted(self._effects(place, behind[number]))),
+            ))  # fmt: skip
+        return tuple(reversed(made))
+
+    def _taken_by(self, names: Collection[str]) -> Tuple[Set[str], Set[str]]:
+        """(tensors, nodes of programs that are waited for) that a part of the session needs from other parts."""
+        tensors: Set[str] = set()
         waits: Set[str] = set()
-        self._printed = {n for n in self._needed if self._nodes[n].forwards} - self._silent - self._feed - self._read
-        for name in [*self._read, *self._printed]:
+        for name in names:
             for text in self._nodes[name].inputs:
                 source = source_of(text)
-                if source in self._read or source in self._anywhere:
+                if (source in names and source not in self._printed) or source in self._anywhere:
                     continue
-                if text[0] == "^":
+                if text[0] != "^":
+                    tensors.add(tensor_of(text))
+                elif source not in self._feed and source not in self._places:
                     waits.add(source)
-                elif source in self._cut_off:
-                    carried.add(tensor_of(text))
-                else:
-                    shown.add(tensor_of(text))
-        return shown, carried, {name for name in waits if name not in self._feed}
+        return tensors, waits
 
-    def _program(
-        self, places: Mapping[str, Place], shown: Collection[str], waits: Collection[str]
-    ) -> Tuple[Set[str], Set[str]]:
-        """(names of the program's nodes, tensors that are fed to it)."""
-        roots = [t for t in [*map(tensor_of, self._fetches), *shown] if source_of(t) not in places]
-        pending = [*map(source_of, roots), *waits, *(name for name in self._targets if name not in places)]
+    def _program(self, number: int, roots: Iterable[str]) -> Program:
+        """The program of that number, with what it is fed and what it takes from earlier ones."""
+        pending = list(roots)
         found: Set[str] = set()
         fed: Set[str] = set()
+        taken: Set[str] = set()
         while pending:
             name = pending.pop()
             if name in found:
                 continue
             found.add(name)
             for text in self._inputs_of_program(name):
-                place = places.get(source_of(text))
-                if place is Place.FEED and text[0] != "^":
-                    fed.add(tensor_of(text))
-                elif place is None and (text[0] != "^" or not self._stays(source_of(text))):
-                    pending.append(source_of(text))
-        return found, fed
+                source, waits = source_of(text), text[0] == "^"
+                if source in self._places:
+                    if not waits and self._places[source] is not Place.READ:
+                        fed.add(tensor_of(text))
+                elif self._stages.get(source, number) < number:
+                    if self._can_pass(source):
+                        taken.update(() if waits else [tensor_of(text)])
+                    elif not waits:
+                        self._require_again(source)
+                        pending.append(source)
+                elif not waits or not self._stays(source):
+                    pending.append(source)
+        return Program(frozenset(found), tuple(sorted(fed)), tuple(sorted(taken)))
+
+    def _can_pass(self, name: str) -> bool:
+        """Whether a program takes a node's results from the device; sizes must be known when XLA compiles."""
+        return self._nodes[name].floating and not self._depth[name]
+
+    def _require_again(self, name: str) -> None:
+        """Raises _Refused for a node that two programs would compute with different results."""
+        node = self._nodes[name]
+        if not node.shared and not node.op.startswith(CONTAINERS):
+            problem = "draws anew each time, and is needed before and behind what must run in the session"
+            raise _Refused("node '%s' (%s) %s" % (name, node.op, problem))
 
     def _stays(self, name: str) -> bool:
         """Whether a node stays in the session if the program only waits for it."""
@@ -277,112 +356,30 @@ class _Cutting:
             return [data[0], *(text for text in self._nodes[name].inputs if text[0] == "^")]
         return self._inputs(name)
 
-    def _effects(self, places: Mapping[str, Place], waits: Set[str]) -> Dict[Place, Tuple[str, ...]]:
-        runs = {place: {n for n in self._targets if places.get(n) is place} for place in Place}
-        runs[Place.PROGRAM] |= waits
-        for name, place in places.items():
-            if place is not Place.PROGRAM and self._nodes[name].host and not self._nodes[name].shared:
-                runs[place].add(name)
-        for name in self._read:
-            if self._nodes[name].report:
-                runs[Place.READ].add(name)
-        runs[Place.READ] |= self._printed
-        runs[Place.FEED] |= {n for n in places if places[n] is Place.FEED and self._nodes[n].report}
-        return {place: tuple(sorted(names)) for place, names in runs.items()}
+    def _effects(self, place: Place, names: Collection[str]) -> Set[str]:
+        """The nodes of a part of the session that run for their effect."""
+        found = {n for n in self._targets if self._places.get(n) is place and (n in names or place is Place.READ)}
+        found |= {n for n in names if self._nodes[n].host and not self._nodes[n].shared}
+        found |= {n for n in names if self._nodes[n].report}
+        return found | (self._printed if place is Place.READ else set())
 
-    def _crossing_in_control_flow(self, made: Cut) -> Optional[str]:
+    def _require_no_crossing_in_control_flow(self, made: Cut) -> None:
         for tensor in (*made.fed, *made.shown, *made.carried):
             if self._depth[source_of(tensor)]:
-                return "tensor '%s', which host and program share, is inside of a loop or tf.cond" % tensor
-        return None
+                raise _Refused("tensor '%s', which host and program share, is inside of a loop or tf.cond" % tensor)
 
-    def _program_run_twice(self, made: Cut) -> Optional[str]:
-        """Why the reading part, which the session runs from the unchanged graph, would run the program again."""
-        known = {*made.shown, *made.carried}
+    def _require_programs_run_once(self, program: Program) -> None:
+        """Raises _Refused if a part of the session, run from the unchanged graph, would run another part again."""
         seen: Set[str] = set()
-        pending = [*made.runs[Place.READ]]
-        pending += [source_of(t) for t in self._fetches if made.places.get(source_of(t)) is Place.READ]
+        pending = [*program.effects, *(source_of(t) for t in self._fetches if source_of(t) in program.hosts)]
         while pending:
             name = pending.pop()
             if name in seen:
                 continue
             seen.add(name)
             node = self._nodes[name]
-            if node.essential or (made.places.get(name) is Place.FEED and node.host):
-                return "node '%s' (%s), which the session must run, waits for another part of the step" % (
-                    next((n for n in sorted(self._read | self._printed)), name), node.op)  # fmt: skip
-            pending += [source_of(text) for text in node.inputs if text[0] == "^" or tensor_of(text) not in known]
-        return None
-
-
-def upstream(nodes: Mapping[str, Node], names: Iterable[str]) -> Set[str]:
-    """Returns the names of nodes and of all that they need.
-
-    Args:
-        nodes: name -> Node.
-        names: of some of them.
-    """
-    return _upstream(names, lambda name: nodes[name].inputs)
-
-
-def _upstream(names: Iterable[str], inputs_of: Callable[[str], Iterable[str]]) -> Set[str]:
-    found: Set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += [source_of(text) for text in inputs_of(name)]
-    return found
-
-
-def depths(nodes: Mapping[str, Node]) -> Dict[str, int]:
-    """Returns name -> number of version 1 loops and conditionals around a node."""
-    consumers = _consumers(nodes)
-    depth = {name: 0 for name, node in nodes.items() if not node.inputs}
-    pending = deque(depth)
-    while pending:
-        name = pending.popleft()
-        for consumer in consumers.get(name, ()):
-            found = _depth(nodes, consumer, depth)
-            if found > depth.get(consumer, -1):
-                depth[consumer] = found
-                if nodes[consumer].op not in ("NextIteration", "RefNextIteration"):
-                    pending.append(consumer)
-    return {name: depth.get(name, 0) for name in nodes}
-
-
-def _depth(nodes: Mapping[str, Node], name: str, known: Mapping[str, int]) -> int:
-    """Depth by the inputs whose depth is known; a loop's Switch and Merge have the depth of its Enter."""
-    op = nodes[name].op.replace("Ref", "")
-    sources = [source_of(text) for text in nodes[name].inputs]
-    around = max((known.get(source, 0) for source in sources), default=0)
-    if op == "Enter":
-        return around + 1
-    if op == "Exit":
-        return max(around - 1, 0)
-    if op == "Switch":
-        return around + (not any(nodes[source].op == "LoopCond" for source in sources))
-    if op == "Merge":
-        return max(around - (not any("NextIteration" in nodes[source].op for source in sources)), 0)
-    return around
-
-
-def _forward(nodes: Mapping[str, Node], names: Collection[str], start: bool = True) -> Set[str]:
-    """Names of all nodes downstream of `names`, with `names` themselves, or only those reached from another one."""
-    consumers = _consumers(nodes)
-    found, pending = set(names) if start else set(), deque(names)
-    while pending:
-        for consumer in consumers.get(pending.popleft(), ()):
-            if consumer not in found:
-                found.add(consumer)
-                pending.append(consumer)
-    return found
-
-
-def _consumers(nodes: Mapping[str, Node], controls: bool = True) -> Dict[str, List[str]]:
-    found: Dict[str, List[str]] = {}
-    for node in nodes.values():
-        for source in {source_of(text) for text in node.inputs if controls or text[0] != "^"}:
-            found.setdefault(source, []).append(node.name)
-    return found
+            elsewhere = self._places.get(name) in (Place.FEED, Place.MIDDLE) and name not in program.hosts
+            if node.essential or (elsewhere and node.host):
+                raise _Refused("node '%s' (%s), which the session must run, waits for another part of the step" % (
+                    min(program.hosts | self._printed), node.op))  # fmt: skip
+            pending += [source_of(t) for t in node.inputs if t[0] == "^" or tensor_of(t) not in program.needs]

@@ -26,7 +26,8 @@ class Loaded(NamedTuple):
             returns the new state and the fetches.
         places: arrays for the feeds, by name.
         rows: the parts of `places` for each step of a run.
-        replaced, kept: names of the variables that a step replaces, and of those that it only reads.
+        replaced, kept: names of the variables that a step replaces, and of what it only reads.
+        passed: names of what it leaves here for other programs of the same step.
     """
 
     call: Callable[..., Any]
@@ -34,6 +35,7 @@ class Loaded(NamedTuple):
     rows: Sequence[dict[str, Any]]
     replaced: tuple[str, ...]
     kept: tuple[str, ...]
+    passed: tuple[str, ...]
 
 
 class InProcess:
@@ -80,9 +82,10 @@ class InProcess:
             self._jax, manifest, jax_door.stablehlo(hlo), self._device, donate=self.platform != "cpu"
         )  # fmt: skip
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
-        kept = tuple(t.name for t in manifest.state if t.name not in manifest.donated)
+        kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
-        self._programs.append(Loaded(call, places, rows_of(places, manifest.iterations), replaced, kept))
+        passed = tuple(t.name for t in manifest.results if t.kind == "passed")
+        self._programs.append(Loaded(call, places, rows_of(places, manifest.iterations), replaced, kept, passed))
         return len(self._programs) - 1
 
     def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
@@ -127,6 +130,8 @@ class InProcess:
         """
         self.settle()
         program = self._programs[number]
+        for name in program.passed:  # of the step before; it would take memory beside the new ones
+            self._values.pop(name, None)
         replaced, kept = ({n: self._values[n] for n in names} for names in (program.replaced, program.kept))
         with self._jax.enable_x64(True), uninterrupted():
             new, fetched = program.call(replaced, kept, places, count)

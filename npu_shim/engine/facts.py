@@ -2,7 +2,7 @@
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine.cut import Node
+from npu_shim.engine.nodes import Node
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph import arguments
@@ -164,6 +164,7 @@ class _Facts:
             learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
+            floating=self._is_floating(node),
         )  # fmt: skip
 
     def _why_host(self, node):
@@ -228,6 +229,10 @@ class _Facts:
         if any(part in node.op for part in PRODUCTS):
             return True
         return any(self._has_product(inner) for body in writers.called(node, self._bodies) for inner in body.node_def)
+
+    def _is_floating(self, node):
+        results = arguments.dtypes(self._ops[node.op].output_arg, node) if node.op in self._ops else ()
+        return bool(results) and all(dtype in FLOATS for dtype in results)
 
     def _computes(self, node):
         return node.attr["T"].type in FLOATS and node.op not in MOVING if "T" in node.attr else False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Collection, Mapping
 
-from npu_shim.engine.cut import Place, upstream
+from npu_shim.engine.nodes import upstream
 
 MOST_BYTES = 1 << 28  # of feeds, which a loop takes at a time: they lie in memory twice
 
@@ -23,12 +23,14 @@ def why_none(made: Any, operations: Collection[str]) -> str | None:
         made: the `step.Step` of the last of them.
         operations: names of the operations that all of them run.
     """
-    repeated = upstream(made.nodes, operations)
+    repeated, last = upstream(made.nodes, operations), made.cut.programs[-1]
+    if len(made.cut.programs) > 1:
+        return "what runs in the session in the middle of each step divides it"
     for name in sorted(made.nodes):
         node = made.nodes[name]
         if name not in repeated and not node.shared:
             return "'%s' (%s) belongs to the last step only" % (name, node.op)
-        if name in repeated and (name in made.cut.runs[Place.READ] or made.cut.places.get(name) is Place.READ):
+        if name in repeated and (name in last.hosts or name in last.effects):
             return "'%s' (%s) runs in the session behind each step" % (name, node.op)
     both = sorted(made.feed.touched.intersection(made.updated)) + sorted(made.feed.written.intersection(made.handles))
     return "what feeds a step takes variable '%s', which belongs to the steps" % both[0] if both else None

@@ -6,6 +6,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npu_shim.engine import cut, facts
 from npu_shim.engine.cut import Place
+from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.arguments import source_of
 
@@ -40,10 +41,11 @@ def of_graph(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) 
     return "\n".join(_lines(made, nodes)) + "\n"
 
 
-def _lines(made: cut.Cut, nodes: Mapping[str, cut.Node]) -> Iterator[str]:
-    count = sum(place is Place.PROGRAM for place in made.places.values())
-    yield "engine: one program of %d ops" % count
-    for place, words in ((Place.FEED, "before it"), (Place.READ, "after it")):
+def _lines(made: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:
+    counts = [len(program.nodes) for program in made.programs]
+    which = "one program" if len(counts) == 1 else "%d programs" % len(counts)
+    yield "engine: %s of %s ops" % (which, " and ".join(map(str, counts)))
+    for place, words in ((Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")):
         found = [name for name in sorted(made.reasons) if made.places.get(name) is place]
         if found:
             yield "  in the session, %s (%d):" % (words, len(found))

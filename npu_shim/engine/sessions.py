@@ -8,7 +8,9 @@ variables that it touches (truth.py).
 import logging
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
+from typing import NamedTuple, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import device, loops, requests
 from npu_shim.engine.cut import Place
 from npu_shim.engine.runs import Runs
+from npu_shim.engine.step import PASSED
 from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
 from npu_shim.engine.worker import memory, remote, starting
@@ -46,6 +49,12 @@ def attach(session):
     doors.at_close(session, engine.close)
 
 
+class OnDevice(NamedTuple):
+    """Stands for the value of a tensor that a program has left on the device for a later one."""
+
+    shape: Tuple[int, ...]
+
+
 class Engine:
     """Watches one session. Its device is opened at the first training step.
 
@@ -61,7 +70,9 @@ class Engine:
         self.device = self._values = None
         self._off = ""  # why no more runs are taken
         self._building = threading.RLock()
+        self._in_parts = threading.RLock()  # held for a step of several programs, which leave tensors on the device
         self._most = {}  # number of a program -> steps of a run of it
+        self._left = {}  # number of a program -> {name of a tensor that it leaves on the device: OnDevice}
         self.runs = Runs(session, self._options, self._admit, self.release)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
@@ -100,6 +111,8 @@ class Engine:
                 self._run(once, (operations, feed_dict, None, None))
             return self._run(once, arguments)
         if is_step:
+            if len(known.step.parts) > 1:
+                return self._run_parts(known, request, once, arguments)
             return self._run_steps(known, request, once, arguments, operations, count)
         if known is not None:
             return self._in_session(known, once, *arguments)
@@ -154,8 +167,28 @@ class Engine:
                     self._in_session(known, once, operations, given, None, None)
                 if done == count:
                     return self._in_session(known, once, arguments[0], last, *arguments[2:])
-        values = {**group[-1], **fetched}
-        values.update(self._host_run(made.read, {**request.feeds, **_of(values, made.read.feeds)}))
+        return self._results(request, {**group[-1], **fetched}, made.parts[-1].then)
+
+    def _run_parts(self, known, request, once, arguments):
+        """Runs a step of several programs, each with the session's part behind it."""
+        with self._in_parts:
+            given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
+            values = dict(given)
+            for number, part in enumerate(known.step.parts):
+                fetched = self._run_group(known, request, [values], True, number)
+                if fetched is None:  # what ran in the session is not run again
+                    fetches, feed_dict, *rest = arguments
+                    return self._in_session(known, once, fetches, {**(feed_dict or {}), **given}, *rest)
+                values.update(fetched)
+                if number == len(known.step.parts) - 1:
+                    return self._results(request, values, part.then)
+                made = self._host_run(part.then, {**request.feeds, **_of(values, part.then.feeds)})
+                values.update(made)
+                given.update(made)
+
+    def _results(self, request, values, reading):
+        """What a run returns, given the values so far and the reading part."""
+        values = {**values, **self._host_run(reading, {**request.feeds, **_of(values, reading.feeds)})}
         return request.handler.build_results(self._session, [values[name] for name in request.tensors])
 
     def _groups(self, known, request, count):
@@ -170,7 +203,7 @@ class Engine:
             except BaseException as error:
                 ended = error
                 break
-            arrays = _of(given, made.feeds)
+            arrays = _of(given, made.parts[0].feeds)
             before, key = key, self._constants_and_key(known.step or made, given)[1] if count > 1 else None
             if group and (before != key or len(group) == loops.most_steps(count, arrays)):
                 yield from self._parts(known, request, group)
@@ -199,19 +232,19 @@ class Engine:
         finally:
             self.truth.after_session(part.written)
 
-    def _run_group(self, known, request, group, is_last):
-        """Runs steps by one program; returns dict of fetch to value, None if the session must run them."""
-        number = self._loaded(known, request, group)
+    def _run_group(self, known, request, group, is_last, part=0):
+        """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
+        number = self._loaded(known, request, group, part)
         try:
-            return None if number is None else self._on_device(known.step, number, group, is_last)
+            return None if number is None else self._on_device(known.step, number, group, is_last, part)
         except memory.NoRoom as reason:
-            self._record_refusal(known, request, reason)
+            self._record_refusal(known, request, reason, part)
             return None
 
-    def _loaded(self, known, request, group):
+    def _loaded(self, known, request, group, part=0):
         """Returns the number of the program for these steps; None if the session must run them."""
         while known.step is not None and not self._off:
-            constants, key = self._constants_and_key(known.step, group[0])
+            constants, key = self._constants_and_key(known.step, group[0], part)
             with self._building:
                 number = known.programs.get(key)
                 if key in known.programs and (number is None or len(group) == 1 or self._most[number] > 1):
@@ -222,21 +255,22 @@ class Engine:
                     LOG.warning("%s", self._recover(error, "compiling a step").message)
                     return None
                 except (PlanError, ConfigError, RuntimeError) as reason:
-                    self._record_refusal(known, request, reason)
+                    self._record_refusal(known, request, reason, part)
         return None
 
-    def _constants_and_key(self, made, given):
+    def _constants_and_key(self, made, given, part=0):
         """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds)."""
-        constants = {}
-        if made.constants:
-            values = doors.plain_run(self._session, list(made.constants), given)
-            constants = {name: np.asarray(value) for name, value in zip(made.constants, values)}
-        shapes = tuple(np.shape(given[name]) for name in made.feeds)
-        return constants, (shapes, tuple((name, value.tobytes()) for name, value in constants.items()))
+        constants, asked = {}, made.parts[part].constants
+        if asked:
+            fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
+            values = doors.plain_run(self._session, list(asked), fed)
+            constants = {name: np.asarray(value) for name, value in zip(asked, values)}
+        shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
+        return constants, (part, shapes, tuple((name, value.tobytes()) for name, value in constants.items()))
 
-    def _record_refusal(self, known, request, reason):
+    def _record_refusal(self, known, request, reason, part):
         """Records that XLA does not compile a step, or needs one more constant for it."""
-        more = known.step.knowing(reason) if isinstance(reason, NotConstant) else None
+        more = known.step.knowing(reason, part) if isinstance(reason, NotConstant) else None
         if more is not None:
             known.step = more
             return
@@ -245,34 +279,38 @@ class Engine:
 
     def _load(self, known, request, key, constants, steps):
         """Compiles a program for so many steps at a time; None if there are too many."""
-        more = key not in known.programs
-        if more and len(known.programs) == MANY_SHAPES:
+        more, part, shapes = key not in known.programs, *key[:2]
+        others = sum(each[0] == part for each in known.programs)
+        if more and others == MANY_SHAPES:
             LOG.warning(
                 "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
                 "fewer", request.text, MANY_SHAPES,
             )  # fmt: skip
-        if more and len(known.programs) >= MANY_SHAPES:
+        if more and others >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        described, hlo = known.step.program(key[0], constants, self.device.platform)
+        described, hlo = known.step.parts[part].compiled(shapes, constants, self.device.platform)
         number = self.device.load(replace(described, iterations=steps), hlo)
         self._most[number] = steps
+        self._left[number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         seconds = time.perf_counter() - start
-        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, steps, seconds))
+        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, part, steps, seconds))
         return number
 
-    def _on_device(self, made, number, group, is_last):
+    def _on_device(self, made, number, group, is_last, part):
         """Runs steps; returns dict of fetch to value (empty but for the last), None if a variable has no value yet."""
-        steps, most = [_of(given, made.feeds) for given in group], self._most[number]
+        steps, most = [_of(given, made.parts[part].feeds) for given in group], self._most[number]
         with self.truth.lock:
             try:
                 self.truth.to_device(made.handles)
                 for name, value in made.own.items():
                     self.truth.own(name, value)
-                self.truth.written_on_device(made.updated)
+                if part == len(made.parts) - 1:
+                    self.truth.written_on_device(made.updated)
                 for first in range(0, len(steps), most):
                     fetched = self.device.run(number, *steps[first : first + most])
-                return {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
+                found = {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
+                return {**self._left[number], **found}
             except tf.errors.FailedPreconditionError:
                 return None
             except memory.NoRoom:
@@ -328,8 +366,12 @@ def _traces(options):
     )
 
 
-def _describe_step(made, request, on, steps, seconds):
-    hosts = [sum(place is each for place in made.cut.places.values()) for each in (Place.FEED, Place.READ)]
-    around = " (in the session: %d ops before it, %d after it)" % tuple(hosts) if any(hosts) else ""
+def _describe_step(made, request, on, part, steps, seconds):
+    counts = Counter(made.cut.places.values())
+    places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
+    hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
+    around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
     loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
-    return "%s is one program on %s%s%s; compiled in %.1f s" % (request.text, on.where, loop, around, seconds)
+    count = len(made.parts)
+    which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
+    return "%s is %s on %s%s%s; compiled in %.1f s" % (request.text, which, on.where, loop, around, seconds)

@@ -1,6 +1,6 @@
-"""A session's training step as a program between two runs of the session: cut, rewritten, lowered.
+"""A session's training step as a program, or several, between runs of the session: cut, rewritten, lowered.
 
-The run's graph is cut (cut.py) and rewritten as the session would rewrite it (rewriting.py). The program's part is
+The run's graph is cut (cut.py) and rewritten as the session would rewrite it (rewriting.py). Each program's part is
 extracted and lowered (xla.step_function). For each set of shapes its HLO goes to the device.
 """
 
@@ -22,6 +22,7 @@ from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
 
 KNOWN = "/known"  # suffix of a feed whose value is part of the program
+PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
 PRODUCTS = "default"  # float32 products at the default precision of the device's libraries, as in sessions
 
 
@@ -49,41 +50,27 @@ class HostRun:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A training step, cut.
+class Part:
+    """One program of a step, and what the session runs behind it.
 
     Attributes:
-        cut: the `cut.Cut`.
+        program: its `cut.Program`.
         prepared: the program without shapes, a `step_function.Prepared`.
-        feed, read: the session's parts.
-        handles: name of a variable of the program -> name of its node in the session's graph.
-        own: name -> initial value of the program's variables that the session does not have.
-        program_fetches: names of the tensors that the program returns.
-        nodes: name -> cut.Node, for all nodes that the run needs.
+        then: the session's part.
         constants: names of the tensors that XLA must know when it compiles; the session computes them first.
     """
 
-    cut: Any
+    program: Any
     prepared: Any
-    feed: HostRun
-    read: HostRun
-    handles: Mapping[str, str]
-    own: Dict[str, Any]
-    program_fetches: Tuple[str, ...]
-    nodes: Mapping[str, Any]
+    then: HostRun
     constants: Tuple[str, ...] = ()
 
     @property
-    def updated(self):
-        """Names of the variables that the program writes."""
-        return [each.name for each in self.prepared.state if each.updated]
-
-    @property
     def feeds(self):
-        """Names of the tensors that the program is fed, in its order."""
+        """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def program(self, shapes, constants, platform):
+    def compiled(self, shapes, constants, platform):
         """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
 
         Args:
@@ -104,28 +91,70 @@ class Step:
         made = prepared.for_shapes(shapes)
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
-        return described, export.without_sources(module)
+        return self._with_passed(described, module), export.without_sources(module)
 
-    def knowing(self, missing):
+    def _with_passed(self, described, module):
+        """The Manifest, where what stays on the device is neither fed nor fetched."""
+        last = sum(not isinstance(each, str) for each in self.prepared.fetches)
+        passed = range(last - len(self.program.passed), last)  # they are the last of what is fetched
+        result = module.host_program_shape.result
+        shapes = result.tuple_shapes or [result]  # a single value is no tuple of one
+        for number in passed:
+            if any(shapes[number].is_dynamic_dimension):
+                problem = "has as many rows as the data say, and is needed before and behind what runs in the session"
+                raise PlanError("tensor '%s' %s" % (described.results[number].name, problem))
+        rows = [replace(t, kind=PASSED) if n in passed else t for n, t in enumerate(described.results)]
+        arguments = [replace(t, kind=PASSED) if t.name in self.program.taken else t for t in described.arguments]
+        return replace(described, arguments=tuple(arguments), results=tuple(rows))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step, cut.
+
+    Attributes:
+        cut: the `cut.Cut`.
+        feed: the session's part in front of the programs.
+        parts: the programs, each with the session's part behind it.
+        handles: name of a variable of the programs -> name of its node in the session's graph.
+        own: name -> initial value of the programs' variables that the session does not have.
+        nodes: name -> nodes.Node, for all nodes that the run needs.
+    """
+
+    cut: Any
+    feed: HostRun
+    parts: Tuple[Part, ...]
+    handles: Mapping[str, str]
+    own: Dict[str, Any]
+    nodes: Mapping[str, Any]
+
+    @property
+    def updated(self):
+        """Names of the variables that the programs write."""
+        return sorted({each.name for part in self.parts for each in part.prepared.state if each.updated})
+
+    def knowing(self, missing, number):
         """Returns the step with one more constant, None if the session cannot compute that from the step's inputs.
 
         Args:
             missing: `refusals.NotConstant`.
+            number: of the part that needs it.
         """
-        nodes = {node.name: node for node in self.prepared.graph_def.node}
+        part = self.parts[number]
+        nodes = {node.name: node for node in part.prepared.graph_def.node}
         data = [text for text in nodes[missing.node].input if text[0] != "^"] if missing.node in nodes else []
         if missing.number >= len(data):
             return None
-        fed = self.prepared.feeds.get(source_of(data[missing.number]))
+        fed = part.prepared.feeds.get(source_of(data[missing.number]))
         tensor = tensor_of(data[missing.number]) if fed is None else fed.name
-        if tensor in self.constants or (fed is None and source_of(tensor) not in self.nodes):
+        if tensor in (*part.constants, *part.program.taken) or (fed is None and source_of(tensor) not in self.nodes):
             return None
-        if fed is not None:
-            return replace(self, constants=(*self.constants, tensor))
-        needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], self.cut.fed)
-        if any(node.essential or node.learned or not node.repeats for node in needed.values()):
-            return None
-        return replace(self, constants=(*self.constants, tensor))
+        if fed is None:
+            needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], part.program.fed)
+            if any(node.essential or node.learned or not node.repeats for node in needed.values()):
+                return None
+        more = replace(part, constants=(*part.constants, tensor))
+        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
 
 
 def _with_known_feeds(graph_def, values):
@@ -160,15 +189,36 @@ def make(source, request, nodes, taken, options):
     if cut.refusal:
         raise PlanError(cut.refusal)
     _require_shared(source.graph, cut)
-    wanted = _program_outputs(source, request, cut, fetches)
-    prepared = _prepared(source, request, cut, user, wanted, options)
-    handles = {writers.variable_name(n): n.name for n in prepared.graph_def.node if n.op == "VarHandleOp"}
-    own = {each.name: random_ops.initial_state() for each in prepared.state if each.name == random_ops.STATE}
-    return Step(
-        cut, prepared, _feeding_run(cut, fetches, taken, nodes), _reading_run(cut, fetches, taken, nodes),
-        {name: node for name, node in handles.items() if name not in own}, own,
-        tuple(each.name for each in wanted if not isinstance(each, str)), nodes,
+    graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
+    wanted = [_outputs(source, request, cut, fetches, number) for number in range(len(cut.programs))]
+    names = [each if isinstance(each, str) else each.name for outputs in wanted for each in outputs]
+    graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
+    rewritten = graph_def, plan, dict(zip(placeholders, user))
+    parts = tuple(
+        Part(program, _prepared(source, cut, program, outputs, rewritten, options), _host_run(
+            [name for name in fetches if source_of(name) in program.hosts or _is_read(cut, program, name)]
+            + _given(cut, program), program.effects, program.needs, taken, nodes,
+        ))
+        for program, outputs in zip(cut.programs, wanted)
     )  # fmt: skip
+    state = [each for part in parts for each in part.prepared.state]
+    own = {each.name: random_ops.initial_state() for each in state if each.name == random_ops.STATE}
+    handles = {
+        writers.variable_name(node): node.name
+        for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"
+    }  # fmt: skip
+    fed = [name for name in (*fetches, *cut.fed, *cut.carried) if cut.place(name) is Place.FEED]
+    feed = _host_run(fed, cut.feeding, (), taken, nodes)
+    return Step(cut, feed, parts, {name: node for name, node in handles.items() if name not in own}, own, nodes)
+
+
+def _is_read(cut, program, tensor):
+    return program is cut.programs[-1] and cut.place(tensor) is Place.READ
+
+
+def _given(cut, program):
+    """The tensors that the host ops behind a program give to later parts."""
+    return [name for name in (*cut.fed, *cut.carried) if source_of(name) in program.hosts]
 
 
 def _require_shared(graph, cut):
@@ -182,27 +232,23 @@ def _require_shared(graph, cut):
             raise PlanError("the program would be fed strings, '%s'" % name)
 
 
-def _program_outputs(source, request, cut, fetches):
-    """What the program computes: Arguments of tensors, then names of operations."""
-    tensors = [name for name in fetches if cut.place(name) is Place.PROGRAM]
-    tensors = list(dict.fromkeys([*tensors, *cut.shown]))
-    fetched = [source.fetch(name) for name in tensors]
-    return tuple(fetched) + cut.runs[Place.PROGRAM] + tuple(
-        name for name in request.targets
-        if cut.places.get(name, Place.PROGRAM) is Place.PROGRAM and name not in cut.runs[Place.PROGRAM]
-    )  # fmt: skip
+def _outputs(source, request, cut, fetches, number):
+    """What a program computes: Arguments of tensors, of those that it passes on, and names of operations."""
+    program = cut.programs[number]
+    tensors = [name for name in fetches if cut.place(name) is Place.PROGRAM and cut.stage(name) == number]
+    tensors = [*dict.fromkeys([*tensors, *program.shown]), *program.passed]
+    return tuple(source.fetch(name) for name in tensors) + program.runs
 
 
-def _prepared(source, request, cut, user, wanted, options):
-    names = [each if isinstance(each, str) else each.name for each in wanted]
-    kept = list(map(source_of, names))
-    graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
-    graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
-    shared = [source.feed(name) for name in cut.fed]
-    graph_def, shared_placeholders = pruning.cut_out(_without_session_parts(graph_def, cut), kept, shared)
+def _prepared(source, cut, program, wanted, rewritten, options):
+    """The Prepared of one program of a rewritten run."""
+    graph_def, plan, user = rewritten
+    kept = [source_of(each if isinstance(each, str) else each.name) for each in wanted]
+    shared = [source.feed(name) for name in (*program.fed, *program.taken)]
+    graph_def, placeholders = pruning.cut_out(_without_other_parts(graph_def, cut, program), kept, shared)
     left = {node.name for node in graph_def.node}
-    feeds = dict(zip(shared_placeholders, shared))
-    feeds.update((name, feed) for name, feed in zip(placeholders, user) if name in left)
+    feeds = dict(zip(placeholders, shared))
+    feeds.update((name, feed) for name, feed in user.items() if name in left)
     graph_def = step_function.checked(graph_def, kept, list(feeds))
     values = _values_for_unknown_shapes(graph_def, source)
     again = recompute.wanted(options.values), False  # which device it is for is known when it is compiled
@@ -222,9 +268,9 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
     return done.graph_def, done.plan
 
 
-def _without_session_parts(graph_def, cut):
-    """Returns a copy of the run's GraphDef: nothing waits for the session's parts, and prints only forward."""
-    elsewhere = {name for name, place in cut.places.items() if place is not Place.PROGRAM}
+def _without_other_parts(graph_def, cut, program):
+    """Returns a copy of the run's GraphDef: nothing of a program waits for other parts, and prints only forward."""
+    elsewhere = set(cut.places) - program.nodes
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     for node in made.node:
@@ -232,7 +278,7 @@ def _without_session_parts(graph_def, cut):
         if len(kept) < len(node.input):
             del node.input[:]
             node.input.extend(kept)
-        if node.name in cut.runs[Place.READ] and node.op in host_reports.FORWARDING:
+        if node.name in cut.programs[-1].effects and node.op in host_reports.FORWARDING:
             host_reports.silence(node)
     return made
 
@@ -246,18 +292,8 @@ def _values_for_unknown_shapes(graph_def, source):
     return source.values_of(open_ones) if open_ones else {}
 
 
-def _feeding_run(cut, fetches, taken, nodes):
-    fetched = [name for name in fetches if cut.place(name) is Place.FEED]
-    names = tuple(dict.fromkeys([*fetched, *cut.fed, *cut.carried]))
-    return _host_run(names, cut.runs[Place.FEED], (), taken, nodes)
-
-
-def _reading_run(cut, fetches, taken, nodes):
-    fetched = tuple(name for name in fetches if cut.place(name) is Place.READ)
-    return _host_run(fetched, cut.runs[Place.READ], (*cut.shown, *cut.carried), taken, nodes)
-
-
 def _host_run(fetches, targets, feeds, taken, nodes):
+    fetches = dict.fromkeys(fetches)
     needed = facts.needed_by(nodes.__getitem__, [*map(source_of, fetches), *targets], feeds)
     touched = [taken[name] for name in needed if name in taken]
     return HostRun(

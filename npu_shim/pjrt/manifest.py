@@ -31,8 +31,9 @@ class Tensor:
     """One argument or result of the program.
 
     Attributes:
-        kind: "feed" or "state" for an argument, "fetch" or "state" for a result.
-        name: the tensor's name, for a feed or fetch; the variable's, for state.
+        kind: "feed" or "state" for an argument, "fetch" or "state" for a result; "passed" for what stays on the device
+            for other programs of the same step, or comes from there.
+        name: the variable's name for state, the tensor's otherwise.
         shape: a tuple of sizes.
         dtype: its name, as numpy and ml_dtypes have it.
         role: of state, "parameter", "optimizer" or "other"; "" otherwise.
@@ -102,6 +103,11 @@ class Manifest:
     def state(self) -> tuple[Tensor, ...]:
         """The input state: tuple of Tensor."""
         return tuple(t for t in self.arguments if t.kind == "state")
+
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """What a run finds on the device and does not replace: tuple of Tensor."""
+        return tuple(t for t in self.arguments if t.kind in ("state", "passed") and t.name not in self.donated)
 
     @property
     def donated(self) -> frozenset[str]:

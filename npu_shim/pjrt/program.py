@@ -124,7 +124,7 @@ class Program:
 
     def _lowered(self, whole: Callable[..., Any], *arguments: Any) -> Any:
         donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
-        kept = {t.name: self._aval(t) for t in self.manifest.state if t.name not in self.manifest.donated}
+        kept = {t.name: self._aval(t) for t in self.manifest.kept}
         given = {"donate_argnums": 0} if self._donate else {}
         return self._jax.jit(whole, **given).lower(donated, kept, *arguments).compile()
 
@@ -199,13 +199,16 @@ class Program:
 
 
 def _step(function: Callable[..., Any], described: Manifest) -> Callable[..., Any]:
-    """The program as a function: donated state, kept state, feeds -> new state, fetches; all are dicts by name."""
+    """The program as a function: donated state, kept state, feeds -> new state, fetches; all are dicts by name.
+
+    What is passed to other programs is part of the new state.
+    """
 
     def step(donated: Any, kept: Any, feeds: Any) -> Any:
         state = dict(kept, **donated)
         flat = [(feeds if t.kind == "feed" else state)[t.name] for t in described.arguments]
         results = list(zip(described.results, function(*flat)))
-        new = {t.name: value for t, value in results if t.kind == "state" and t.name in donated}
+        new = {t.name: value for t, value in results if t.kind != "fetch" and (t.kind == "passed" or t.name in donated)}
         return new, {t.name: value for t, value in results if t.kind == "fetch"}
 
     return step

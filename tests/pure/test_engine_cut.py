@@ -1,6 +1,7 @@
 """What of a step is the program, what feeds it and what reads it; text in, places out."""
 
-from npu_shim.engine.cut import ENOUGH, Node, Place, depths, plan, why_no_step
+from npu_shim.engine.cut import ENOUGH, Place, plan, why_no_step
+from npu_shim.engine.nodes import Node, depths
 
 
 def graph(text):
@@ -57,10 +58,82 @@ def test_it_is_a_step_and_an_initializer_is_none():
     assert "little work" in why_no_step(graph(small + "\n" + beside))  # variables that are copies of others begin so
 
 
-def test_a_host_op_in_the_middle_is_refused():
-    text = STEP.replace("loss:Mean(product)", "call:PyFunc(product) host=python repeats=no\n loss:Mean(call)")
-    made = plan(graph(text), ["loss:0"], ["apply"])
-    assert made.refusal == "node 'call' (PyFunc) must run in the session (python) in the middle of the step"
+TWO = """
+    next:IteratorGetNext() host=kernel repeats=no
+    v:VarHandleOp() variable
+    read:ReadVariableOp(v) variable learned floating
+    drawn:RandomUniform() repeats=no floating
+    first:MatMul(next read) product floating
+    kept:Mul(first drawn) floating
+    size:Shape(kept)
+    call:PyFunc(kept) host=python repeats=no
+    second:MatMul(call read) product floating
+    back:Reshape(second size) floating
+    grown:Mul(back kept) floating
+    apply:ApplyAdam(v grown) writes=v variable repeats=no
+"""
+
+
+def test_a_host_op_in_the_middle_stands_between_two_programs():
+    made = plan(graph(TWO), ["first:0", "call:0", "size:0"], ["apply"])
+    assert made.refusal is None
+    assert made.places["call"] is Place.MIDDLE
+    first, second = made.programs
+    assert first.nodes == {"first", "read", "v", "kept", "drawn"}
+    assert (first.fed, first.taken, first.passed, first.shown) == (("next:0",), (), ("kept:0",), ("kept:0",))
+    assert (first.hosts, first.needs, first.effects) == ({"call"}, ("kept:0",), ("call",))
+    # what is on the device is taken from there; a variable is read again, and so is what XLA must know as a constant
+    assert second.nodes == {"second", "read", "v", "back", "size", "grown", "apply"}
+    assert (second.fed, second.taken, second.passed) == (("call:0",), ("kept:0",), ())
+    assert [made.stage(name) for name in ("first:0", "call:0", "size:0", "grown:0")] == [0, 0, 1, 1]
+
+
+def test_each_host_op_behind_another_one_has_a_program_in_front():
+    text = TWO.replace("grown:Mul(back kept)", """
+    ask:PyFunc(back call) host=python repeats=no
+    grown:Mul(ask kept)""")  # fmt: skip
+    made = plan(graph(text), [], ["apply"])
+    assert [sorted(program.hosts) for program in made.programs] == [["call"], ["ask"], []]
+    assert [program.fed for program in made.programs] == [("next:0",), ("call:0",), ("ask:0",)]
+    assert made.programs[1].needs == ("back:0", "call:0")
+    assert made.carried == ("call:0",)
+    assert [program.passed for program in made.programs] == [("kept:0",), (), ()]
+
+
+def test_host_ops_on_the_same_level_share_a_place():
+    text = TWO.replace("second:MatMul(call", """
+    other:PyFunc(first) host=python repeats=no
+    last:PyFunc(call other) host=python repeats=no
+    second:MatMul(last""")  # fmt: skip
+    made = plan(graph(text), [], ["apply"])
+    assert [sorted(program.hosts) for program in made.programs] == [["call", "last", "other"], []]
+    assert made.programs[0].shown == ("first:0", "kept:0")
+    assert made.programs[1].fed == ("last:0",)
+
+
+def test_a_host_op_in_the_middle_of_a_written_variable_is_refused():
+    text = TWO.replace("call:PyFunc(kept)", "count:AssignAdd(v kept) writes=v repeats=no\n call:PyFunc(kept ^count)")
+    made = plan(graph(text), [], ["apply"])
+    assert made.refusal == (
+        "node 'call' (PyFunc) must run in the session (python) and waits until variable 'v' is written"
+    )
+    looped = TWO.replace("call:PyFunc(kept)", "enter:Enter(kept)\n call:PyFunc(enter)")
+    assert "'call' (PyFunc) must run in the session (python) and is inside of a loop" in plan(
+        graph(looped), [], ["apply"]
+    ).refusal  # fmt: skip
+
+
+def test_what_is_drawn_in_a_loop_is_not_drawn_again():
+    text = TWO.replace("kept:Mul(first drawn) floating", """
+    enter:Enter(first) floating
+    noise:RandomUniform(enter) repeats=no floating
+    inside:Mul(noise enter) floating
+    out:Exit(inside) floating
+    kept:Mul(first out) floating""")  # fmt: skip
+    assert plan(graph(text), [], ["apply"]).refusal is None
+    text = text.replace("grown:Mul(back kept)", "again:Enter(back)\n more:Mul(inside again)\n grown:Exit(more)")
+    made = plan(graph(text), [], ["apply"])
+    assert made.refusal.startswith("node 'noise' (RandomUniform) draws anew each time")
 
 
 def test_what_waits_for_the_program_and_must_run_in_the_session_is_refused():
@@ -79,9 +152,9 @@ def test_assertions_run_before_the_step_and_not_behind_it():
     )
     text = text.replace("product:MatMul(scaled read)", "product:MatMul(scaled read ^fits)")
     made = plan(graph(text), ["loss:0"], ["group"])
-    assert made.runs[Place.FEED] == ("fits", "next")
+    assert made.feeding == ("fits", "next")
     assert made.silent == ("sane",)
-    assert made.runs[Place.READ] == ()
+    assert made.programs[-1].effects == ()
 
 
 def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
@@ -89,7 +162,7 @@ def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
     text += "    print:Print(loss loss) report forwards repeats=no"
     made = plan(graph(text), [], ["apply"])
     assert made.places["print"] is Place.PROGRAM
-    assert made.runs[Place.READ] == ("print",)
+    assert made.programs[-1].effects == ("print",)
     assert made.shown == ("loss:0",)
 
 

@@ -158,7 +158,7 @@ def _told(engine, request, place):
     if not known.programs:
         return {"taken": False, "why": known.reason or "its program did not run"}
     places = list(known.step.cut.places.values())
-    hosts = sum(places.count(each) for each in (place.FEED, place.READ))
+    hosts = sum(places.count(each) for each in (place.FEED, place.MIDDLE, place.READ))
     return {"taken": True, "host_ops": hosts, "programs": len(known.programs)}
 
 

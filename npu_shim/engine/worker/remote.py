@@ -105,7 +105,7 @@ class Worker:
 
             def done(answer: Any) -> None:
                 self._changed.update(changed)
-                self._behind += len(steps)
+                self._behind += len(steps) if changed else 0
                 if answer["kept"]:
                     self._turn()
 

@@ -1,0 +1,210 @@
+"""Host ops in the middle of a training step: a program before them and one behind, with the session's numbers."""
+
+import re
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import report
+from npu_shim.engine import sessions as engine
+from npu_shim.engine.cut import Place
+from npu_shim.options import engine as options
+
+pytestmark = [
+    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+    pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
+]
+STEPS = 4
+FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        yield
+
+
+def called(function, tensor):
+    """A py_func of the same shape, and the list of what it was given."""
+    seen = []
+
+    def call(value):
+        seen.append(value)
+        return function(value).astype(value.dtype)
+
+    made = tf.py_func(call, [tensor], tensor.dtype)
+    made.set_shape(tensor.shape)
+    return made, seen
+
+
+def trained(kind, fetches, feeds, mode=FLOAT32):
+    """(results of the steps, the session)."""
+    config = sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind)
+    with tf.Session(config=config) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        return [session.run(fetches, fed)[:-1] for fed in feeds], session
+
+
+def compared(fetches, feeds, mode=FLOAT32, rtol=1e-4):
+    """The step that was taken, or why it was not, where its results are the session's."""
+    wanted, _ = trained("session", fetches, feeds, mode)
+    found, session = trained("pjrt", fetches, feeds, mode)
+    for one, other in zip(found, wanted):
+        for value, expected in zip(one, other):
+            np.testing.assert_allclose(value, expected, rtol=rtol, atol=rtol / 10)
+    *_, last = vars(session)[engine.ENGINE].known.values()  # others initialized the variables
+    return last.step or last.reason
+
+
+def data(rows=8, columns=6):
+    rng = np.random.RandomState(0)
+    return [rng.randn(rows, columns).astype("f") for _ in range(STEPS)]
+
+
+@pytest.mark.parametrize(("mode", "rtol"), [(FLOAT32, 1e-4), (MIX, 4e-3)])
+def test_a_python_function_in_the_middle(mode, rtol):
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    first = tf.layers.dense(x, 16, tf.nn.tanh)
+    weights, seen = called(lambda value: np.abs(value).mean(1, keepdims=True) + 0 * value, first)
+    second = tf.layers.batch_normalization(tf.layers.dense(first * weights, 4), training=True, fused=False)
+    loss = tf.reduce_mean(tf.square(second - x[:, :4]))
+    tf.summary.scalar("loss", loss)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_or_create_global_step())
+    made = compared([loss, first, weights, train], [{x: each} for each in data()], mode, rtol)
+    assert len(made.parts) == 2
+    assert len(seen) == 2 * STEPS
+    assert seen[0].shape == (8, 16)
+    assert set(made.cut.reasons.values()) == {"XLA has no kernel for it, and it runs Python"}
+
+
+def test_a_python_function_with_a_gradient_divides_the_step_twice():
+    @tf.custom_gradient
+    def clipped(value):
+        made, _ = called(lambda each: np.clip(each, -0.5, 0.5), value)
+
+        def gradient(given):
+            return called(lambda each: each * 0.5, given)[0]
+
+        return made, gradient
+
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    hidden = clipped(tf.layers.dense(x, 16, tf.nn.tanh))
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(hidden, 6) - x))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    made = compared([loss, train], [{x: each} for each in data()])
+    assert len(made.parts) == 3
+    first, _, last = (part.program for part in made.parts)
+    assert first.passed
+    assert not any(each.updated for part in made.parts[:2] for each in part.prepared.state)
+    assert last.taken
+
+
+def test_boxes_that_are_chosen_on_the_host_each_number_of_them_has_its_program():
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    hidden = tf.layers.dense(x, 16, tf.nn.tanh)
+    corners = tf.sigmoid(tf.layers.dense(hidden, 2))
+    boxes, scores = tf.concat([corners, corners + 0.4], 1), tf.reduce_sum(hidden, 1)
+    chosen = tf.raw_ops.NonMaxSuppressionV2(boxes=boxes, scores=scores, max_output_size=5, iou_threshold=0.5)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(tf.gather(hidden, chosen), 6) - tf.gather(x, chosen)))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    made = compared([loss, chosen, train], [{x: each} for each in data()])
+    assert len(made.parts) == 2
+
+
+def test_loops_on_both_sides_are_computed_again_where_their_gradient_needs_them():
+    x = tf.placeholder(tf.float32, [4, 5, 6], "x")
+    with tf.variable_scope("before"):
+        first, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), x, dtype=tf.float32)
+    weights, _ = called(lambda value: np.abs(value), first)
+    with tf.variable_scope("behind"):
+        second, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(6), first * weights, dtype=tf.float32)
+    loss = tf.reduce_mean(tf.square(second - x))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+    rng = np.random.RandomState(0)
+    made = compared([loss, train], [{x: rng.randn(4, 5, 6)} for _ in range(STEPS)])
+    assert len(made.parts) == 2
+
+
+def test_what_is_drawn_before_is_the_same_behind():
+    """The mask of a dropout is drawn once: its gradient has the zeros of its result."""
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    w = tf.get_variable("w", [6, 40])
+    hidden = tf.matmul(x, w)
+    dropped = tf.nn.dropout(hidden, rate=0.5)
+    weights, seen = called(lambda value: np.ones_like(value), dropped)
+    loss = tf.reduce_sum(dropped * weights)
+    (gradient,) = tf.gradients(loss, [hidden])
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    found, session = trained("pjrt", [dropped, gradient, train], [{x: each} for each in data()])
+    (step,) = [each.step for each in vars(session)[engine.ENGINE].known.values() if each.step]
+    assert len(step.parts) == 2
+    for (value, slopes), given in zip(found, seen):
+        np.testing.assert_array_equal(value != 0, slopes != 0)
+        np.testing.assert_array_equal(value, given)
+        assert 0.3 < (value == 0).mean() < 0.7
+    assert (found[0][0] != 0).tolist() != (found[1][0] != 0).tolist()
+
+
+def test_classes_are_sampled_for_labels_that_the_step_computes():
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    hidden = tf.layers.dense(x, 16, tf.nn.tanh)
+    labels = tf.argmax(hidden, 1)[:, None]
+    weights, biases = tf.get_variable("w", [16, 16]), tf.get_variable("b", [16])
+    sampled = tf.nn.sampled_softmax_loss(weights, biases, labels, hidden, 5, 16, remove_accidental_hits=False)
+    loss = tf.reduce_mean(sampled)
+    train = tf.train.AdagradOptimizer(0.5).minimize(loss)
+    losses, session = trained("pjrt", [loss, train], [{x: data()[0]} for _ in range(20)])
+    (step,) = [each.step for each in vars(session)[engine.ENGINE].known.values() if each.step]
+    middle = [name.rpartition("/")[2] for name, place in step.cut.places.items() if place is Place.MIDDLE]
+    assert middle == ["LogUniformCandidateSampler"]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+
+
+def test_rows_that_only_the_data_count_do_not_pass_between_programs():
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    some = tf.boolean_mask(tf.layers.dense(x, 16, tf.nn.tanh), tf.reduce_sum(x, 1) > 0)
+    weights, _ = called(np.abs, some)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(some * weights, 6)))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    reason = compared([loss, train], [{x: each} for each in data()])
+    assert "'boolean_mask/GatherV2:0' has as many rows as the data say" in reason
+
+
+def test_the_plan_says_what_stands_in_the_middle():
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    weights, _ = called(np.abs, tf.layers.dense(x, 6))
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(weights, 6)))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    text = report.of_graph(tf.get_default_graph().as_graph_def(), [loss.name, train.name])
+    assert re.match(r"engine: 2 programs of \d+ and \d+ ops\n  in the session, in its middle \(1\):\n", text)
+
+
+def test_a_function_that_fails_leaves_the_state_as_it_was_and_the_next_step_goes_on():
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+
+    def picky(value):
+        if np.isnan(value).any():
+            raise ValueError("no number")
+        return value
+
+    checked, _ = called(picky, tf.layers.dense(x, 16, tf.nn.tanh))
+    step = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(checked, 6) - x))
+    train = tf.train.AdamOptimizer(0.01).minimize(loss, step)
+    config = sessions.config(precision_mode=FLOAT32, npu_shim_profile="gpu", npu_shim_engine="pjrt")
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train, {x: data()[0]})
+        before = session.run(tf.global_variables())
+        with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnknownError), match="no number"):
+            session.run(train, {x: np.full([8, 6], np.nan)})
+        for one, other in zip(session.run(tf.global_variables()), before):
+            np.testing.assert_array_equal(one, other)
+        session.run(train, {x: data()[0]})
+        assert session.run(step) == 2
+        assert sum(len(each.programs) for each in vars(session)[engine.ENGINE].known.values()) == 2
