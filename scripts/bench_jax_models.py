@@ -68,26 +68,36 @@ def _layer_normed(p, name, net):
     return ((wide - mean) * lax.rsqrt(variance + 1e-12) * p[name + "/gamma"] + p[name + "/beta"]).astype(net.dtype)
 
 
-def bert(p, feeds, dtype, layers=24, heads=16, **_):
-    """Returns (loss, {}) of bench_models.bert."""
-    ids = feeds["input_ids:0"]
+def _gelu(net):
+    return jax.nn.gelu(net, approximate=True)
+
+
+def bert(p, feeds, dtype, layers=24, heads=16, wide=False, **_):
+    """Returns (loss, {}) of bench_models.bert.
+
+    `wide`: normalization and GELU give float32, as the plan has them: what is added to the residual stream, and the
+    stream, are float32. GELU is then computed again in the backward pass.
+    """
+    ids, low = feeds["input_ids:0"], lambda tensor: tensor.astype(dtype)
+    stream = jnp.float32 if wide else dtype
     (batch, sequence), hidden = ids.shape, p["embeddings/word"].shape[1]
-    net = (p["embeddings/word"][ids] + p["embeddings/position"]).astype(dtype)
+    net = (p["embeddings/word"][ids] + p["embeddings/position"]).astype(stream)
     net = _layer_normed(p, "embeddings/norm", net).reshape(batch * sequence, hidden)
+    gelu = jax.checkpoint(lambda tensor: low(_gelu(tensor.astype(jnp.float32)))) if wide else _gelu
     bias = (1.0 - feeds["input_mask:0"].reshape(batch, 1, 1, sequence).astype(jnp.float32)) * -10000.0
     for layer in range(layers):
         name = "layer%d/" % layer
         query, key, value = (
-            _dense(p, name + part, net).reshape(batch, sequence, heads, hidden // heads).transpose(0, 2, 1, 3)
+            _dense(p, name + part, low(net)).reshape(batch, sequence, heads, hidden // heads).transpose(0, 2, 1, 3)
             for part in ("query", "key", "value")
         )
         scores = (query @ key.transpose(0, 1, 3, 2)).astype(jnp.float32) * (hidden // heads) ** -0.5 + bias
         context = jax.nn.softmax(scores).astype(dtype) @ value
         context = context.transpose(0, 2, 1, 3).reshape(batch * sequence, hidden)
         net = _layer_normed(p, name + "norm1", net + _dense(p, name + "output", context))
-        wide = jax.nn.gelu(_dense(p, name + "wide", net), approximate=True)
-        net = _layer_normed(p, name + "norm2", net + _dense(p, name + "narrow", wide))
-    first = net.reshape(batch, sequence, hidden)[:, 0]
+        inner = gelu(_dense(p, name + "wide", low(net)))
+        net = _layer_normed(p, name + "norm2", net + _dense(p, name + "narrow", inner))
+    first = low(net).reshape(batch, sequence, hidden)[:, 0]
     return _cross_entropy(_dense(p, "classes", jnp.tanh(_dense(p, "pooler", first))), feeds["labels:0"]), {}
 
 
@@ -145,14 +155,14 @@ def initial(name, values, dtype):
     return {"p": p, "fixed": fixed, "slots": slots, "scale": scale, "good": jnp.int32(0)}
 
 
-def step(name, sizes, dtype):
-    """Returns the training step: (state, feeds) -> (state, loss)."""
+def step(name, sizes, dtype, **more):
+    """Returns the training step: (state, feeds) -> (state, loss); `more` goes to the model."""
     model, update = MODELS[name], UPDATES[name]
     scaled = np.dtype(dtype) == np.float16
 
     def training_step(state, feeds):
         def scaled_loss(p):
-            value, moved = model({**p, **state["fixed"]}, feeds, dtype, **sizes)
+            value, moved = model({**p, **state["fixed"]}, feeds, dtype, **sizes, **more)
             return value * state["scale"], (value, moved)
 
         g, (value, moved) = jax.grad(scaled_loss, has_aux=True)(state["p"])

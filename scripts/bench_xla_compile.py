@@ -14,6 +14,8 @@ from npu_shim.pjrt.cost import cards, on_cards
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
 HAND = {"jax-float16": "float16", "jax-bfloat16": "bfloat16"}
+# with the plan's own dtypes: (model, form) -> (dtype, what the model takes)
+SAME = {("bert", "jax-bfloat16-wide"): ("bfloat16", {"wide": True})}
 REFERENCE = "float32"
 
 
@@ -34,10 +36,11 @@ def main(args):
 
 def measure(row, args, wanted):
     """Returns the figures of one model: card -> form -> `card_report.CardCost` as JSON."""
-    forms = args.forms.split(",") if args.forms else [form for form in (*row["forms"], *HAND) if form != "tf32"]
+    known = [form for form in (*row["forms"], *HAND, *_same(row)) if form != "tf32"]
+    forms = [form for form in args.forms.split(",") if form in known] if args.forms else known
     with tempfile.TemporaryDirectory() as hand:
         paths = [os.path.join(args.folder, row["folder"], form) for form in forms if form in row["forms"]]
-        paths += [hand_written(row, args.folder, form, hand) for form in forms if form in HAND]
+        paths += [hand_written(row, args.folder, form, hand) for form in forms if form not in row["forms"]]
         found = on_cards.of_folders(paths, wanted, args.jax, lambda line: print(row["folder"], line, flush=True))
     values = on_cards.report(found)[0]["cards"]
     steps = {key: {each["name"]: each for each in card["steps"]} for key, card in values.items()}
@@ -46,13 +49,14 @@ def measure(row, args, wanted):
 
 def hand_written(row, folder, form, out):
     """Writes the model written by hand as an exported step, and returns its path: one way to compile for all."""
-    model, dtype = row["model"], np.dtype(jax.numpy.dtype(HAND[form]))
+    name, more = _same(row).get(form) or (HAND[form], {})
+    model, dtype = row["model"], np.dtype(jax.numpy.dtype(name))
     known = {t.name: t.shape for t in manifest.read(os.path.join(folder, row["folder"], row["forms"][0])).state}
     own = {name: jax.ShapeDtypeStruct(known[name], np.float32) for name in row["own"]}
     state = jax.eval_shape(lambda values: bench_jax_models.initial(model, values, dtype), own)
     feeds = {name: jax.ShapeDtypeStruct(shape, kind) for name, (kind, shape, _) in row["feeds"].items()}
     flat, tree = jax.tree.flatten(state)
-    step = bench_jax_models.step(model, row["sizes"], dtype)
+    step = bench_jax_models.step(model, row["sizes"], dtype, **more)
 
     def program(state, feeds):
         state, loss = step(jax.tree.unflatten(tree, state), feeds)
@@ -69,6 +73,10 @@ def hand_written(row, folder, form, out):
     return path
 
 
+def _same(row):
+    return {form: taken for (model, form), taken in SAME.items() if model == row["model"]}
+
+
 def _tensor(kind, name, aval):
     role = ("optimizer" if "slots" in name else "parameter") if kind == "state" else ""
     return Tensor(kind, name, tuple(aval.shape), np.dtype(aval.dtype).name, role)
@@ -81,9 +89,10 @@ COLUMNS = (
 NOTES = (
     "Compiled by JAX's CUDA plugin on a machine without a GPU, autotuning off. float32: as written, products in full",
     "float32. float16, bfloat16: rewritten by allow_mix_precision and allow_mix_precision_bf16, float16 with dynamic",
-    "loss scaling. jax-*: the same model written by hand in JAX. Temporary and peak memory: XLA's buffer assignment.",
-    "Moved: bytes that kernels read and write in a step, loops as often as they run. At least: for each kernel the",
-    "longer of its bytes over the bandwidth and its products over the card's peak, summed up.",
+    "loss scaling. -memory: recompute=memory. jax-*: the same model written by hand in JAX; -wide: with the plan's own",
+    "dtypes: a float32 residual stream, and GELU in float32, computed again. Temporary and peak memory: XLA's buffer",
+    "assignment. Moved: bytes that kernels read and write in a step, loops as often as they run. At least: for each",
+    "kernel the longer of its bytes over the bandwidth and its products over the card's peak, summed up.",
 )
 
 
@@ -115,11 +124,12 @@ def _cells(each, reference, memory):
 
 
 def _beside(row, forms):
-    for hand, low in HAND.items():
+    hands = [*HAND.items(), *((form, dtype) for form, (dtype, _) in _same(row).items())]
+    for hand, low in hands:
         for form, each in forms.items():
             if form.split("-")[0] == low and hand in forms:
                 ratios = ["%s %.2f" % (title, each[key] / forms[hand][key]) for key, title in BESIDE.items()]
-                yield "- %s %s: %s" % (bench_xla_report.title(row), form, ", ".join(ratios))
+                yield "- %s %s beside %s: %s" % (bench_xla_report.title(row), form, hand, ", ".join(ratios))
 
 
 BESIDE = {"temporary": "temporary memory", "peak": "peak memory", "moved": "bytes", "seconds": "time at least"}
