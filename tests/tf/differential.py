@@ -316,9 +316,7 @@ def exported(step, options, folder):
 
 def under_jax(folders, steps, interpreter):
     """Runs exported steps, all in one process of that interpreter; returns a Ran, or an error's text, for each."""
-    worker = os.path.join(os.path.dirname(__file__), "differential_jax.py")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    subprocess.run([interpreter, worker, *map(str, folders)], check=True, env=clean)
+    run_under_jax(folders, interpreter)
     found = []
     for folder, step in zip(folders, steps):
         if (folder / "error.txt").exists():
@@ -329,6 +327,13 @@ def under_jax(folders, steps, interpreter):
         state = {key[len("state|") :]: value for key, value in values.items() if key.startswith("state|")}
         found.append(Ran(results, state))
     return found
+
+
+def run_under_jax(folders, interpreter, **more):
+    """Runs the steps of folders, see differential_jax.py; `more` goes to its environment."""
+    worker = os.path.join(os.path.dirname(__file__), "differential_jax.py")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([interpreter, worker, *map(str, folders)], check=True, env=dict(clean, **more))
 
 
 def differences(found, expected):
