@@ -63,7 +63,7 @@ def index(t):
 def convolution(x, plant):
     h = dense(tf.reshape(x, [-1, 8, 8, 3]), 8, "in")
     for k in range(4):
-        h = tf.layers.conv2d(h, 8, 3, padding="same", activation=tf.nn.relu, name="conv%d" % k)
+        h = h + tf.layers.conv2d(h, 8, 3, padding="same", activation=tf.nn.relu, name="conv%d" % k)
         h = plant(h) if k == 1 else h
     return tf.reshape(h, [-1, 512])
 
@@ -74,11 +74,12 @@ def transformer(x, plant):
         with tf.variable_scope("block%d" % k):
             q, key, v = (dense(h, 32, name) for name in ("q", "k", "v"))
             logits = tf.matmul(q, key, transpose_b=True) * 32**-0.5
-            logits = plant(logits) if k == 1 else logits
+            logits = plant(logits) if k == 1 and FAULT != "index" else logits  # places are of no use there
             h = h + dense(tf.matmul(tf.nn.softmax(logits), v), 32, "out")
             mean, variance = tf.nn.moments(h, [-1], keepdims=True)
             h = (h - mean) * tf.rsqrt(variance + 1e-6)
             h = h + dense(tf.nn.relu(dense(h, 64, "wide")), 32, "narrow")
+            h = plant(h) if k == 1 and FAULT == "index" else h
     return tf.reshape(h, [-1, 256])
 
 

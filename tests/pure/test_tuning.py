@@ -270,6 +270,24 @@ def test_the_fewest_groups_are_found_by_bisection(tmp_path, monkeypatch):
     assert 'custom_op.parameter_map["customize_dtypes"].s = tf.compat.as_bytes("o.customize_dtypes.txt")' in text
 
 
+def test_what_deviates_no_more_than_float32_itself_is_as_good(tmp_path, monkeypatch):
+    trainings = Trainings([])
+
+    def noisy(folder, asked, trial, progress):
+        found = trainings(folder, asked, trial, progress)
+        away = {search.OWN: 1.2, search.DISTURBED: noisy.disturbed}.get(trial.name, 1.0)
+        return {**found, "losses": {"loss:0": [away * value for value in FALLING]}}
+
+    noisy.disturbed = 1.1
+    found = searched(tmp_path, noisy, monkeypatch)
+    assert trainings.ran == [search.FLOAT32, search.OWN, search.DISTURBED]
+    assert found.failed == ()
+    assert "the loss deviates by 0.0" in told.as_text(found, "o.json", "loss")
+    noisy.disturbed = 1.01
+    (tmp_path / "o.json.tune").unlink()
+    assert "loss:0 deviates by 0.1" in searched(tmp_path, noisy, monkeypatch).failed[0]
+
+
 def test_more_groups_are_tried_where_the_first_do_not_do(tmp_path, monkeypatch):
     trainings = Trainings(["a/Tanh"])
     found = searched(tmp_path, trainings, monkeypatch)

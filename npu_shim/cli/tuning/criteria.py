@@ -12,6 +12,8 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 TOLERANCE = 0.05  # of a loss
 WINDOWS = 8  # stretches of a curve whose means are compared
 FLOOR = 0.05  # share of the fall of float32's loss that counts as its least size
+NOISES = 3  # deviations of float32 itself within which a trial is as good as float32
+DEVIATES = "deviates by"
 ENOUGH = 0.9  # share of float32's steps that a trial must have
 FORMS = ("loss", "loss<=0.05", "finite", "metric>=0.95", "metric<=3.2")
 _WORD = re.compile(r"^\s*([A-Za-z_]+)\s*(?:(<=|>=)\s*(\S+))?\s*$")
@@ -82,14 +84,21 @@ def _parsed(word: str) -> Criterion:
     return Criterion(kind, sign or "<=", bound)
 
 
-def problems(found: Outcome, reference: Outcome, criteria: Sequence[Criterion]) -> list[str]:
-    """Returns what a trial fails, one sentence each; none where it meets all criteria."""
+def problems(found: Outcome, reference: Outcome, criteria: Sequence[Criterion], noise: float = 0.0) -> list[str]:
+    """Returns what a trial fails, one sentence each; none where it meets all criteria.
+
+    Args:
+        found: the trial.
+        reference: float32.
+        criteria: what it must meet.
+        noise: how far losses deviate from float32's in float32 itself, where it is disturbed a little.
+    """
     told = []
     for criterion in criteria:
         if criterion.kind == "metric":
             told += _of_metric(found, criterion)
         else:
-            told += _of_losses(found, reference, criterion)
+            told += _of_losses(found, reference, criterion, noise)
     if found.status and not told:
         told.append("the script ended with status %d" % found.status)
     return list(dict.fromkeys(told))
@@ -102,8 +111,8 @@ def _of_metric(found: Outcome, criterion: Criterion) -> list[str]:
     return [] if good else ["metric %.6g" % found.metric]
 
 
-def _of_losses(found: Outcome, reference: Outcome, criterion: Criterion) -> list[str]:
-    told = []
+def _of_losses(found: Outcome, reference: Outcome, criterion: Criterion, noise: float) -> list[str]:
+    told, bound = [], max(criterion.bound, NOISES * noise)
     for name, expected in reference.losses.items():
         curve = found.losses.get(name, ())
         bad = first_nonfinite(curve)
@@ -111,8 +120,8 @@ def _of_losses(found: Outcome, reference: Outcome, criterion: Criterion) -> list
             told.append("%s is not finite from step %d on" % (name, bad))
         elif len(curve) < ENOUGH * len(expected):
             told.append("%d of %d steps of %s" % (len(curve), len(expected), name))
-        elif criterion.kind == "loss" and deviation(curve, expected) > criterion.bound:
-            told.append("%s deviates by %.3g" % (name, deviation(curve, expected)))
+        elif criterion.kind == "loss" and deviation(curve, expected) > bound:
+            told.append("%s %s %.3g" % (name, DEVIATES, deviation(curve, expected)))
     return told
 
 
@@ -124,29 +133,17 @@ def first_nonfinite(curve: Sequence[float]) -> int:
 def deviation(curve: Sequence[float], expected: Sequence[float]) -> float:
     """Returns how far a loss is from float32's at worst: the means of WINDOWS stretches of both are compared.
 
-    Of the difference counts what is beyond twice the error of float32's mean, by the scatter of its losses. It counts
-    relative to that mean and a twentieth of the whole fall, so that a loss that goes to zero has a size there too.
-    Infinity where either is not finite.
+    The difference counts relative to float32's mean there and a twentieth of its whole fall, so that a loss that goes
+    to zero has a size too. Infinity where either is not finite.
     """
     count = min(len(curve), len(expected))
     if not count or first_nonfinite(curve[:count]) or first_nonfinite(expected[:count]):
         return math.inf
     edges = [count * k // min(WINDOWS, count) for k in range(min(WINDOWS, count) + 1)]
-    stretches = [(curve[a:b], expected[a:b]) for a, b in zip(edges, edges[1:])]
-    fall = abs(_mean(stretches[0][1]) - _mean(stretches[-1][1]))
-    return max(_difference(*stretch, fall) for stretch in stretches)
-
-
-def _difference(low: Sequence[float], high: Sequence[float], fall: float) -> float:
-    size = abs(_mean(high)) + FLOOR * fall
-    beyond = max(0.0, abs(_mean(low) - _mean(high)) - 2 * _scatter(high) / math.sqrt(len(high)))
-    return beyond / size if size else float(beyond > 0)
-
-
-def _scatter(values: Sequence[float]) -> float:
-    """The standard deviation of values around a trend: that of their differences, which have twice its square."""
-    steps = [(b - a) ** 2 for a, b in zip(values, values[1:])]
-    return math.sqrt(_mean(steps) / 2) if steps else 0.0
+    pairs = [(_mean(curve[a:b]), _mean(expected[a:b])) for a, b in zip(edges, edges[1:])]
+    fall = abs(pairs[0][1] - pairs[-1][1])
+    sizes = [abs(mean) + FLOOR * fall for _, mean in pairs]
+    return max(abs(low - high) / size if size else float(low != high) for (low, high), size in zip(pairs, sizes))
 
 
 def worst(found: Outcome, reference: Outcome) -> float:

@@ -22,6 +22,8 @@ def as_text(result: Result, out: str, words: str) -> str:
         words: the criteria.
     """
     lines = ["", "float32: %s" % _curves(result.float32)]
+    if result.noise is not None:
+        lines.append("float32, first weights disturbed by 2^-11: the loss deviates by %.3g" % result.noise)
     if not result.failed:
         lines.append("own mode: %s" % _curves(result.own))
         lines += ["", "nothing is to be tuned: the script's own mode meets %s" % words, *_advice(result)]

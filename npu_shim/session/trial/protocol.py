@@ -28,6 +28,7 @@ class Asked:
         hints: names of nodes that may be at fault, the likeliest first.
         scale: the loss scale that a replayed step has, None for the script's own.
         most: how many replays at most.
+        disturb: how much, at most and relative to each, the first weights are changed at random; 0 for not.
     """
 
     folder: str
@@ -38,6 +39,7 @@ class Asked:
     hints: tuple[str, ...] = ()
     scale: float | None = None
     most: int = 0
+    disturb: float = 0.0
 
     def write(self) -> None:
         """Writes it into its folder."""

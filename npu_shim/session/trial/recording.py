@@ -76,6 +76,8 @@ class _Recorder:
         if kind is None:
             return once(fetches, feed_dict, options, run_metadata)
         _Recorder.steps += 1
+        if _Recorder.steps == 1 and self._asked.disturb:
+            self._disturb(session.graph, once)
         if _Recorder.steps in self._asked.replay:
             self._record(session, once, kind, feed_dict, options)
         scales = [] if kind.scale is None else [kind.scale]
@@ -124,6 +126,16 @@ class _Recorder:
         path = os.path.join(self._asked.folder, "%d%s" % (os.getpid(), protocol.LOSSES))
         with open(path, "a", encoding="utf-8") as f:
             f.writelines("%s\t%r\n" % (name, float(value)) for name, value in named)
+
+    def _disturb(self, graph, once):
+        """Changes the weights as little as rounding does: what becomes of that is the noise of the training itself."""
+        variables = [each for each in graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES) if each.dtype.is_floating]
+        drawn = np.random.RandomState(self._asked.seed)
+        changed = [
+            (variable, (value * (1 + self._asked.disturb * drawn.uniform(-1, 1, value.shape))).astype(value.dtype))
+            for variable, value in zip(variables, map(np.asarray, once(variables, None, None, None)))
+        ]
+        replay.load(lambda fetches, feeds: once(fetches, feeds, None, None), changed)
 
     def _record(self, session, once, kind, feed_dict, options):
         try:

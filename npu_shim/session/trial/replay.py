@@ -218,8 +218,12 @@ class _Replays:
     def _run(self, step, options):
         os.environ[forced.VARIABLE] = json.dumps({**self._own, **PLAIN, **options})
         with tf.Session(graph=self._graph, config=self._config) as session:
-            _load(session, step.variables, self._scale)
+            load(session.run, [(each, self._with_scale(each, value)) for each, value in step.variables])
             return [np.asarray(each, np.float64) for each in session.run([*step.losses, *step.gradients], step.fed)]
+
+    def _with_scale(self, variable, value):
+        is_scale = self._scale is not None and training.LOSS_SCALE.match(variable.op.name)
+        return np.asarray(self._scale, np.asarray(value).dtype) if is_scale else value
 
     def _distance(self, runs):
         with np.errstate(all="ignore"):
@@ -260,21 +264,24 @@ def _lines(graph, steps, values):
     return float32, low
 
 
-def _load(session, variables, scale):
-    """Gives the variables of a session their values by their own initializers, which a finalized graph has."""
-    counts = Counter(variable.initializer.inputs[1].name for variable, _ in variables)
+def load(run: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Gives variables values by their own initializers, which a finalized graph has too.
+
+    Args:
+        run: as Session.run, of (fetches, feed_dict).
+        pairs: (variable, its value).
+    """
+    counts = Counter(variable.initializer.inputs[1].name for variable, _ in pairs)
     together: dict[Any, Any] = {}
     initializers = []
-    for variable, value in variables:
-        if scale is not None and training.LOSS_SCALE.match(variable.op.name):
-            value = np.asarray(scale, np.asarray(value).dtype)
+    for variable, value in pairs:
         if counts[variable.initializer.inputs[1].name] > 1:  # it starts as another one does
-            session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+            run(variable.initializer, {variable.initializer.inputs[1]: value})
         else:
             together[variable.initializer.inputs[1]] = value
             initializers.append(variable.initializer)
     if initializers:
-        session.run(initializers, together)
+        run(initializers, together)
 
 
 def _distance(step, reference, found):
