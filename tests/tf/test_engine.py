@@ -329,6 +329,25 @@ def test_shapes_beyond_the_bound_run_in_the_session():
         assert sum(number is not None for number in known.programs.values()) == engine.MANY_SHAPES
 
 
+def test_a_step_whose_results_nobody_fetches_does_not_wait():
+    """So the next one takes its input while the device computes."""
+    x, y, loss, _, train, step = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+
+        def waits():
+            on = of(session).device
+            return (on._pending if hasattr(on, "_pending") else on._then) is None
+
+        session.run([loss, train], {x: a, y: b})
+        session.run(train, {x: a, y: b})
+        assert not waits()
+        session.run(train, {x: a, y: b})
+        assert not waits()
+        assert session.run(step) == 3
+        assert waits()
+
+
 def test_prints_are_printed(capfd):
     x, y, loss, _, _, _ = fed_classifier()
     shown = tf.Print(loss, [loss], "the loss: ")
