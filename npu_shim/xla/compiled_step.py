@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import Counter
 from typing import Any, Callable, Mapping
@@ -17,6 +18,8 @@ from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
+# what runs the programs; the one on PJRT stands above this room, and is loaded where it is asked for
+ENGINES = {"tensorflow": "npu_shim.xla.compiled_step", "pjrt": "npu_shim.engine.compiled"}
 MANY_SHAPES = 8  # warn when a step has more programs than this, one for each set of feed shapes
 
 
@@ -28,6 +31,7 @@ def compile_step(
     initializer: Any = None,
     constants: Mapping[Any, Any] | None = None,
     device: str | None = None,
+    engine: str = "tensorflow",
     **options: Any,
 ) -> CompiledStep:
     """Makes a training step (forward, backward, loss scaling, optimizer, state) one XLA program.
@@ -42,6 +46,8 @@ def compile_step(
         initializer: operation, or its name, that initializes the variables if there is no session.
         constants: dict of tensors or their names to values that become part of the program.
         device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
+        engine: what compiles and runs the program: "tensorflow", its own XLA; or "pjrt", today's XLA through JAX, in
+            this process or in a worker, see `npu-shim engine install`.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass
             the backward pass computes again instead of keeping it. A Session brings its own (those of its
             NpuOptimizer), over which these win; a session without NpuOptimizer and a call without options is not
@@ -61,12 +67,16 @@ def compile_step(
     source = Source.of(graph_or_session)
     if not isinstance(iterations_per_loop, int) or iterations_per_loop < 1:
         raise ConfigError("iterations_per_loop must be an int above 0, got %r" % (iterations_per_loop,))
+    if engine not in ENGINES:
+        expected = ", ".join(ENGINES) + nearest(str(engine), ENGINES)
+        raise ConfigError("engine is %r, expected one of %s" % (engine, expected))
+    running = importlib.import_module(ENGINES[engine]).Running
     if initializer is not None:
         source = source.initialized(initializer)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
-    device = device or marking.accelerator()
-    prepared = step_function.prepare(source, wanted, feeds, constants, None, device, **options)
-    return CompiledStep(prepared, source, fetches, iterations_per_loop)
+    target = device or marking.accelerator()
+    prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
+    return CompiledStep(prepared, source, fetches, iterations_per_loop, running(prepared, iterations_per_loop, device))
 
 
 class CompiledStep:
@@ -80,26 +90,29 @@ class CompiledStep:
         source: the `sources.Source` of the step.
         fetches: in the user's form.
         iterations_per_loop: steps in one call.
+        running: what compiles and runs the programs, a `Running`.
 
     Attributes:
         plan: the precision Plan, None if no precision option was given.
-        recomputation: what the last compiled program computes again, a `recompute.report.Recomputation`; None before
-            the first call.
     """
 
     def __init__(
-        self, prepared: step_function.Prepared, source: Source, fetches: Any, iterations_per_loop: int = 1
+        self, prepared: step_function.Prepared, source: Source, fetches: Any, iterations_per_loop: int, running: Any
     ) -> None:
         self.plan = prepared.plan
-        self.recomputation = None
         self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
-        self._source = source
-        self._programs = {}  # shapes of the feeds -> the compiled function
+        self._source, self._running = source, running
+        self._shapes = set()  # of the feeds so far
         self._variables = {each.name: each.variable for each in prepared.state}
         self._others = source.other_values(self._variables)
         self._kept = {name: each for name, each in self._variables.items() if not source.is_local(name)}
         self._keys = step_checkpoint.keys_of(source.graph, [*self._kept, *self._others])
         self._has_values = source.session is not None or not set(self._variables) - {random_ops.STATE}
+
+    @property
+    def recomputation(self) -> Any:
+        """What the last compiled program computes again, a `recompute.report.Recomputation`; None before a call."""
+        return self._running.recomputation
 
     def __call__(self, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Runs one step, or `iterations_per_loop` of them.
@@ -113,12 +126,16 @@ class CompiledStep:
         Raises:
             ConfigError: a feed is missing, unknown, or has the wrong shape or dtype; the variables have no values.
             PlanError: XLA cannot compile an op; the error names its node.
+            RuntimeError: the device of engine "pjrt" failed; the error says which state the step has.
         """
         self._require_values()
         arrays = self._arrays(feeds or {})
+        shapes = tuple(array.shape[self._count > 1 :] for array in arrays)
+        if shapes not in self._shapes and len(self._shapes) == MANY_SHAPES:
+            lines.once("compile_step compiles for set %d of feed shapes: pad to fewer" % (MANY_SHAPES + 1))
+        self._shapes.add(shapes)
         with tf_internals.eager_mode(), xla_errors(self._prepared.graph_def):
-            tensors = [tf.constant(array) for array in arrays]
-            results = iter([each.numpy() for each in self._program(arrays)(*tensors)])
+            results = iter(self._running.run(arrays, shapes))
         return self._like_fetches([None if isinstance(f, str) else next(results) for f in self._prepared.fetches])
 
     def state(self) -> dict[str, np.ndarray]:
@@ -129,6 +146,7 @@ class CompiledStep:
         """
         self._require_values()
         with tf_internals.eager_mode():
+            self._running.to_variables()
             return {name: variable.numpy() for name, variable in self._variables.items()}
 
     def save(self, prefix: str | os.PathLike) -> str:
@@ -145,6 +163,7 @@ class CompiledStep:
         """
         self._require_values()
         with tf_internals.eager_mode():
+            self._running.to_variables()
             return step_checkpoint.save(prefix, {**self._others, **self._kept}, self._keys)
 
     def load(self, prefix: str | os.PathLike) -> None:
@@ -157,8 +176,10 @@ class CompiledStep:
             ConfigError: there is no checkpoint, or it lacks a variable of this shape and dtype.
         """
         with tf_internals.eager_mode():
+            self._running.to_variables()  # the checkpoint need not have all
             for name, value in step_checkpoint.load(prefix, self._kept, self._keys).items():
                 self._variables[name].assign(value)
+            self._running.from_variables()
         self._has_values = True
 
     def _require_values(self):
@@ -192,20 +213,42 @@ class CompiledStep:
         feed.with_shape(shape)
         return array
 
-    def _program(self, arrays):
-        shapes = tuple(array.shape[self._count > 1 :] for array in arrays)
-        if shapes not in self._programs:
-            if len(self._programs) == MANY_SHAPES:
-                lines.once("compile_step compiles for set %d of feed shapes: pad to fewer" % (MANY_SHAPES + 1))
-            made = self._prepared.for_shapes(shapes)
-            self.recomputation = made.recomputation
-            self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
-        return self._programs[shapes]
-
     def _like_fetches(self, values):
         if isinstance(self._fetches, dict):
             return dict(zip(self._fetches, values))
         return values if isinstance(self._fetches, (list, tuple)) else values[0]
+
+
+class Running:
+    """Compiles and runs a step's programs by TensorFlow's XLA, on the variables themselves, in eager mode.
+
+    Args:
+        prepared: step_function.Prepared.
+        count: steps in one call.
+        device: what `compile_step` was given.
+
+    Attributes:
+        recomputation: as that of `CompiledStep`.
+    """
+
+    def __init__(self, prepared: step_function.Prepared, count: int, device: str | None) -> None:
+        self.recomputation = None
+        self._prepared, self._count = prepared, count
+        self._programs = {}  # shapes of the feeds -> the compiled function
+
+    def run(self, arrays: Any, shapes: Any) -> list[np.ndarray]:
+        """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values."""
+        if shapes not in self._programs:
+            made = self._prepared.for_shapes(shapes)
+            self.recomputation = made.recomputation
+            self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
+        return [each.numpy() for each in self._programs[shapes](*[tf.constant(array) for array in arrays])]
+
+    def to_variables(self) -> None:
+        """Gives the variables of the Prepared their newest values, which they have here."""
+
+    def from_variables(self) -> None:
+        """Takes the values of the variables of the Prepared for the newest."""
 
 
 def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:

@@ -1,0 +1,132 @@
+"""compile_step on PJRT: its programs on a device of the engine, in this process or in a worker."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import sessions
+from npu_shim.engine.device import as_result
+from npu_shim.engine.step import PRODUCTS
+from npu_shim.engine.worker import memory, starting
+from npu_shim.export import step as export
+from npu_shim.options import engine
+from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.xla.step_function import Prepared
+
+
+class Running:
+    """Compiles and runs a step's programs on PJRT; the methods are those of `xla.compiled_step.Running`.
+
+    The variables stay on the device between calls. The device is opened at the first one.
+
+    Args:
+        prepared: step_function.Prepared.
+        count: steps in one call.
+        device: "CPU" or "GPU", which JAX must find first; None for what it finds.
+
+    Attributes:
+        recomputation: as that of `CompiledStep`.
+
+    Raises:
+        ConfigError: there is no JAX.
+    """
+
+    def __init__(self, prepared: Prepared, count: int, device: str | None) -> None:
+        engine.require(tf.__version__)
+        self.recomputation = None
+        self._prepared, self._count, self._wanted = prepared, count, device
+        self._updated = [each for each in prepared.state if each.updated]
+        self._lock = threading.RLock()
+        self._forget_device()
+
+    def run(self, arrays: Any, shapes: Any) -> list[Any]:
+        """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values.
+
+        Raises:
+            ConfigError: the device is not the wanted one.
+            PlanError: XLA cannot compile the step.
+            RuntimeError: the device failed; the error says which state the variables have.
+        """
+        names = [feed.name for feed in self._prepared.feeds.values()]
+        rows = zip(*arrays) if arrays else [()] * self._count
+        steps = [dict(zip(names, row)) for row in (rows if self._count > 1 else [arrays])]
+        with self._lock:
+            try:
+                number = self._loaded(shapes)
+                if not self._is_there:
+                    self._device.put({each.name: each.variable.numpy() for each in self._prepared.state})
+                    self._is_there = True
+                self._is_newer = True
+                fetched = self._device.run(number, *steps)
+                return [as_result(fetched[each.name]) for each in self._prepared.fetches if not isinstance(each, str)]
+            except RuntimeError as error:
+                raise self._recovered(error) from error
+
+    def to_variables(self) -> None:
+        """Gives the variables of the Prepared their newest values; errors as `run`."""
+        with self._lock:
+            if not self._is_newer:
+                return
+            try:
+                values = self._device.get([each.name for each in self._updated])
+            except RuntimeError as error:
+                raise self._recovered(error) from error
+            self._assign(values)
+
+    def from_variables(self) -> None:
+        """Takes the values of the variables of the Prepared for the newest."""
+        with self._lock:
+            self._is_there = self._is_newer = False
+
+    def _forget_device(self):
+        self._device, self._programs = None, {}  # shapes of the feeds -> number on the device
+        self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
+
+    def _assign(self, values):
+        for each in self._updated:
+            each.variable.assign(values[each.name])
+        self._is_newer = False
+
+    def _loaded(self, shapes):
+        device = self._opened()
+        if shapes not in self._programs:
+            made = replace(self._prepared, on_cpu=device.platform == "cpu").for_shapes(shapes)
+            module = export.hlo_module(made, PRODUCTS)
+            described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
+            try:
+                number = device.load(replace(described, iterations=self._count), export.without_sources(module))
+            except (memory.NoRoom, starting.Gone):
+                raise
+            except RuntimeError as reason:
+                raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
+            self.recomputation, self._programs[shapes] = made.recomputation, number
+        return self._programs[shapes]
+
+    def _opened(self):
+        if self._device is None:
+            try:
+                found = sessions.open_device()
+            except ImportError as reason:
+                raise ConfigError("engine 'pjrt' cannot be had: %s" % reason) from reason
+            if self._wanted is not None and self._wanted.lower() != found.platform:
+                raise ConfigError("device is '%s', and JAX finds %s" % (self._wanted, found.where))
+            self._device = found
+        return self._device
+
+    def _recovered(self, error):
+        """An error that says what state is left, after which the next call opens the device anew."""
+        device, behind, state = self._device, 0, "the step has the state of the last completed call"
+        try:
+            if self._is_newer:
+                behind = device.recover()
+                self._assign(device.get([each.name for each in self._updated]))
+            if behind:
+                state = "the step has the state of %d steps before the last completed one" % behind
+        except Exception as lost:
+            state = "the values on the device are lost (%s): load a checkpoint" % lost
+        self._forget_device()
+        return RuntimeError("engine 'pjrt' failed on %s: %s; %s" % (device.where, error, state))

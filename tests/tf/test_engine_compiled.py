@@ -1,0 +1,147 @@
+"""compile_step on PJRT: the same doors, numbers and errors as on TensorFlow's XLA."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
+from npu_shim.options import engine as options
+
+pytestmark = [
+    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15 or later"),
+]
+FETCHES = {"loss": "loss:0", "train": "train", "w": "w"}
+FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
+MIX = {"precision_mode": "allow_mix_precision", "profile": "gpu"}
+
+
+def built(convolution=False):
+    """A graph with dropout, a loss scale that grows, and a step counter."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x, y = tf.placeholder(tf.float32, [None, 6], "x"), tf.placeholder(tf.int32, [None], "y")
+        h = tf.nn.relu(tf.matmul(x, tf.get_variable("w", [6, 16], initializer=tf.glorot_uniform_initializer(1))))
+        if convolution:
+            kernel = tf.get_variable("k", [3, 1, 2], initializer=tf.glorot_uniform_initializer(3))
+            h = tf.reshape(tf.nn.conv1d(h[..., None], kernel, 1, "SAME"), [-1, 32])
+        h = tf.nn.dropout(h, rate=0.2, seed=5)
+        logits = tf.matmul(h, tf.get_variable("v", [h.shape[1], 2], initializer=tf.glorot_uniform_initializer(2)))
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+        manager = ExponentialUpdateLossScaleManager(2.0**10, 3, 1, decr_ratio=0.5)
+        optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(0.01), manager)
+        optimizer.minimize(loss, tf.train.get_or_create_global_step(), name="train")
+        tf.global_variables_initializer()
+    return graph
+
+
+def batches(count, rows=8):
+    rng = np.random.RandomState(0)
+    found = [rng.randn(rows, 6).astype("f") for _ in range(count)]
+    return [{"x:0": each, "y:0": (each.sum(1) > 0).astype("i")} for each in found]
+
+
+def stacked(some):
+    return {name: np.stack([each[name] for each in some]) for name in some[0]}
+
+
+def step_of(graph, engine="pjrt", **more):
+    return npu_shim.compile_step(graph, FETCHES, ["x", "y"], engine=engine, initializer="init", **{**FLOAT32, **more})
+
+
+@pytest.mark.parametrize(
+    ("convolution", "mode", "rtol"), [(False, FLOAT32, 1e-4), (False, MIX, 4e-3), (True, FLOAT32, 1e-4)]
+)
+def test_steps_and_loops_are_those_of_tensorflow_s_xla(convolution, mode, rtol):
+    graph = built(convolution)
+    wanted, one, loop = (step_of(graph, "tensorflow", **mode), step_of(graph, **mode),
+                         step_of(graph, iterations_per_loop=5, **mode))  # fmt: skip
+    data = batches(10)
+    expected = [wanted(feeds) for feeds in data]
+    found = [one(feeds) for feeds in data]
+    looped = [loop(stacked(data[k : k + 5])) for k in (0, 5)]
+    for each in (*zip(found, expected), (looped[0], expected[4]), (looped[1], expected[9])):
+        np.testing.assert_allclose(each[0]["loss"], each[1]["loss"], rtol=rtol)
+        np.testing.assert_allclose(each[0]["w"], each[1]["w"], rtol=rtol * 10, atol=rtol)
+        assert each[0]["train"] is None
+        assert type(each[0]["loss"]) is type(each[1]["loss"])
+    for step in (one, loop):
+        assert set(step.state()) == set(wanted.state())
+        for name in FETCHES["w"], "w/Adam_1", "loss_scale", "global_step":
+            value = wanted.state()[name]
+            np.testing.assert_allclose(step.state()[name], value, rtol=rtol * 10, atol=rtol)
+        assert step.state()["global_step"] == 10
+        assert step.recomputation.counts() == wanted.recomputation.counts()
+
+
+def test_checkpoints_go_both_ways_and_to_a_saver(tmp_path):
+    graph, data = built(), batches(6)
+    one, other = step_of(graph), step_of(graph, "tensorflow")
+    first = [one(feeds)["loss"] for feeds in data[:3]]
+    path = one.save(tmp_path / "at3")
+    second = [one(feeds)["loss"] for feeds in data[3:]]
+    other.load(path)
+    np.testing.assert_allclose([other(feeds)["loss"] for feeds in data[3:]], second, rtol=1e-4)
+    one.load(path)
+    np.testing.assert_allclose([one(feeds)["loss"] for feeds in data[3:]], second, rtol=1e-4)
+    assert first != second
+    with tf.Session(graph=graph) as session, graph.as_default():
+        session.run("init")
+        tf.train.Saver(tf.global_variables()).restore(session, path)
+        assert session.run(tf.train.get_global_step(graph)) == 3
+        taken = npu_shim.compile_step(session, FETCHES, ["x", "y"], engine="pjrt", **FLOAT32)
+        assert taken.state()["global_step"] == 3
+        taken(data[0])
+        assert taken.state()["global_step"] == 4
+        assert session.run(tf.train.get_global_step(graph)) == 3
+
+
+def test_other_shapes_compile_anew_and_steps_without_feeds_or_state_run():
+    step = step_of(built())
+    for rows in (8, 3, 8):
+        step(batches(1, rows)[0])
+    assert len(step._running._programs) == 2
+    with tf.Graph().as_default() as graph:
+        count = tf.get_variable("count", [], initializer=tf.zeros_initializer(), use_resource=True)
+        more = tf.identity(count.assign_add(1), name="more")
+        tf.global_variables_initializer()
+    assert npu_shim.compile_step(graph, more, engine="pjrt", initializer="init", iterations_per_loop=4)() == 4
+    with tf.Graph().as_default() as graph:
+        made = tf.matmul(tf.placeholder(tf.float32, [2, 2], "x"), tf.eye(2), name="made")
+    np.testing.assert_array_equal(npu_shim.compile_step(graph, [made, made], ["x"], engine="pjrt")({"x": np.eye(2)}),
+                                  [np.eye(2)] * 2)  # fmt: skip
+
+
+def test_errors_are_those_of_tensorflow_s_xla():
+    graph = built()
+    for engine in ("tensorflow", "pjrt"):
+        step = step_of(graph, engine)
+        with pytest.raises(npu_shim.ConfigError, match="feed 'y:0' is missing"):
+            step({"x:0": np.zeros([8, 6])})
+        with pytest.raises(npu_shim.ConfigError, match=r"feed 'x:0' has shape \(8, 5\), the graph expects \(None, 6\)"):
+            step({"x:0": np.zeros([8, 5]), "y:0": np.zeros([8], "i")})
+    with pytest.raises(npu_shim.ConfigError, match=r"engine is 'pjtr', expected one of tensorflow, pjrt .* 'pjrt'"):
+        step_of(graph, "pjtr")
+    with pytest.raises(npu_shim.ConfigError, match="device is 'GPU', and JAX finds cpu"):
+        step_of(graph, device="GPU")(batches(1)[0])
+    with pytest.raises(npu_shim.ConfigError, match="the step's variables have no values"):
+        npu_shim.compile_step(graph, FETCHES, ["x", "y"], engine="pjrt", **FLOAT32)(batches(1)[0])
+
+
+def test_a_device_that_fails_leaves_the_state_of_the_last_call():
+    step, data = step_of(built()), batches(4)
+    for feeds in data[:2]:
+        step(feeds)
+    failing, real = step._running._device, step._running._device.run
+
+    def run(*arguments):
+        raise RuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    failing.run = run
+    with pytest.raises(RuntimeError, match=r"engine 'pjrt' failed on cpu.* has the state of the last completed call"):
+        step(data[2])
+    failing.run = real
+    assert step.state()["global_step"] == 2
+    step(data[2])
+    assert step.state()["global_step"] == 3
