@@ -263,10 +263,10 @@ class Engine:
         constants, asked = {}, made.parts[part].constants
         if asked:
             fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
-            values = doors.plain_run(self._session, list(asked), fed)
-            constants = {name: np.asarray(value) for name, value in zip(asked, values)}
+            values = doors.plain_run(self._session, [each.tensor for each in asked], fed)
+            constants = {each: each.of(value) for each, value in zip(asked, values)}
         shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
-        return constants, (part, shapes, tuple((name, value.tobytes()) for name, value in constants.items()))
+        return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
 
     def _record_refusal(self, known, request, reason, part):
         """Records that XLA does not compile a step, or needs one more constant for it."""

@@ -5,8 +5,9 @@ extracted and lowered (xla.step_function). For each set of shapes its HLO goes t
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Mapping, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
@@ -20,6 +21,7 @@ from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
+from npu_shim.xla.lowering.site import ROWS
 
 KNOWN = "/known"  # suffix of a feed whose value is part of the program
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
@@ -49,6 +51,23 @@ class HostRun:
         return not self.fetches and not self.targets
 
 
+class Constant(NamedTuple):
+    """What XLA must know when it compiles.
+
+    Attributes:
+        tensor: name of a tensor whose value it is;
+        node: or name of a node whose result has as many rows as the tensor's last value plus 1; "" for none.
+    """
+
+    tensor: str
+    node: str = ""
+
+    def of(self, value):
+        """The constant, np.ndarray, given the tensor's value."""
+        value = np.asarray(value)
+        return value if not self.node else value[-1:].sum() + bool(value.size)
+
+
 @dataclass(frozen=True)
 class Part:
     """One program of a step, and what the session runs behind it.
@@ -57,13 +76,13 @@ class Part:
         program: its `cut.Program`.
         prepared: the program without shapes, a `step_function.Prepared`.
         then: the session's part.
-        constants: names of the tensors that XLA must know when it compiles; the session computes them first.
+        constants: Constants, whose tensors the session computes first.
     """
 
     program: Any
     prepared: Any
     then: HostRun
-    constants: Tuple[str, ...] = ()
+    constants: Tuple[Constant, ...] = ()
 
     @property
     def feeds(self):
@@ -75,7 +94,7 @@ class Part:
 
         Args:
             shapes: in the order of `feeds`.
-            constants: dict of the tensors' names of `constants` to their values.
+            constants: dict of `constants` to np.ndarray.
             platform: of the device, "cpu", "gpu", ...
 
         Raises:
@@ -84,10 +103,15 @@ class Part:
         prepared = replace(self.prepared, on_cpu=platform == "cpu")
         if constants:
             kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
-            computed = {name: value for name, value in constants.items() if name not in self.feeds}
+            values = {each.tensor: value for each, value in constants.items() if not each.node}
+            computed = {name: value for name, value in values.items() if name not in self.feeds}
             graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
-            fed = {place: constants[feed.name] for place, feed in prepared.feeds.items() if feed.name in constants}
+            fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
             prepared = replace(prepared, graph_def=_with_known_feeds(graph_def, fed))
+            rows = {each.node: value for each, value in constants.items() if each.node}
+            for node in prepared.graph_def.node:
+                if node.name in rows:
+                    node.attr[ROWS].i = int(rows[node.name])
         made = prepared.for_shapes(shapes)
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
@@ -147,13 +171,15 @@ class Step:
             return None
         fed = part.prepared.feeds.get(source_of(data[missing.number]))
         tensor = tensor_of(data[missing.number]) if fed is None else fed.name
-        if tensor in (*part.constants, *part.program.taken) or (fed is None and source_of(tensor) not in self.nodes):
+        wanted = Constant(tensor, missing.node if missing.counts else "")
+        is_known = wanted in part.constants or tensor in part.program.taken
+        if is_known or (fed is None and source_of(tensor) not in self.nodes):
             return None
         if fed is None:
             needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], part.program.fed)
             if any(node.essential or node.learned or not node.repeats for node in needed.values()):
                 return None
-        more = replace(part, constants=(*part.constants, tensor))
+        more = replace(part, constants=(*part.constants, wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
 
 

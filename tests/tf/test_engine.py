@@ -511,5 +511,31 @@ def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
             losses[kind] = [session.run([loss, train], feed)[0] for feed in feeds]
             taken = steps_of(session) if kind == "pjrt" else []
     assert len(taken) == 1
-    assert taken[0].parts[0].constants == ("support/shape:0",)
+    assert taken[0].parts[0].constants == (("support/shape:0", ""),)
+    np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["ids", "weights"])
+def test_lookups_of_sparse_ids_are_sums_whose_number_the_session_counts(weighted):
+    """The rows of embedding_lookup_sparse are one more than the last row that has an id."""
+    ids, weights = tf.sparse_placeholder(tf.int64, name="ids"), tf.sparse_placeholder(tf.float32, name="weights")
+    table = tf.get_variable("table", initializer=np.random.RandomState(0).randn(9, 6).astype("f"))
+    found = tf.nn.embedding_lookup_sparse(table, ids, weights if weighted else None, combiner="mean")
+    more = tf.nn.embedding_lookup_sparse(table, ids, None, combiner="sqrtn")
+    w = tf.get_variable("w", initializer=np.random.RandomState(1).randn(6, 3).astype("f"))
+    loss = tf.reduce_sum(tf.square(tf.matmul(found + more, w) - 1))
+    train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+    feeds, rows = [], ([0, 0, 2, 3], [0, 1, 2, 3], [0, 1, 1, 2])
+    for places in ([[row, number] for number, row in enumerate(each)] for each in rows):
+        shape = [places[-1][0] + 1, 4]
+        feed = {ids: tf.SparseTensorValue(places, [1, 7, 1, 8], shape)}
+        feeds.append({**feed, weights: tf.SparseTensorValue(places, [1.0, 0.5, 2.0, 3.0], shape)})
+    losses = {}
+    for kind in ("session", "pjrt"):
+        with opened(kind) as session:
+            losses[kind] = [session.run([loss, train], feed)[0] for feed in feeds]
+            taken = steps_of(session) if kind == "pjrt" else []
+            programs = programs_of(session) if kind == "pjrt" else 0
+    assert len(taken) == 1, reasons_of(session)
+    assert programs == 2  # of four rows and of three
     np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)

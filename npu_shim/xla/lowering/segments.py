@@ -1,6 +1,7 @@
 """Sums of rows by segment, as embedding_lookup_sparse makes them, and their gradients.
 
-XLA must know the number of segments. If the op does not specify it, it is the last segment id plus 1.
+XLA must know the number of segments. If the op does not specify it, it is the last segment id plus 1; the engine gives
+it as an attribute (`site.ROWS`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.lowering import sums
-from npu_shim.xla.lowering.site import Site
+from npu_shim.xla.lowering.site import ROWS, Site
 
 SUM, MEAN, SQRT_N = (lambda n: None), (lambda n: 1 / n), tf.rsqrt  # factor for a sum of n rows
 
@@ -69,10 +70,13 @@ def _count(site, number):
 
 
 def _last(site, number):
+    if ROWS in site.proto.attr:
+        return site.proto.attr[ROWS].i
     segments = site.constants.get(number)
     if segments is None:
-        raise site.refused(
+        reason = (
             "its number of rows follows from the last segment id, which is data; use unsorted_segment_sum, or give "
             "num_segments if the op takes it, feed its result, or run the step in the session"
         )
+        raise site.not_counted(number, reason)
     return int(segments[-1]) + 1 if segments.size else 0

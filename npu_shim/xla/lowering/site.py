@@ -11,6 +11,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 
+ROWS = "_npu_shim_rows"  # attribute of a node: the number of rows of its result, where it is known beforehand
+
 
 class NotConstant(PlanError):
     """An input that XLA must know at compile time and does not.
@@ -18,11 +20,12 @@ class NotConstant(PlanError):
     Attributes:
         node: name of the node that needs it.
         number: of its input.
+        counts: whether only the last value of the input matters: that plus 1 is what the node's attribute ROWS takes.
     """
 
-    def __init__(self, text: str, node: str, number: int) -> None:
+    def __init__(self, text: str, node: str, number: int, counts: bool = False) -> None:
         super().__init__(text)
-        self.node, self.number = node, number
+        self.node, self.number, self.counts = node, number, counts
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class Site:
     def refused(self, reason: str) -> PlanError:
         """Returns a PlanError that says why this node cannot be lowered."""
         return PlanError(self._sentence(reason))
+
+    def not_counted(self, number: int, reason: str) -> NotConstant:
+        """Returns the error of a node that needs the last value of an input plus 1, see `NotConstant.counts`."""
+        return NotConstant(self._sentence(reason), self.proto.name, number, counts=True)
 
     def _sentence(self, reason):
         return "node '%s' (%s) cannot be compiled by XLA: %s" % (self.proto.name, self.proto.op, reason)
