@@ -6,7 +6,7 @@ see `cluster`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optim
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -167,6 +167,11 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         if self._is_weight_update_sharding and ranks.world_size() > 1:
             return sharding.applied(self._optimizer, list(grads_and_vars), global_step, name)
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+    def own_pairs(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]] | None:
+        """Returns the pairs that this rank updates, None where every rank updates all."""
+        sharded = self._is_weight_update_sharding and ranks.world_size() > 1
+        return sharding.own(grads_and_vars) if sharded else None
 
     def _distributed_apply(self, *args, **kwargs):
         return self._optimizer._distributed_apply(*args, **kwargs)

@@ -35,6 +35,12 @@ def owners(pairs: Sequence[tuple[Any, Any]]) -> dict[str, int]:
     return {item.var.name: item.root_rank_id for item in shards.get_all_grad_item()}
 
 
+def own(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Returns the pairs that this rank updates; errors as `owners`."""
+    of = owners(pairs)
+    return [pair for pair in pairs if of.get(pair[1].name) == ranks.world_rank()]
+
+
 class Layout:
     """Where the variables of one dtype lie in a row of equal parts, one for each rank.
 

@@ -130,10 +130,12 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
         if global_step is not None:
             skip_messages.one_line_a_run()
-        finite, sizes = self._check([gradient for gradient, _ in given])
+        own = getattr(self._opt, "own_pairs", lambda _: None)(given)  # of an optimizer whose ranks share the update
+        looked_at, reducer = (given, self._reducer) if own is None else (own, self._reducer or overflow.agreed)
+        finite, sizes = self._check([gradient for gradient, _ in looked_at], reducer)
         if not tf.distribute.has_strategy():
             apply = lambda: self._opt.apply_gradients(pairs, global_step, name)  # noqa: E731
-            return self._gated(apply, given, finite, sizes, name)
+            return self._gated(apply, looked_at, finite, sizes, name)
         if tf.distribute.in_cross_replica_context():
             raise RuntimeError("npu_shim: apply_gradients is called in each replica, not across them")
         overflowed = tf.cast(tf.logical_not(finite), tf.float32)
@@ -146,7 +148,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         apply = lambda: self._opt._distributed_apply(strategy, pairs, global_step, name)  # noqa: E731
         return self._gated(apply, pairs, tf.equal(overflows, 0.0), None, name)
 
-    def _check(self, gradients):
+    def _check(self, gradients, reducer):
         """Returns (may the step be applied: bool scalar, magnitude of each gradient or None)."""
         check = getattr(self._loss_scale_manager, "get_enable_overflow_check", None)
         if check is not None and not check():
@@ -156,7 +158,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         else:
             sizes = overflow.magnitudes(gradients)
             finite = overflow.all_finite(gradients, sizes)
-        return (finite if self._reducer is None else self._reducer(finite)), sizes
+        return (finite if reducer is None else reducer(finite)), sizes
 
     def _gated(self, apply, pairs, finite, sizes, name):
         make_hyperparameters(self._opt)

@@ -13,7 +13,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_bridge.npu_init import (
+    ExponentialUpdateLossScaleManager,
     NPUDistributedOptimizer,
+    NPULossScaleOptimizer,
+    NPUOptimizer,
     get_rank_id,
     get_rank_size,
     hccl_ops,
@@ -21,6 +24,7 @@ from npu_bridge.npu_init import (
     set_split_strategy_by_idx,
 )  # fmt: skip
 from npu_shim.distributed import ranks, settings
+from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
 
 tf.disable_eager_execution()
 RANK, SIZE = get_rank_id(), get_rank_size()
@@ -39,8 +43,11 @@ def session(mode="force_fp32"):
     return tf.Session(config=config)
 
 
-def collectives(kind="CollectiveReduce"):
-    return sum(op.type == kind for op in tf.get_default_graph().get_operations())
+def collectives(step):
+    """How many collectives of each type the training op of this graph runs."""
+    reached = tf.graph_util.extract_sub_graph(tf.get_default_graph().as_graph_def(), [step.name])
+    types = [node.op for node in reached.node]
+    return {kind: types.count(kind) for kind in ("CollectiveReduce", "CollectiveGather")}
 
 
 def digest(values):
@@ -52,7 +59,8 @@ def floats(values):
 
 
 def train(build, optimizer, feeds, wrapped=npu_tf_optimizer):
-    """Trains in this graph; returns the variables' values at the end by name, and a digest of them after each step."""
+    """Trains in this graph; returns the variables' values at the end by name, a digest of them after each step, and how
+    many collectives a step has."""
     loss, places, variables = build()
     variables = sorted(variables, key=lambda variable: variable.name)  # ranks make them in different orders
     step = wrapped(optimizer()).minimize(loss)
@@ -63,7 +71,7 @@ def train(build, optimizer, feeds, wrapped=npu_tf_optimizer):
             running.run(step, dict(zip(places, feed)))
             values = running.run(variables)
             digests.append(digest(values))
-    return floats({v.op.name: value for v, value in zip(variables, values)}), digests
+    return floats({v.op.name: value for v, value in zip(variables, values)}), digests, collectives(step)
 
 
 def both(build, optimizer, feeds, wrapped=npu_tf_optimizer, **more):
@@ -73,11 +81,10 @@ def both(build, optimizer, feeds, wrapped=npu_tf_optimizer, **more):
     are theirs. `feeds` are by step and rank.
     """
     with tf.Graph().as_default():
-        values, digests = train(lambda: build([RANK]), optimizer, [each[RANK] for each in feeds], wrapped)
-        counts = {kind: collectives(kind) for kind in ("CollectiveReduce", "CollectiveGather")}
+        values, digests, counts = train(lambda: build([RANK]), optimizer, [each[RANK] for each in feeds], wrapped)
     with tf.Graph().as_default():
         everything = [[place for rank in each for place in rank] for each in feeds]
-        expected, _ = train(lambda: build(range(SIZE)), optimizer, everything, lambda plain: plain)
+        expected, _, _ = train(lambda: build(range(SIZE)), optimizer, everything, lambda plain: plain)
     return {"values": values, "expected": expected, "digests": digests, **counts, **more}
 
 
@@ -242,6 +249,42 @@ def sharded_checkpoint():
                     saver.save(running, path)
                     reader = tf.train.load_checkpoint(path)
                     seen[name] = floats({each: reader.get_tensor(each) for each in reader.get_variable_to_shape_map()})
+    return {"seen": seen}
+
+
+LOSS_SCALED = {
+    "distributed": lambda: NPULossScaleOptimizer(npu_tf_optimizer(momentum()), manager(), is_distributed=True),
+    "local": lambda: NPULossScaleOptimizer(npu_tf_optimizer(momentum()), manager()),
+    "vendors": lambda: NPUOptimizer(momentum(), manager(), is_distributed=True, is_loss_scale=True),
+    "sharded": lambda: NPULossScaleOptimizer(sharded(momentum()), manager()),
+    "accumulated": lambda: accumulated(npu_tf_optimizer(momentum())),
+    "accumulated_sharded": lambda: accumulated(sharded(momentum())),
+}
+
+
+def manager():
+    return ExponentialUpdateLossScaleManager(2.0**10, 2, 1, decr_ratio=0.5)
+
+
+def accumulated(optimizer):
+    return AccumulatingOptimizer(NPULossScaleOptimizer(optimizer, manager(), is_distributed=True), 2)
+
+
+@case
+def overflows():
+    """The last rank's data overflow in the third step of seven; what the scale is, and a digest, after each."""
+    seen = {}
+    for name, made in LOSS_SCALED.items():
+        with tf.Graph().as_default():
+            loss, (x,), variables = mean_of(lambda: layers([0, 1, 2]), [RANK])
+            step, scale = made().minimize(loss), []
+            with session() as running:
+                running.run(tf.global_variables_initializer())
+                for number in range(7):
+                    planted = np.float32(np.inf if (number, RANK) == (2, SIZE - 1) else 1)
+                    running.run(step, {x: DENSE[number % len(DENSE)][RANK][0] * planted})
+                    scale.append([float(running.run("loss_scale:0")), digest(running.run(variables))])
+            seen[name] = {"scale": scale, **collectives(step)}
     return {"seen": seen}
 
 

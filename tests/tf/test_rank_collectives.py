@@ -83,7 +83,26 @@ def test_many_slices_of_a_small_table_travel_as_the_table(found):
 
 @pytest.mark.parametrize("case", ["sharded_momentum", "sharded_adam"])
 def test_ranks_share_the_update(found, case):
-    assert agree(found, case)["CollectiveGather"] == 1
+    one = agree(found, case)
+    assert (one["CollectiveReduce"], one["CollectiveGather"]) == (1, 1)
+
+
+def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
+    """Also of a whole window of accumulated gradients; and the next scale is the same everywhere."""
+    one = found[0]["overflows"]["seen"]
+    assert all(other["overflows"]["seen"] == one for other in found)
+    for name, seen in one.items():
+        scales, digests = zip(*seen["scale"])
+        skipped = [after == before for before, after in zip(digests, digests[1:])]
+        if name.startswith("accumulated"):  # windows of two steps: the second one overflows, the last one is not full
+            assert scales == (1024, 1024, 1024, 512, 512, 512, 512)
+            assert skipped == [False, True, True, True, False, True]
+        else:
+            assert scales == (1024, 2048, 1024, 1024, 2048, 2048, 4096)
+            assert skipped == [False, True, False, False, False, False]
+    # gradients, and whether all are finite; a rank that shares the update looks at its own gradients only
+    assert (one["distributed"]["CollectiveReduce"], one["sharded"]["CollectiveReduce"]) == (2, 2)
+    assert one["sharded"]["scale"] == one["distributed"]["scale"] or len(found) > 2
 
 
 def test_a_sharded_checkpoint_is_whole(found):
