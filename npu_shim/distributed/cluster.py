@@ -156,7 +156,17 @@ def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tenso
         return _gathered_by_sum(tensor, group, key)
     with _placed(_carried(tensor, GATHERED)) as here:
         rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
-    return tf.cast(rows, tensor.dtype)
+    return tf.cast(_in_rank_order(rows, group), tensor.dtype)
+
+
+def _in_rank_order(rows, group):
+    """Returns gathered rows in the order of the group's ranks; TensorFlow's is that of their names: 0, 1, 10, 2."""
+    members = ranks.members(group)
+    named = sorted(members, key=task)
+    if named == list(members):
+        return rows
+    parts = tf.split(rows, len(members))
+    return tf.concat([parts[named.index(each)] for each in members], 0)
 
 
 def _gathered_by_sum(tensor, group, key):

@@ -1,6 +1,7 @@
 """Two processes of one job: their collectives, and a training that is the one of a single process on all data."""
 
 import json
+import os
 import socket
 import threading
 
@@ -22,6 +23,7 @@ y = hccl_ops.allreduce(x * v, "sum")
 fetches = {reduction: hccl_ops.allreduce(x, reduction) for reduction in ("sum", "prod", "max", "min")}
 fetches.update(
     gathered=hccl_ops.allgather(x, 2),
+    gathered_backwards=hccl_ops.allgather(x, 2, group="backwards"),
     sent=hccl_ops.broadcast([v], 1)[0],
     first=hccl_ops.broadcast([x], 0, group="backwards")[0],
     scattered=hccl_ops.reduce_scatter(x, "sum", 2),
@@ -154,6 +156,7 @@ def test_collectives_of_two_ranks(run):
         "max": [2.0, 4.0],
         "min": [1.0, 4.0],
         "gathered": [1.0, 4.0, 2.0, 4.0],
+        "gathered_backwards": [2.0, 4.0, 1.0, 4.0],  # in the order of the group's ranks
         "sent": [10.0, 1.0],
         "first": [2.0, 4.0],
         "mean": [1.5, 4.0],
@@ -187,6 +190,18 @@ def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
     other.join()
     assert targets == ["grpc://1", "grpc://1"]
     assert len(started) == 1
+
+
+@pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
+def test_eleven_ranks_are_gathered_in_the_order_of_their_numbers(run):
+    """TensorFlow's own order is that of names: 0, 1, 10, 2."""
+    script = """
+from npu_bridge.npu_init import *
+import json
+with tf.Session() as session:
+    print(json.dumps(session.run(hccl_ops.allgather(tf.constant([get_rank_id()]), 11)).tolist()))
+"""
+    assert run(script, 11) == [list(range(11))] * 11
 
 
 def test_exchanges_of_three_ranks(run):
