@@ -1,5 +1,7 @@
 """iterations_per_loop on PJRT: one program whose loop runs the steps, with what N runs of one step leave."""
 
+import os
+
 import numpy as np
 import pytest
 import sessions
@@ -12,6 +14,7 @@ from npu_shim.options import engine as options
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(not (options.has_jax() or os.environ.get("NPU_SHIM_NIGHTLY")), reason="in a worker: nightly"),
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
     pytest.mark.usefixtures("patched"),
 ]

@@ -7,6 +7,7 @@ import pytest
 import reference_material
 import sessions
 import tensorflow.compat.v1 as tf
+import test_xla_resnet as resnet
 
 from npu_shim import loss_scale
 from npu_shim.engine import facts
@@ -139,3 +140,85 @@ def test_a_decoder_with_attention_over_a_dynamic_rnn(mode):
         return tf.global_variables_initializer(), [loss, train], [fed] * STEPS
 
     compared(build, mode)
+
+
+class InEngine:
+    """A session with the engine, with the methods of a compiled step."""
+
+    def __init__(self, session, fetches, _, mode):
+        with session.graph.as_default():
+            self._saver = tf.train.Saver(tf.global_variables())
+            self._variables = {each.op.name: each for each in tf.global_variables()}
+        self.session, self._fetches = tf.Session(graph=session.graph, config=config(mode, "pjrt")), fetches
+
+    def load(self, path):
+        self._saver.restore(self.session, path)
+
+    def __call__(self, fed):
+        return self.session.run(self._fetches, fed)
+
+    def state(self):
+        return self.session.run(self._variables)
+
+
+@pytest.mark.nightly  # ResNet-50, whole at night
+@pytest.mark.parametrize(("mode", "dtype"), [("must_keep_origin_dtype", "float32"), ("allow_mix_precision", "float16")])
+def test_resnet_50_from_the_states_of_the_session_s_steps(mode, dtype, tmp_path):
+    def step_of(*arguments):
+        return InEngine(*arguments, mode)
+
+    step = resnet.follow(resnet.thin(), dtype, tmp_path / "model", config(mode, "session"), step_of=step_of)
+    (known,) = (each for each in vars(step.session)[engine.ENGINE].known.values() if each.step)
+    assert len(known.programs) == 1
+    step.session.close()
+
+
+@pytest.fixture
+def own_graph():
+    with tf.Graph().as_default():
+        tf.set_random_seed(5)
+        yield
+
+
+@pytest.mark.parametrize(
+    "mode", ["must_keep_origin_dtype", pytest.param("allow_mix_precision", marks=pytest.mark.nightly)]
+)
+@pytest.mark.usefixtures("own_graph")
+def test_two_networks_with_an_optimizer_each_and_savers_from_either_side(mode, tmp_path):
+    """A GAN with (transposed) convolutions: 20 losses each, and those behind a checkpoint in the middle."""
+    tolerance = 10 * TOLERANCE[mode]  # two networks that push each other
+    noise, real = tf.placeholder(tf.float32, [4, 8]), tf.placeholder(tf.float32, [4, 8, 8, 1])
+
+    def judge(images):
+        with tf.variable_scope("judge", reuse=tf.AUTO_REUSE):
+            hidden = tf.nn.leaky_relu(tf.layers.conv2d(images, 4, 3, 2, "same", name="a"))
+            return tf.layers.dense(tf.layers.flatten(hidden), 1, name="b")
+
+    with tf.variable_scope("maker"):
+        hidden = tf.reshape(tf.layers.dense(noise, 4 * 4 * 4, tf.nn.tanh), [4, 4, 4, 4])
+        fake = tf.tanh(tf.layers.conv2d_transpose(hidden, 1, 3, 2, "same"))
+    losses = [tf.reduce_mean(tf.nn.softplus(-judge(real))) + tf.reduce_mean(tf.nn.softplus(judge(fake))),
+              tf.reduce_mean(tf.nn.softplus(-judge(fake)))]  # fmt: skip
+    trains = [tf.train.AdamOptimizer(0.002).minimize(loss, var_list=tf.trainable_variables(scope))
+              for loss, scope in zip(losses, ("judge", "maker"))]  # fmt: skip
+    random = np.random.RandomState(0)
+    data = [{noise: random.randn(4, 8), real: np.tanh(random.randn(4, 8, 8, 1) + 1)} for _ in range(STEPS)]
+    saver = tf.train.Saver()
+
+    def train(session, path, feeds, out):
+        saver.restore(session, str(tmp_path / path))
+        found = [[session.run(pair, fed)[0] for pair in zip(losses, trains)] for fed in feeds]
+        saver.save(session, str(tmp_path / out))
+        return found
+
+    with tf.Session(config=config(mode, "session")) as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "start"))
+        wanted = train(session, "start", data[:10], "session") + train(session, "session", data[10:], "end")
+        with tf.Session(config=config(mode, "pjrt")) as other:
+            found = train(other, "start", data[:10], "pjrt") + train(other, "session", data[10:], "end")
+            known = [each for each in vars(other)[engine.ENGINE].known.values() if each.step]
+        again = train(session, "pjrt", data[10:], "end")
+    assert [len(each.programs) for each in known] == [1, 1]
+    np.testing.assert_allclose(found, wanted, rtol=tolerance)
+    np.testing.assert_allclose(again, wanted[10:], rtol=tolerance)

@@ -102,15 +102,18 @@ def vector(state):
     return np.concatenate([state[name].ravel() for name in sorted(state) if name.endswith("Momentum")])
 
 
-def follow(made, dtype, path, config=None, steps=STEPS):
-    """Asserts that steps of the session are those of the compiled step from the same states; returns the step."""
+def follow(made, dtype, path, config=None, steps=STEPS, step_of=npu_shim.compile_step):
+    """Asserts that steps of the session are those of the compiled step from the same states; returns the step.
+
+    What `step_of` makes of session, fetches and feeds has the methods of a compiled step that are called here.
+    """
     graph, fetches, fed = made
     checkpoints = Checkpoints(graph, path)
     random = np.random.RandomState(1)
     losses = []
     with tf.Session(graph=graph, config=config) as session:
         session.run("init")
-        step = npu_shim.compile_step(session, fetches, list(fed))
+        step = step_of(session, fetches, list(fed))
         for _ in range(steps):
             before = checkpoints.of(session)
             slots = checkpoints.values()
