@@ -13,7 +13,7 @@ from typing import Any, Collection, Mapping
 
 from npu_shim.engine.nodes import upstream
 
-MOST_BYTES = 1 << 28  # of feeds, which a loop takes at a time: they lie in memory twice
+MOST_BYTES = 1 << 26  # of feeds that a loop takes at a time: they lie in memory twice, and larger ones hide the overhead
 
 
 def why_none(made: Any, operations: Collection[str]) -> str | None:
