@@ -13,7 +13,7 @@ from typing import Any, Collection, Mapping
 
 from npu_shim.engine.nodes import upstream
 
-MOST_BYTES = 1 << 26  # of feeds that a loop takes at a time: they lie in memory twice, and larger ones hide the overhead
+MOST_BYTES = 1 << 26  # of feeds that a loop takes at a time: they lie in memory twice, and large steps need no loop
 
 
 def why_none(made: Any, operations: Collection[str]) -> str | None:
