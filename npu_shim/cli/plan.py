@@ -7,6 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
+from npu_shim.distributed import in_graph
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -83,6 +84,8 @@ def main(args: argparse.Namespace) -> int:
     if out:
         pages.write(out, [page_of(asked, chosen[0], done, os.path.basename(args.graph))], args.graph)
     show(args, chosen[0], done)
+    if not args.json and not args.explain:
+        print(in_graph.as_text(graph, fetches), end="")
     return 0
 
 

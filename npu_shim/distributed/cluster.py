@@ -69,6 +69,12 @@ def address() -> str:
     return _server().target
 
 
+def is_own(session: tf.Session) -> bool:
+    """Whether a session runs on this process's server, and no other rank can read its variables."""
+    own = bool(_servers) and tf.compat.as_str_any(session.sess_str) == _servers[0].target
+    return own and session._config.isolate_session_state
+
+
 def task(rank: int) -> str:
     """Returns the device specification of a rank's process."""
     return "/job:%s/replica:0/task:%d" % (JOB, rank)

@@ -15,6 +15,7 @@ from typing import NamedTuple, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed import cluster
 from npu_shim.engine import device, loops, requests
 from npu_shim.engine.cut import Place
 from npu_shim.engine.runs import Runs
@@ -37,9 +38,9 @@ def attach(session):
 
     Args:
         session: tf.Session; watchers attached earlier are closer to TensorFlow. A session with a target is left as it
-            is, since other processes may write its variables.
+            is, since other processes may write its variables; unless it is this process's own among several workers.
     """
-    if tf.compat.as_str_any(session.sess_str):
+    if tf.compat.as_str_any(session.sess_str) and not cluster.is_own(session):
         LOG.info("npu_shim: engine: a session with a target runs all of its steps itself")
         return
     engine = Engine(session)

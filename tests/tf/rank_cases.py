@@ -225,7 +225,7 @@ def sharded_momentum():
 @case
 def sharded_adam():
     def adam():
-        return tf.train.AdamOptimizer(0.125)
+        return tf.train.AdamOptimizer(0.125, epsilon=0.125)  # else it divides rounding by rounding
 
     return both(lambda chosen: mean_of(lambda: layers(range(5)), chosen), adam, DENSE, sharded)
 

@@ -1,6 +1,6 @@
 """Two processes train as one on all data: buckets, sparse gradients, sharded updates, loss scales, odd graphs.
 
-All cases of rank_cases.py run in one pair of processes; `NPU_SHIM_NIGHTLY` runs them in four as well.
+All cases of rank_cases.py run in one pair of processes; `NPU_SHIM_NIGHTLY` runs them in four, and on engine pjrt, too.
 """
 
 import json
@@ -12,8 +12,16 @@ import forked
 import numpy as np
 import pytest
 
+from npu_shim.options import engine
+
 CASES = pathlib.Path(__file__).with_name("rank_cases.py")
-SIZES = [2, pytest.param(4, marks=pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly"))]
+NIGHTLY = pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
+WITH_JAX = pytest.mark.skipif(not engine.has_jax(), reason="JAX is not beside this TensorFlow")
+RUNS = [
+    pytest.param((2, ""), id="two"),
+    pytest.param((4, ""), marks=NIGHTLY, id="four"),
+    pytest.param((2, "NPU_SHIM_ENGINE=pjrt "), marks=[NIGHTLY, WITH_JAX], id="pjrt"),
+]
 EPSILON = np.finfo(np.float32).eps
 
 
@@ -23,12 +31,12 @@ def free_port():
         return found.getsockname()[1]
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=RUNS)
 def found(request):
     """What each rank found: list of dicts by case."""
-    size = request.param
+    size, environment = request.param
     hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
-    line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python %s"
+    line = environment + "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python %s"
     with forked.server() as together:
         ended = together([(line % (size, rank, hosts, CASES), CASES.parent) for rank in range(size)])
     assert not any(each.status for each in ended), "\n".join(each.output for each in ended)

@@ -7,6 +7,7 @@ HAS_STRINGS = "it works on strings"
 DRAWS = "it draws until enough numbers differ, from a generator of its own"
 REJECTS = "it draws and rejects, from a generator of its own"
 RUNS_PYTHON = "it runs Python"
+MEETS = "the workers meet in it"
 
 HOST = {
     **dict.fromkeys(
@@ -15,6 +16,7 @@ HOST = {
     ),
     **dict.fromkeys(["RandomGamma", "RandomPoisson", "RandomPoissonV2"], REJECTS),
     **dict.fromkeys(["PyFunc", "PyFuncStateless", "EagerPyFunc"], RUNS_PYTHON),
+    **dict.fromkeys(["CollectiveGather", "CollectiveReduce"], MEETS),
     **dict.fromkeys(
         ["CTCBeamSearchDecoder", "CTCGreedyDecoder", "CombinedNonMaxSuppression", "EditDistance", "NonMaxSuppression",
          "NonMaxSuppressionV2", "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "RaggedRange", "SparseAdd",
