@@ -23,7 +23,7 @@ def as_text(graph_def: Any, fetches: Iterable[str]) -> str:
     if not found:
         return ""
     kinds = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()))
-    text = "collectives: %d in a run (%s), outside of what XLA compiles; engine pjrt's programs around them: see --engine\n"
+    text = "collectives: %d in a run (%s), outside of what XLA compiles; --engine shows the programs around them\n"
     return text % (sum(found.values()), kinds)
 
 
