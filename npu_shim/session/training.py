@@ -17,6 +17,7 @@ _APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # h
 ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
 ASSIGNS = ("Assign", "AssignVariableOp")
 _LOSS = re.compile("loss|cost", re.IGNORECASE)
+_OURS = "npu_shim"  # how the names of our own collections begin: what our hooks fetch
 _OWN = ("Const", "Placeholder", "PlaceholderWithDefault", "ReadVariableOp", "VariableV2", "Variable")
 
 
@@ -67,31 +68,34 @@ def _reads(operation, holder):
 def losses(graph: tf.Graph, asked: Run, operations: Sequence[tf.Operation], wanted: str | None) -> list[tf.Tensor]:
     """Returns the losses of a training step.
 
-    Without a name these are the fetched numbers that are called loss or cost, or what the step computes under such a
-    name and makes no other such number of, or the only number that is fetched.
+    Without a name these are the fetched numbers that are called loss or cost or are in tf.GraphKeys.LOSSES, or those of
+    the graph that the step's data give and of which no other such number is made, or the only number that is fetched.
+    A step's gradients need not its loss itself.
 
     Args:
         graph: the session's.
         asked: what the run fetches.
         operations: all ops of the run.
-        wanted: the name of a tensor, None to look for losses. A step without it has none.
+        wanted: the name of a tensor, None to look for losses. A step of other data has none of that name.
 
     Raises:
         ConfigError: no tensor of that name, or nothing that may be the loss.
     """
     if wanted is not None:
         tensor = _named(graph, wanted)
-        return [tensor] if tensor.op in set(operations) else []
-    numbers = [tensor for tensor in dict.fromkeys(asked.tensors) if _is_number(tensor)]
-    named = [tensor for tensor in numbers if _is_loss(tensor)]
+        return _of_step([tensor], operations)
+    own = {name for key in graph.get_all_collection_keys() if str(key).startswith(_OURS) for name in _names(graph, key)}
+    known = _names(graph, tf.GraphKeys.LOSSES)
+    numbers = [each for each in dict.fromkeys(asked.tensors) if _is_number(each) and each.name not in own]
+    named = [tensor for tensor in numbers if _is_loss(tensor, known)]
     if named:
         return named
-    computed = [tensor for op in operations for tensor in op.outputs if _is_number(tensor) and _is_loss(tensor)]
-    last = _without_sources(computed)
+    every = [each for op in graph.get_operations() for each in op.outputs if _is_number(each)]
+    last = _of_step(_without_sources([each for each in every if _is_loss(each, known)]), operations)
     if last or len(numbers) == 1:
         return last or numbers
-    known = [tensor.name for op in operations for tensor in op.outputs if _is_number(tensor)]
-    shown = ", ".join(known[-MOST_NAMES:]) or "none"
+    names = [each.name for op in operations for each in op.outputs if _is_number(each) and not _is_gradient(each)]
+    shown = ", ".join(names[-MOST_NAMES:]) or "none"
     raise ConfigError("no loss is told by its name; name it: --loss NAME, one of the step's numbers (%s)" % shown)
 
 
@@ -111,9 +115,29 @@ def _is_number(tensor):
     return tensor.dtype.is_floating and tensor.shape.rank == 0 and tensor.op.type not in _OWN and not inside
 
 
-def _is_loss(tensor):
-    name = tensor.op.name
-    return bool(_LOSS.search(name.replace("loss_scale", ""))) and not name.startswith("gradients")
+def _names(graph, collection):
+    return {getattr(each, "name", "") for each in graph.get_collection(collection)}
+
+
+def _is_loss(tensor, known):
+    """Whether a number is called loss or cost, or is among the graph's losses. `L2Loss` is what any norm is called."""
+    name = re.sub("loss_scale|L2Loss", "", tensor.op.name)
+    return (bool(_LOSS.search(name)) or tensor.name in known) and not _is_gradient(tensor)
+
+
+def _is_gradient(tensor):
+    return "gradients" in tensor.op.name.split("/")
+
+
+def _of_step(tensors, operations):
+    """Those of the tensors that need no other feeds, readers and variables than a step does."""
+    needed = set(operations)
+
+    def is_given(tensor):
+        sources = (op for op in dump.upstream(tensor.graph, [tensor.op], ()) if not op.inputs and op.type != "Const")
+        return all(op in needed or op.type == "NoOp" for op in sources)
+
+    return [tensor for tensor in tensors if is_given(tensor)]
 
 
 def _without_sources(tensors):

@@ -21,6 +21,7 @@ FURTHEST = 100  # a later step is not replayed, unless losses stop being finite 
 FIXED = ("Cast", "Enter", "Exit", "Merge", "NextIteration", "Stack", "Switch", "TensorArray", "TensorList")
 FLOAT32, OWN, REPLAY, DISTURBED = "float32", "own mode", "replay", "float32, disturbed"
 DISTURBANCE = 2.0**-11  # relative: what rounding to float16 changes at most
+SKIPPED = 50  # updates that a dynamic loss scale may skip until it has found its size
 LARGE = 1.0  # a deviation that no noise explains
 
 
@@ -81,7 +82,7 @@ class Search:
             ConfigError: a mistake of the user that a trial brought up.
         """
         float32 = self._reference()
-        own = self._own()
+        own = self._own(float32)
         failed = self._problems(own, float32)
         if not failed:
             return self._told(float32, own, failed, None, (), Proposal())
@@ -119,8 +120,8 @@ class Search:
             raise ConfigError("float32 itself does not meet %s (%s): no list can" % (words, "; ".join(told)))
         return found
 
-    def _own(self) -> Outcome:
-        found = self._trial(OWN, {})
+    def _own(self, float32: Outcome) -> Outcome:
+        found = self._trial(OWN, {}, asked=_at_most(float32))
         if found.status and not any(found.losses.values()):
             text = "the script ends with status %d in its own mode, before a training step:\n%s"
             raise ConfigError(text % (found.status, found.printed))
@@ -163,7 +164,7 @@ class Search:
                     f.write(text)
             return made.written(out)
 
-        found = self._trial(_name(kept), options)
+        found = self._trial(_name(kept), options, asked=_at_most(float32))
         return Tried(kept, found, self._problems(found, float32))
 
     def _problems(self, found: Outcome, float32: Outcome) -> tuple[str, ...]:
@@ -172,7 +173,8 @@ class Search:
         small = all(criteria.DEVIATES in each for each in told) and criteria.worst(found, float32) < LARGE
         if told and small and self._noise is None and self._may_run(DISTURBED):
             disturbed = self._trial(DISTURBED, {"use_off_line": False}, asked={"disturb": DISTURBANCE})
-            self._noise = criteria.worst(disturbed, float32)
+            noise = criteria.worst(disturbed, float32)
+            self._noise = noise if noise < LARGE else 0.0  # what spoils a training tells nothing of its noise
             told = criteria.problems(found, float32, self._wanted.criteria, self._noise)
         return tuple(told)
 
@@ -222,6 +224,12 @@ def _unreplayed(own: Outcome, hints: Sequence[str]) -> tuple[list[dict[str, Any]
         named.append(half)
     groups = [{"lines": {name: low[name] for name in names}, "error": None} for names in [*named, rest] if names]
     return groups, max(1, len(set(hints) & set(low)))
+
+
+def _at_most(float32: Outcome) -> dict[str, int]:
+    """How long a trial may be, for `protocol.Asked`: some updates may be skipped."""
+    count = max(map(len, float32.losses.values()))
+    return {"longest": count + count // 2 + SKIPPED}
 
 
 def _last(scales: Sequence[float]) -> float | None:

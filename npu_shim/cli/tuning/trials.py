@@ -81,10 +81,10 @@ def run(folder: str, wanted: Wanted, trial: Trial, progress: Any) -> dict[str, A
     protocol.Asked(left, progress.began, wanted.loss, wanted.seed, **trial.asked).write()
     with progress.trial(trial.number, trial.name, lambda: _steps_so_far(left)) as watch:
         status, printed = launch.run(wanted.argv, trial.number, folder, _environment(left, trial), watch)
-    problem = protocol.read(left, protocol.PROBLEM)
+    losses = protocol.losses(left)
+    problem = protocol.read(left, protocol.PROBLEM) or (None if losses else protocol.read(left, protocol.UNNAMED))
     if problem is not None:
         raise ConfigError(problem["problem"])
-    losses = protocol.losses(left)
     scales = losses.pop(protocol.SCALE, [])
     settings: Any = next(protocol.settings(left), {"values": {}})
     return {

@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping
 from npu_shim.pjrt import whole
 
 FOLDER = "NPU_SHIM_TRIAL"
-ASKED, PROBLEM, RANKING = "asked.json", "problem.json", "ranking.json"
+ASKED, PROBLEM, UNNAMED, RANKING = "asked.json", "problem.json", "unnamed.json", "ranking.json"
 SCALE = "loss scale"  # stands among the losses, which are tensors' names
 LOSSES, SETTINGS = ".losses.tsv", ".settings.json"  # of each process
 
@@ -24,11 +24,14 @@ class Asked:
         began: when tune began, in seconds since the epoch: a checkpoint that is younger is of another trial.
         loss: the name of the loss, None to look for it.
         seed: for random numbers that the script does not seed.
-        replay: numbers of the training steps to replay, from 1; after the last one the process ends. Empty for none.
+        replay: numbers of the training steps to replay, from 1, in order; once they were run of all that trains, the
+            process ends. Empty for none.
         hints: names of nodes that may be at fault, the likeliest first.
         scale: the loss scale that a replayed step has, None for the script's own.
         most: how many replays at most.
         disturb: how much, at most and relative to each, the first weights are changed at random; 0 for not.
+        longest: how many steps at most, 0 for all; then losses that stay infinite end the trial, too. Where updates
+            that are not finite are skipped, a script that counts its updates would never end.
     """
 
     folder: str
@@ -40,6 +43,7 @@ class Asked:
     scale: float | None = None
     most: int = 0
     disturb: float = 0.0
+    longest: int = 0
 
     def write(self) -> None:
         """Writes it into its folder."""
@@ -64,6 +68,11 @@ def asked() -> Asked | None:
 def write_problem(folder: str, text: str) -> None:
     """Says why a trial cannot go on: a mistake of the user."""
     _write(os.path.join(folder, PROBLEM), {"problem": text})
+
+
+def write_unnamed(folder: str, text: str) -> None:
+    """Says why a training step has no loss that is known for one."""
+    _write(os.path.join(folder, UNNAMED), {"problem": text})
 
 
 def write_settings(folder: str, settings: Mapping[str, Any]) -> None:

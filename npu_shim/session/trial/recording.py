@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 import sys
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,14 @@ from npu_shim.session.trial import protocol, replay
 from npu_shim.session.trial.protocol import Asked
 
 WRONG, ENDED = 2, 0  # exit statuses of a trial that ends itself
+HOPELESS = 30  # steps without a finite loss
 
 
 class Kind(NamedTuple):
-    """What is known of all runs with the same fetches: their ops, their losses, and the loss scale or None."""
+    """What is known of all runs with the same fetches: their ops, updates, losses, and the loss scale or None."""
 
     operations: Any
+    updates: frozenset[str]
     losses: list[Any]
     scale: Any
 
@@ -35,16 +37,8 @@ def begin() -> None:
     seed = asked.seed
     random.seed(seed)
     np.random.seed(seed)
-    original = tf.Graph.__init__
-
-    @functools.wraps(original)
-    def seeded(self, *arguments, **keywords):
-        original(self, *arguments, **keywords)
-        self.seed = seed
-
-    tf.Graph.__init__ = seeded
-    default = tf.get_default_graph()
-    default.seed = seed if default.seed is None else default.seed
+    own = tf.Graph.seed  # of each graph; None, which Estimator sets as well, draws another one in each process
+    tf.Graph.seed = property(lambda graph: seed if own.fget(graph) is None else own.fget(graph), own.fset)
 
 
 def attach(session: tf.Session, options: Any) -> None:
@@ -69,7 +63,9 @@ class _Recorder:
         self._asked, self._options = asked, options
         self._started = os.path.getmtime(os.path.join(asked.folder, protocol.ASKED))
         self._kinds: dict[Any, Kind | None] = {}
+        self._hopeless = 0  # steps in a row without a finite loss
         self._steps: list[Any] = []  # recorded ones
+        self._counts: Counter[frozenset[str]] = Counter()  # of steps, by what they update: networks train in turns
 
     def run(self, session, once, fetches, feed_dict, options, run_metadata):
         kind = self._kind(session.graph, fetches, feed_dict or {})
@@ -78,12 +74,15 @@ class _Recorder:
         _Recorder.steps += 1
         if _Recorder.steps == 1 and self._asked.disturb:
             self._disturb(session.graph, once)
-        if _Recorder.steps in self._asked.replay:
+        if self._asked.replay:
             self._record(session, once, kind, feed_dict, options)
         scales = [] if kind.scale is None else [kind.scale]
         result, values, scale = once([fetches, kind.losses, scales], feed_dict, options, run_metadata)
         names = [*(tensor.name for tensor in kind.losses), *(protocol.SCALE for _ in scales)]
         self._write(zip(names, [*values, *scale]))
+        self._hopeless = 0 if np.isfinite(values).any() else self._hopeless + 1
+        if self._asked.longest and (self._hopeless >= HOPELESS or _Recorder.steps >= self._asked.longest):
+            _leave(ENDED)
         return result
 
     def _kind(self, graph, fetches, feeds):
@@ -95,16 +94,20 @@ class _Recorder:
         return self._kinds[asked.key]
 
     def _training(self, graph, asked, operations):
-        if not training.updates(operations):
+        updates = frozenset(op.name for op, _ in training.updates(operations))
+        if not updates:
             return None
         try:
             losses = training.losses(graph, asked, operations, self._asked.loss)
         except ConfigError as error:
-            self._end(*error.problems)
+            if self._asked.loss is not None:
+                self._end(*error.problems)
+            protocol.write_unnamed(self._asked.folder, error.problems[0])  # other runs of the script may have one
+            return None
         if not losses:
             return None
         protocol.write_settings(self._asked.folder, {"values": dict(self._options.values)})
-        return Kind(operations, losses, training.loss_scale(operations))
+        return Kind(operations, updates, losses, training.loss_scale(operations))
 
     def _refuse_restored(self, operations, feeds):
         """Ends a trial that goes on from what another one has saved."""
@@ -138,12 +141,15 @@ class _Recorder:
         replay.load(lambda fetches, feeds: once(fetches, feeds, None, None), changed)
 
     def _record(self, session, once, kind, feed_dict, options):
-        try:
-            self._steps.append(replay.record(session, once, kind, feed_dict, options))
-        except replay.PROBLEMS as error:
-            self._rank(replay.unranked(error))
-        if len(self._steps) == len(self._asked.replay):
+        last = self._asked.replay[-1]
+        if _Recorder.steps > last and all(count >= last for count in self._counts.values()):
             self._rank(replay.ranking(session, self._options, self._steps, self._asked))
+        self._counts[kind.updates] += 1
+        if self._counts[kind.updates] in self._asked.replay:
+            try:
+                self._steps.append(replay.record(session, once, kind, feed_dict, options))
+            except replay.PROBLEMS as error:
+                self._rank(replay.unranked(error))
 
     def _rank(self, found):
         protocol.write_ranking(self._asked.folder, found)
