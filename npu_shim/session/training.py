@@ -13,6 +13,7 @@ from npu_shim.session import dump
 
 LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
 MOST_NAMES = 12  # in a message
+LEAST, NEAR_BEST = 0.6, 0.9  # share of its ops that a step computes of its loss; share of the best such share
 _APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
 ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
 ASSIGNS = ("Assign", "AssignVariableOp")
@@ -130,14 +131,18 @@ def _is_gradient(tensor):
 
 
 def _of_step(tensors, operations):
-    """Those of the tensors that need no other feeds, readers and variables than a step does."""
-    needed = set(operations)
+    """Those of the tensors that a step all but computes: they need no other data, and the most of their ops are there.
 
-    def is_given(tensor):
-        sources = (op for op in dump.upstream(tensor.graph, [tensor.op], ()) if not op.inputs and op.type != "Const")
-        return all(op in needed or op.type == "NoOp" for op in sources)
-
-    return [tensor for tensor in tensors if is_given(tensor)]
+    Of two networks that train in turns, the loss of one can be had from the data of the other's step too. It is none of
+    that step: to compute it there would change the step's graph.
+    """
+    needed, shares = set(operations), {}
+    for tensor in tensors:
+        upstream = [op for op in dump.upstream(tensor.graph, [tensor.op], ()) if op.type not in ("Const", "NoOp")]
+        if all(op in needed for op in upstream if not op.inputs):
+            shares[tensor] = sum(op in needed for op in upstream) / len(upstream)
+    least = max(LEAST, NEAR_BEST * max(shares.values(), default=0.0))
+    return [tensor for tensor in tensors if shares.get(tensor, 0.0) >= least]
 
 
 def _without_sources(tensors):

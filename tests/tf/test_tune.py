@@ -1,6 +1,6 @@
 """`npu-shim tune` on whole scripts: planted faults are found, what is found trains as float32; mistakes are one error.
 
-More faults and models: scripts/planted_training.py has them.
+With three seeds each: benchmarks/tune.md, by scripts/bench_tune.py.
 """
 
 import json
@@ -37,16 +37,20 @@ def kept(folder):
     return single + (json.loads(types.read_text())["black-list"]["to-add"] if types.exists() else [])
 
 
+NODES = {"mask": "planted", "square": "after/product", "product": "planted", "scale": "planted", "index": "planted"}
+QUICK = ("convolution", "square")
 CASES = [
-    ("convolution", "square", "after/product"), ("transformer", "mask", "planted"),
+    pytest.param(model, fault, marks=[] if (model, fault) == QUICK else pytest.mark.nightly)
+    for model in ("convolution", "transformer", "recurrent") for fault in NODES
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "fault", "node"), CASES)
-def test_a_planted_fault_is_mended_and_products_stay_low(together, tmp_path, model, fault, node):
-    done = tuned(together, tmp_path, "train.py %s %s 40" % (model, fault))
+@pytest.mark.parametrize(("model", "fault"), CASES)
+def test_a_planted_fault_is_mended_and_products_stay_low(together, tmp_path, model, fault):
+    steps = 30 if (model, fault) == QUICK else 120
+    done = tuned(together, tmp_path, "train.py %s %s %d" % (model, fault, steps))
     assert done.status == 0, done.output
-    assert any(name.endswith(node) for name in kept(tmp_path)), done.output
+    assert any(name.endswith(NODES[fault]) for name in kept(tmp_path)), done.output
     assert int(re.search(r"after (\d+) trials", done.output).group(1)) <= 10
     _, low = re.search(r"share of their operations +([\d.]+) % +([\d.]+) %", done.output).groups()
     assert float(low) >= 90
@@ -55,8 +59,61 @@ def test_a_planted_fault_is_mended_and_products_stay_low(together, tmp_path, mod
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".tune") == []
 
 
-def test_a_healthy_model_has_nothing_to_tune(together, tmp_path):
-    done = tuned(together, tmp_path, "train.py convolution none 30")
+LONG = [pytest.param(model, marks=pytest.mark.nightly) for model in ("convolution", "transformer")]
+
+
+@pytest.mark.parametrize("model", ["recurrent", *LONG])
+def test_a_healthy_model_has_nothing_to_tune(together, tmp_path, model):
+    done = tuned(together, tmp_path, "train.py %s none %d" % (model, 15 if model == "recurrent" else 120))
     assert done.status == 0
     assert "nothing is to be tuned" in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+HEAD = """
+import numpy as np
+import tensorflow as tf
+from npu_bridge.npu_init import *
+config = tf.ConfigProto()
+custom_op = config.graph_options.rewrite_options.custom_optimizers.add()
+custom_op.name = "NpuOptimizer"
+custom_op.parameter_map["precision_mode"].s = b"allow_mix_precision"
+x = tf.placeholder(tf.float32, [None, 4], "x")
+y = tf.layers.dense(x, 4, name="y")
+"""
+LOOP = """
+with tf.Session(config=config) as session:
+    saver = tf.train.Saver()
+    session.run(tf.global_variables_initializer())
+    if tf.train.latest_checkpoint(FOLDER):
+        saver.restore(session, tf.train.latest_checkpoint(FOLDER))
+    for _ in range(5):
+        session.run(train, {x: np.ones([2, 4])})
+    saver.save(session, FOLDER + "/model")
+"""
+TRAINED = HEAD + "odd = tf.reduce_mean(y)\ntrain = tf.train.AdamOptimizer().minimize(odd)\n"
+LOSS = HEAD + "loss = tf.reduce_mean(y, name='my_loss')\ntrain = tf.train.AdamOptimizer().minimize(loss)\n"
+WRONG = {
+    "no loss is called so": ("", TRAINED + 'FOLDER = "c"' + LOOP, "no loss is told by its name; name it: --loss NAME"),
+    "another name": ("--loss my_los", LOSS + 'FOLDER = "c"' + LOOP, "no such tensor (did you mean 'my_loss:0'?)"),
+    "a checkpoint": ("", LOSS + 'FOLDER = r"%s"' + LOOP, "which an earlier trial wrote"),
+    "no NPU": ("", "print(1)", "no training step was seen in a session with NpuOptimizer"),
+    "a fault of its own": ("", HEAD + "raise ValueError('mine')", "ends with status 1 in float32"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(WRONG))
+def test_a_script_that_cannot_be_tuned_is_one_error(together, tmp_path, tmp_path_factory, case):
+    words, script, told = WRONG[case]
+    script = script.replace("%s", str(tmp_path_factory.mktemp("absolute")))
+    done = tuned(together, tmp_path, words + " train.py", script)
+    assert done.status == 2
+    assert told in done.output
+    assert done.output.startswith("npu_shim: ")
+    assert {path.name for path in tmp_path.iterdir()} <= {"train.py", "out.json.tune"}
+
+
+def test_relative_checkpoints_of_trials_are_apart_and_gone(together, tmp_path):
+    done = tuned(together, tmp_path, "train.py", LOSS + 'FOLDER = "c"' + LOOP)
+    assert "nothing is to be tuned" in done.output, done.output
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -142,9 +142,9 @@ class _Recorder:
 
     def _record(self, session, once, kind, feed_dict, options):
         last = self._asked.replay[-1]
-        if _Recorder.steps > last and all(count >= last for count in self._counts.values()):
-            self._rank(replay.ranking(session, self._options, self._steps, self._asked))
         self._counts[kind.updates] += 1
+        if self._counts[kind.updates] > last and all(count >= last for count in self._counts.values()):
+            self._rank(replay.ranking(session, self._options, self._steps, self._asked))
         if self._counts[kind.updates] in self._asked.replay:
             try:
                 self._steps.append(replay.record(session, once, kind, feed_dict, options))
