@@ -71,10 +71,10 @@ class Runs:
                 self.known[request.key] = found
         return found
 
-    def are_a_loop(self, known: Known, request: Any, operations: frozenset[str]) -> bool:
-        """Whether steps of a run, all but the last one of `operations` (names) only, may be a loop on the device."""
+    def are_a_loop(self, known: Known, made: Any, request: Any, operations: frozenset[str]) -> bool:
+        """Whether steps `made` of a run, all but the last one of `operations` (names) only, may be a loop."""
         if operations not in known.loops:
-            reason = known.loops[operations] = loops.why_none(known.step, operations)
+            reason = known.loops[operations] = loops.why_none(made, operations)
             if reason:
                 LOG.info("npu_shim: engine: the steps of %s run one by one: %s", request.text, reason)
         return known.loops[operations] is None

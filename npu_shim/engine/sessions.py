@@ -106,15 +106,15 @@ class Engine:
         request = None if self._off or self._session._closed else requests.of(self._session.graph, fetches, feed_dict)
         known = None if request is None else self.runs.of(request)
         repeated = frozenset(operation.name for operation in operations)
-        is_step = known is not None and known.step is not None and not _traces(options)
-        if count > 1 and not (is_step and self.runs.are_a_loop(known, request, repeated)):
+        made = None if known is None or _traces(options) else known.step  # another thread may refuse it meanwhile
+        if count > 1 and not (made is not None and self.runs.are_a_loop(known, made, request, repeated)):
             for _ in range(count - 1):
                 self._run(once, (operations, feed_dict, None, None))
             return self._run(once, arguments)
-        if is_step:
-            if len(known.step.parts) > 1:
-                return self._run_parts(known, request, once, arguments)
-            return self._run_steps(known, request, once, arguments, operations, count)
+        if made is not None:
+            if len(made.parts) > 1:
+                return self._run_parts(known, made, request, once, arguments)
+            return self._run_steps(known, made, request, once, arguments, operations, count)
         if known is not None:
             return self._in_session(known, once, *arguments)
         self.release()
@@ -156,12 +156,12 @@ class Engine:
         self.truth = Truth(self._values, self.device)
         return True
 
-    def _run_steps(self, known, request, once, arguments, operations, count):
+    def _run_steps(self, known, made, request, once, arguments, operations, count):
         """Runs steps, all but the last of `operations` only: feeding parts, the program, and the last reading part."""
-        done, made = 0, known.step
-        for group in self._groups(known, request, count):
+        done = 0
+        for group in self._groups(known, made, request, count):
             done += len(group)
-            fetched = self._run_group(known, request, group, done == count)
+            fetched = self._run_group(known, made, request, group, done == count)
             if fetched is None:  # the feeding parts are not run again
                 *first, last = ({**(arguments[1] or {}), **given} for given in group)
                 for given in first if done == count else [*first, last]:
@@ -170,34 +170,34 @@ class Engine:
                     return self._in_session(known, once, arguments[0], last, *arguments[2:])
         return self._results(request, {**group[-1], **fetched}, made.parts[-1].then)
 
-    def _run_parts(self, known, request, once, arguments):
+    def _run_parts(self, known, made, request, once, arguments):
         """Runs a step of several programs, each with the session's part behind it."""
         with self._in_parts:
-            given = {**request.feeds, **self._host_run(known.step.feed, request.feeds)}
+            given = {**request.feeds, **self._host_run(made.feed, request.feeds)}
             values = dict(given)
-            for number, part in enumerate(known.step.parts):
-                fetched = self._run_group(known, request, [values], True, number)
+            for number, part in enumerate(made.parts):
+                fetched = self._run_group(known, made, request, [values], True, number)
                 if fetched is None:  # what ran in the session is not run again
                     fetches, feed_dict, *rest = arguments
                     return self._in_session(known, once, fetches, {**(feed_dict or {}), **given}, *rest)
                 values.update(fetched)
-                if number == len(known.step.parts) - 1:
-                    return self._results(request, values, part.then)
-                made = self._host_run(part.then, {**request.feeds, **_of(values, part.then.feeds)})
-                values.update(made)
-                given.update(made)
+                if part is not made.parts[-1]:
+                    hosts = self._host_run(part.then, {**request.feeds, **_of(values, part.then.feeds)})
+                    values.update(hosts)
+                    given.update(hosts)
+        return self._results(request, values, made.parts[-1].then)
 
     def _results(self, request, values, reading):
         """What a run returns, given the values so far and the reading part."""
         values = {**values, **self._host_run(reading, {**request.feeds, **_of(values, reading.feeds)})}
         return request.handler.build_results(self._session, [values[name] for name in request.tensors])
 
-    def _groups(self, known, request, count):
+    def _groups(self, known, made, request, count):
         """Runs the feeding parts of `count` steps; yields lists of what they give to steps that one program runs.
 
         The end of the input, and any other error, is raised when the steps before it are done.
         """
-        made, group, key, ended = known.step, [], None, None
+        group, key, ended = [], None, None
         for _ in range(count):
             try:
                 given = {**request.feeds, **self._host_run(made.feed, request.feeds)}
@@ -233,30 +233,31 @@ class Engine:
         finally:
             self.truth.after_session(part.written)
 
-    def _run_group(self, known, request, group, is_last, part=0):
+    def _run_group(self, known, made, request, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
         number = self._loaded(known, request, group, part)
         try:
-            return None if number is None else self._on_device(known.step, number, group, is_last, part)
+            return None if number is None else self._on_device(made, number, group, is_last, part)
         except memory.NoRoom as reason:
-            self._record_refusal(known, request, reason, part)
+            self._record_refusal(known, made, request, reason, part)
             return None
 
     def _loaded(self, known, request, group, part=0):
         """Returns the number of the program for these steps; None if the session must run them."""
         while known.step is not None and not self._off:
-            constants, key = self._constants_and_key(known.step, group[0], part)
+            made = known.step
+            constants, key = self._constants_and_key(made, group[0], part)
             with self._building:
                 number = known.programs.get(key)
                 if key in known.programs and (number is None or len(group) == 1 or self._most[number] > 1):
                     return number
                 try:
-                    known.programs[key] = self._load(known, request, key, constants, len(group))
+                    known.programs[key] = self._load(known, made, request, key, constants, len(group))
                 except starting.Gone as error:  # no step is lost
                     LOG.warning("%s", self._recover(error, "compiling a step").message)
                     return None
                 except (PlanError, ConfigError, RuntimeError) as reason:
-                    self._record_refusal(known, request, reason, part)
+                    self._record_refusal(known, made, request, reason, part)
         return None
 
     def _constants_and_key(self, made, given, part=0):
@@ -269,16 +270,16 @@ class Engine:
         shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
         return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
 
-    def _record_refusal(self, known, request, reason, part):
+    def _record_refusal(self, known, made, request, reason, part):
         """Records that XLA does not compile a step, or needs one more constant for it."""
-        more = known.step.knowing(reason, part) if isinstance(reason, NotConstant) else None
+        more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
         if more is not None:
             known.step = more
             return
         known.refuse(reason)
         LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, known.reason)
 
-    def _load(self, known, request, key, constants, steps):
+    def _load(self, known, made, request, key, constants, steps):
         """Compiles a program for so many steps at a time; None if there are too many."""
         more, part, shapes = key not in known.programs, *key[:2]
         others = sum(each[0] == part for each in known.programs)
@@ -290,12 +291,12 @@ class Engine:
         if more and others >= MANY_SHAPES:
             return None
         start = time.perf_counter()
-        described, hlo = known.step.parts[part].compiled(shapes, constants, self.device.platform)
+        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform)
         number = self.device.load(replace(described, iterations=steps), hlo)
         self._most[number] = steps
         self._left[number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         seconds = time.perf_counter() - start
-        LOG.info("npu_shim: engine: %s", _describe_step(known.step, request, self.device, part, steps, seconds))
+        LOG.info("npu_shim: engine: %s", _describe_step(made, request, self.device, part, steps, seconds))
         return number
 
     def _on_device(self, made, number, group, is_last, part):
