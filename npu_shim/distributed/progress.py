@@ -1,0 +1,170 @@
+"""How far each rank is, and what is wrong with it: the states that ranks tell each other, judged. Standard library only.
+
+A run is a run of a session that has collectives; every rank counts those of each group. All ranks of a group must run
+the same collectives in the same order, as on an NPU, so that run 17 of one is run 17 of all.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Mapping, NamedTuple, Sequence
+
+CODES = ("INTERNAL", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT")
+SETTLED = 10.0  # seconds after a rank's run has failed in which the others' may fail by themselves
+KEPT = 64  # kinds of runs of a group that are remembered, newest last
+
+
+class Collective(NamedTuple):
+    """One collective of a run.
+
+    Attributes:
+        node: name of its op.
+        kind: its type, "CollectiveReduce".
+        dtype: "float32".
+        shape: of this rank's part, None where the graph does not say.
+        group: the key of the group of ranks.
+        instance: the key by which the ranks find each other's; None where the graph does not say.
+        reduction: "Add", or "" where it reduces nothing.
+    """
+
+    node: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...] | None
+    group: int
+    instance: int | None
+    reduction: str
+
+    def __str__(self) -> str:
+        shape = "of unknown shape" if self.shape is None else "[%s]" % ",".join(map(str, self.shape))
+        return "'%s' (%s, %s %s)" % (self.node, " ".join(filter(None, (self.kind, self.reduction))), self.dtype, shape)
+
+
+def of_json(rows: Sequence[Sequence[Any]]) -> list[Collective]:
+    """Returns collectives that were sent as JSON."""
+    return [Collective(*row[:3], None if row[3] is None else tuple(row[3]), *row[4:]) for row in rows]
+
+
+def difference(ours: Sequence[Collective], theirs: Sequence[Collective]) -> str | None:
+    """Says in what the collectives of a run here differ from those of another rank; None if they fit together."""
+    mine, other = ({_key(each): each for each in side} for side in (ours, theirs))
+    crossed = {each.node: _key(each) for each in theirs}
+    for key, each in sorted(mine.items()):
+        if key not in other:
+            return "%s is here only (%d collectives here, %d there)" % (each, len(ours), len(theirs))
+        if not _fit(each, other[key]) or crossed.get(each.node, key) != key:
+            return "%s here meets %s there" % (each, other[key])
+    for key, each in sorted(other.items()):
+        if key not in mine:
+            return "%s is there only (%d collectives here, %d there)" % (each, len(ours), len(theirs))
+    return None
+
+
+def _key(each: Collective) -> tuple[int, str]:
+    return (-1, each.node) if each.instance is None else (each.instance, "")
+
+
+def _fit(one: Collective, other: Collective) -> bool:
+    same = one.shape == other.shape or None in (one.shape, other.shape)
+    return same and (one.kind, one.dtype, one.reduction) == (other.kind, other.dtype, other.reduction)
+
+
+class Fault(NamedTuple):
+    """What ends a job: one of CODES, the rank that it is about, and the sentence."""
+
+    code: str
+    rank: int
+    text: str
+
+
+class Progress:
+    """How far this process is. Threads may call it at any time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[int, int] = {}  # group -> its runs so far
+        self._kinds: dict[int, list[tuple[int, Sequence[Collective]]]] = {}  # group -> [(from which run on, what)]
+        self._running: list[int] = []
+        self._failed: dict[int, tuple[int, str, float]] = {}  # group -> the last run that failed, why, when
+        self._changed = time.monotonic()
+        self._ended: str | None = None
+        self.fault: Fault | None = None
+
+    def begin(self, what: Mapping[int, Sequence[Collective]]) -> dict[int, tuple[int, bool]]:
+        """Begins a run of some groups' collectives; returns each group's (number of the run, whether they are new)."""
+        begun = {}
+        with self._lock:
+            for group, collectives in what.items():
+                number = self._runs[group] = self._runs.get(group, 0) + 1
+                kinds = self._kinds.setdefault(group, [])
+                known = any(collectives is each for _, each in kinds)
+                if not kinds or kinds[-1][1] is not collectives:
+                    kinds.append((number, collectives))
+                    del kinds[:-KEPT]
+                begun[group] = number, not known
+                self._running.append(group)
+            self._changed = time.monotonic()
+        return begun
+
+    def end(self, begun: Mapping[int, tuple[int, bool]], error: str | None) -> None:
+        """Ends a run; `error` is what it failed with."""
+        with self._lock:
+            self._changed = time.monotonic()
+            for group, (number, _) in begun.items():
+                self._running.remove(group)
+                if error is not None:
+                    self._failed[group] = number, error, self._changed
+
+    def leave(self, how: str) -> None:
+        """Says that this process is about to end."""
+        self._ended = how
+
+    def of_run(self, group: int, number: int) -> Sequence[Collective] | None:
+        """Returns what a group's run had; None if it has not begun, or is forgotten."""
+        with self._lock:
+            if self._runs.get(group, 0) < number:
+                return None
+            return next((what for first, what in reversed(self._kinds[group]) if first <= number), None)
+
+    def state(self) -> dict[str, Any]:
+        """Returns all of it for other ranks, as JSON has it."""
+        now = time.monotonic()
+        with self._lock:
+            return {
+                "runs": {str(group): number for group, number in self._runs.items()},
+                "running": list(self._running),
+                "since": now - self._changed,
+                "failed": {str(group): (n, why, now - at) for group, (n, why, at) in self._failed.items()},
+                "ended": self._ended,
+                "fault": self.fault,
+            }
+
+
+def judged(state: Mapping[str, Any], group: int, number: int, waited: float, limit: float) -> tuple[str, str] | None:
+    """Says what is wrong with a rank that answers, seen from one that waits in a run; None if nothing is.
+
+    Args:
+        state: the other rank's `Progress.state`.
+        group: the run's.
+        number: the run's.
+        waited: seconds that the run has lasted.
+        limit: seconds that a rank may take to reach a collective.
+
+    Returns:
+        (one of CODES, what the rank does).
+    """
+    theirs = state["runs"].get(str(group), 0)
+    failed, why, ago = state["failed"].get(str(group), (0, "", 0.0))
+    if failed == number and ago > SETTLED:
+        return "INTERNAL", "its run %d failed: %s" % (number, why)
+    if state["ended"] is not None and theirs < number:
+        return "INTERNAL", "it has ended after run %d%s" % (theirs, state["ended"] and ": " + state["ended"])
+    if waited <= limit:
+        return None
+    if theirs < number:
+        text = "it has not reached run %d in %d s: it ended run %d %d s ago"
+        return "DEADLINE_EXCEEDED", text % (number, waited, theirs, state["since"])
+    if theirs > number:
+        return "INVALID_ARGUMENT", "it is at run %d already, and did without this rank" % theirs
+    return None
