@@ -13,6 +13,7 @@ import importlib
 import sys
 from typing import Any, Callable, Iterator
 
+_registered: dict[str, Callable[..., Any]] = {}
 OWN_OPS = "NpuShim"  # what the names of ops begin with that npu_shim registers for its sessions
 
 
@@ -209,6 +210,14 @@ def collective_ops() -> Any:
     from tensorflow.python.ops import collective_ops
 
     return collective_ops
+
+
+def register_py_func(token: str, function: Callable[..., Any]) -> None:
+    """Registers a function of numpy arrays for the PyFunc ops that have this token, also those of other processes."""
+    from tensorflow.python.ops import script_ops
+
+    _registered[token] = function  # TensorFlow keeps weak references
+    script_ops._py_funcs._funcs[token] = function
 
 
 def allow_estimator_exports() -> None:

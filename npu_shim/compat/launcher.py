@@ -82,5 +82,7 @@ def _report_uncaught(error: BaseException) -> int:
     start = error.__traceback__
     while start is not None and start.tb_frame.f_code.co_filename in _RUNNING:
         start = start.tb_next
-    sys.excepthook(type(error), error.with_traceback(start), start)
+    error = error.with_traceback(start)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, start  # as Python does
+    sys.excepthook(type(error), error, start)
     return 130 if isinstance(error, KeyboardInterrupt) else 1

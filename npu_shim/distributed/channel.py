@@ -37,10 +37,9 @@ def answer_by(function: Callable[[Any], Any]) -> None:
 def ask(rank: int, message: Any, seconds: float) -> Any:
     """Returns what a rank answers to a message, both JSON values; None if it gives no answer in time."""
     milliseconds = int(seconds * 1000)
-    with tf.Graph().as_default() as graph:
-        with tf.device("/job:%s/replica:0/task:%d/device:CPU:0" % (JOB, rank)):
-            said = tf.constant(json.dumps(message))
-            (answer,) = tf.raw_ops.PyFunc(input=[said], token=TOKEN, Tout=[tf.string])
+    with tf.Graph().as_default() as graph, tf.device("/job:%s/replica:0/task:%d/device:CPU:0" % (JOB, rank)):
+        said = tf.constant(json.dumps(message))
+        (answer,) = tf.raw_ops.PyFunc(input=[said], token=TOKEN, Tout=[tf.string])
     config = tf.ConfigProto(operation_timeout_in_ms=milliseconds)
     config.device_filters.append("/job:%s/task:%d" % (JOB, rank))
     config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -62,16 +61,16 @@ def listens(rank: int) -> bool:
     try:
         with socket.create_connection((host.strip("[]"), port), timeout=CONNECT):
             return True
-    except socket.timeout:  # the machine is there, or the way to it is slow: not known
-        return True
-    except OSError:
+    except ConnectionRefusedError:
         return False
+    except OSError:  # the way to it is slow or broken: not known
+        return True
 
 
 def for_each(of: Iterable[int], function: Callable[[int], Any]) -> dict[int, Any]:
     """Returns a function's result for each of some ranks, called in several threads."""
     found: dict[int, Any] = {}
-    waiting = iter(list(of))
+    threads: list[threading.Thread] = []
     lock = threading.Lock()
 
     def work():
@@ -82,9 +81,15 @@ def for_each(of: Iterable[int], function: Callable[[int], Any]) -> dict[int, Any
                 return
             found[rank] = function(rank)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(AT_ONCE)]
-    for thread in threads:
-        thread.start()
+    of = list(of)
+    waiting = iter(of)
+    for _ in range(min(AT_ONCE, len(of)) - 1):
+        try:
+            threads.append(threading.Thread(target=work, daemon=True))
+            threads[-1].start()
+        except RuntimeError:  # the interpreter is about to end and starts none
+            threads.pop()
+    work()
     for thread in threads:
         thread.join()
     return found

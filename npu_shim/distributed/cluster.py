@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
+import sys
 import threading
 import time
 import weakref
 import zlib
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import keys, ranks
-from npu_shim.rewriter.tf_internals import collective_ops
+from npu_shim.distributed import keys, ranks, signature, watch
+from npu_shim.rewriter.tf_internals import client_session, collective_ops
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
@@ -95,23 +98,55 @@ def _started():
             config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
         config.experimental.collective_group_leader = task(0)
         _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
+        watch.begin()
+        atexit.register(_servers.clear)  # while the modules are there that TensorFlow 1.15 needs for it
         atexit.register(_end)
     return _servers[0]
 
 
+def watched(
+    seconds: float | None, session: tf.Session, once: Callable[..., Any], fetches: Any, feed_dict: Any, *rest: Any
+) -> Any:
+    """Returns `once(fetches, feed_dict, ...)`, a run of a session in the cluster; errors as `watch.run`.
+
+    Args:
+        seconds: how long a rank may take to reach a collective; None where the environment says it.
+        session: tf.Session.
+        once: function.
+        fetches: as for Session.run.
+        feed_dict: as for Session.run.
+        *rest: the other arguments of `once`.
+    """
+    what = signature.of_run(session.graph, fetches, feed_dict)
+    plain = functools.partial(once, fetches, feed_dict, *rest)
+    return watch.run(what, _members, seconds, session, plain) if what else plain()
+
+
+def _members(key):
+    """The world ranks of the group with a key; those of a group that has been destroyed are not known."""
+    known = (ranks.members(group) for group in ranks.groups() if _group_key(group) == key)
+    return next(known, (ranks.world_rank(),))
+
+
 def _end():
+    error = getattr(sys, "last_value", None)  # what Python has shown as it let the program end
+    if not watch.leave("" if error is None else "%s: %s" % (type(error).__name__, error)):
+        return
     target, config = joined("", None)
-    options = tf.RunOptions(timeout_in_ms=END_SECONDS * 1000)
-    with tf.Graph().as_default():
+    with tf.Graph().as_default() as graph:
         keys = ranks.world_size(), _group_key(ranks.WORLD), LAST_INSTANCE
         with _placed(tf.constant(1.0)) as here:
             barrier = collective_ops().all_reduce(here, *keys, "Add", "Id")
-        try:
-            tf.Session(target, config=config).run(barrier, options=options)
-            time.sleep(1)  # the others may still be reading the barrier's own data
-        except tf.errors.OpError as reason:
-            text = "npu_shim: the other ranks exited without reaching the final barrier (%s)"
-            LOG.warning(text, type(reason).__name__)
+    session = client_session().BaseSession(target, graph, config)  # with a target it is not watched
+    call = watch.last(lambda: session.run(barrier))
+    ended = call.ends(END_SECONDS)
+    while not ended and watch.is_waited_for():
+        ended = call.ends(END_SECONDS)
+    if ended and call.error is None:
+        time.sleep(1)  # the others may still be reading the barrier's own data
+    elif watch.leave(""):
+        reason = type(call.error).__name__ if ended else "none came in %d s" % END_SECONDS
+        LOG.warning("npu_shim: the other ranks exited without reaching the final barrier (%s)", reason)
 
 
 @contextlib.contextmanager

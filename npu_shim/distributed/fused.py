@@ -31,12 +31,14 @@ def moved(
     """
     members = [buckets.Member(*each) for each in zip(names, map(_dtype, tensors), map(_bytes, tensors))]
     planned = _buckets(members, group, fusion)
-    shown = [["%s %s" % (names[at], keys.described(tensors[at])) for at in bucket] for bucket in planned]
+    shown = [[(names[at], keys.described(tensors[at])) for at in bucket] for bucket in planned]
     label = keys.new("\n".join([kind, group, *map(str, shown)]))
     done: list[Any] = [None] * len(tensors)
     for number, bucket in enumerate(planned):
+        key = keys.instance(label, number)
+        keys.note(key, shown[number])
         with tf.name_scope("bucket_%d" % number):
-            parts = _together([tensors[at] for at in bucket], collective, keys.instance(label, number))
+            parts = _together([tensors[at] for at in bucket], collective, key)
         for at, part in zip(bucket, parts):
             done[at] = part
     return done

@@ -13,12 +13,13 @@ from __future__ import annotations
 import itertools
 import weakref
 import zlib
-from typing import Any
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
 BLOCK, BLOCKS = 2**9, 2**21  # keys of one label, and how many blocks there are: all keys are below 2**30
 
+_moves: dict[int, list[tuple[str, str]]] = {}  # key -> (name, dtype and shape) of what its collective moves
 _graphs = weakref.WeakKeyDictionary()  # graph -> _Used
 _numbers = itertools.count(1)  # of the graphs with collectives whose shapes are not known beforehand
 
@@ -59,6 +60,16 @@ def instance(label: str, number: int) -> int:
             block = (block + 1) % BLOCKS
         blocks[name] = block
     return 1 + blocks[name] * BLOCK + BLOCK - 1 - number % BLOCK
+
+
+def note(key: int, moved: Sequence[tuple[str, str]]) -> None:
+    """Notes for messages what a key's collective moves: the name, and the dtype and shape, of each."""
+    _moves[key] = list(moved)
+
+
+def noted(key: int) -> list[tuple[str, str]]:
+    """Returns what `note` was told of a key."""
+    return _moves.get(key, [])
 
 
 def counted(kind: str, tensor: tf.Tensor) -> int:

@@ -1,4 +1,4 @@
-"""How far each rank is, and what is wrong with it: the states that ranks tell each other, judged. Standard library only.
+"""How far each rank is, and what is wrong with it: the states that ranks tell each other, judged. No TensorFlow.
 
 A run is a run of a session that has collectives; every rank counts those of each group. All ranks of a group must run
 the same collectives in the same order, as on an NPU, so that run 17 of one is run 17 of all.
@@ -26,6 +26,7 @@ class Collective(NamedTuple):
         group: the key of the group of ranks.
         instance: the key by which the ranks find each other's; None where the graph does not say.
         reduction: "Add", or "" where it reduces nothing.
+        moves: (name of a variable, dtype and shape) of each gradient in it, where it is known.
     """
 
     node: str
@@ -35,6 +36,7 @@ class Collective(NamedTuple):
     group: int
     instance: int | None
     reduction: str
+    moves: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         shape = "of unknown shape" if self.shape is None else "[%s]" % ",".join(map(str, self.shape))
@@ -43,22 +45,51 @@ class Collective(NamedTuple):
 
 def of_json(rows: Sequence[Sequence[Any]]) -> list[Collective]:
     """Returns collectives that were sent as JSON."""
-    return [Collective(*row[:3], None if row[3] is None else tuple(row[3]), *row[4:]) for row in rows]
+    read = [Collective(*row) for row in rows]
+    return [
+        each._replace(shape=each.shape and tuple(each.shape), moves=tuple((name, what) for name, what in each.moves))
+        for each in read
+    ]
 
 
-def difference(ours: Sequence[Collective], theirs: Sequence[Collective]) -> str | None:
-    """Says in what the collectives of a run here differ from those of another rank; None if they fit together."""
+def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str | None:
+    """Says in what the collectives of a run differ between two ranks; None if they fit together.
+
+    Ranks may name their nodes and build them as they like: it is keys that must meet, see `keys`.
+
+    Args:
+        ours: of this rank.
+        theirs: of the other.
+        here: this rank as messages name it.
+        there: the other.
+    """
     mine, other = ({_key(each): each for each in side} for side in (ours, theirs))
-    crossed = {each.node: _key(each) for each in theirs}
-    for key, each in sorted(mine.items()):
-        if key not in other:
-            return "%s is here only (%d collectives here, %d there)" % (each, len(ours), len(theirs))
-        if not _fit(each, other[key]) or crossed.get(each.node, key) != key:
-            return "%s here meets %s there" % (each, other[key])
-    for key, each in sorted(other.items()):
-        if key not in mine:
-            return "%s is there only (%d collectives here, %d there)" % (each, len(ours), len(theirs))
+    for key in sorted(mine.keys() & other.keys()):
+        if not _fit(mine[key], other[key]):
+            return "%s at %s, %s at %s" % (mine[key], here, other[key], there)
+    only = [each for key, each in sorted(mine.items()) if key not in other]
+    others = [each for key, each in sorted(other.items()) if key not in mine]
+    if not only and not others:
+        return None
+    return _moved_apart(only, others, here, there) or _one_more(only, others, here, there)
+
+
+def _moved_apart(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str | None:
+    """The first variable whose gradient the collectives of two ranks move differently."""
+    mine, other = ({name: (what, each) for each in side for name, what in each.moves} for side in (ours, theirs))
+    for name in sorted(mine.keys() | other.keys()):
+        (what, node), (their_what, their_node) = mine.get(name, ("none", None)), other.get(name, ("none", None))
+        if what != their_what:
+            words = (name, what, here, their_what, there, (node or their_node or ours[0]).node)
+            return "the gradient of %s is %s at %s, %s at %s, in '%s'" % words
     return None
+
+
+def _one_more(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str:
+    for each in ours:
+        same = next((one for one in theirs if one.node == each.node), None)
+        return "%s at %s, %s at %s" % (each, here, "none" if same is None else same, there)
+    return "%s at %s, none at %s" % (theirs[0], there, here)
 
 
 def _key(each: Collective) -> tuple[int, str]:
@@ -141,7 +172,15 @@ class Progress:
             }
 
 
-def judged(state: Mapping[str, Any], group: int, number: int, waited: float, limit: float) -> tuple[str, str] | None:
+def judged(
+    state: Mapping[str, Any],
+    group: int,
+    number: int,
+    waited: float,
+    limit: float,
+    settled: float = SETTLED,
+    caused: Sequence[str] = (),
+) -> tuple[str, str] | None:
     """Says what is wrong with a rank that answers, seen from one that waits in a run; None if nothing is.
 
     Args:
@@ -150,21 +189,23 @@ def judged(state: Mapping[str, Any], group: int, number: int, waited: float, lim
         number: the run's.
         waited: seconds that the run has lasted.
         limit: seconds that a rank may take to reach a collective.
+        settled: seconds after which a failed run of the other's counts.
+        caused: names of errors that do not count, as other ranks cause them.
 
     Returns:
         (one of CODES, what the rank does).
     """
     theirs = state["runs"].get(str(group), 0)
     failed, why, ago = state["failed"].get(str(group), (0, "", 0.0))
-    if failed == number and ago > SETTLED:
-        return "INTERNAL", "its run %d failed: %s" % (number, why)
+    if failed == number and ago >= settled and not why.startswith(tuple(caused)):
+        return "INTERNAL", "its run %d has failed: %s" % (number, why)
     if state["ended"] is not None and theirs < number:
-        return "INTERNAL", "it has ended after run %d%s" % (theirs, state["ended"] and ": " + state["ended"])
+        return "INTERNAL", "it has ended after run %d" % theirs
     if waited <= limit:
         return None
     if theirs < number:
-        text = "it has not reached run %d in %d s: it ended run %d %d s ago"
+        text = "it has not come to run %d in %d s; its run %d ended %d s ago"
         return "DEADLINE_EXCEEDED", text % (number, waited, theirs, state["since"])
     if theirs > number:
-        return "INVALID_ARGUMENT", "it is at run %d already, and did without this rank" % theirs
+        return "INVALID_ARGUMENT", "it is in run %d already, and did without this rank" % theirs
     return None

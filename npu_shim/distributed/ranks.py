@@ -118,6 +118,11 @@ def members(group: str = WORLD) -> tuple[int, ...]:
     return _groups[group]
 
 
+def groups() -> list[str]:
+    """Returns the names of all groups."""
+    return [WORLD, *_groups]
+
+
 def get_rank_size(group: str = WORLD) -> int:
     """Returns the number of processes in a group."""
     return len(members(group))

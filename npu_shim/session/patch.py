@@ -128,8 +128,11 @@ def _base_init(self, original, target, graph, config):
         config = config_proto.for_session(config, options.values, number, not target)
         if _engine(options.values):
             config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
-    target, config = cluster.joined(target, config, graph)
+    given, (target, config) = target, cluster.joined(target, config, graph)
     original(self, target, graph, config=config)
+    if target != given:
+        seconds = None if entry is None else options.values.get("hccl_timeout")
+        doors.watch(self, functools.partial(cluster.watched, seconds))
     if entry is not None:
         call_scopes.register_graph(number, self.graph)
         observers.attach_shapes(self, options.values)
