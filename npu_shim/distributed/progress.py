@@ -45,10 +45,9 @@ class Collective(NamedTuple):
 
 def of_json(rows: Sequence[Sequence[Any]]) -> list[Collective]:
     """Returns collectives that were sent as JSON."""
-    read = [Collective(*row) for row in rows]
     return [
-        each._replace(shape=each.shape and tuple(each.shape), moves=tuple((name, what) for name, what in each.moves))
-        for each in read
+        Collective(*row)._replace(shape=None if row[3] is None else tuple(row[3]), moves=tuple(map(tuple, row[7])))
+        for row in rows
     ]
 
 
