@@ -166,7 +166,13 @@ def _group_key(group):
     return 1 if group == ranks.WORLD else 2 + zlib.crc32(group.encode()) % 2**30
 
 
-def allreduce(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
+def allreduce(
+    tensor: tf.Tensor,
+    reduction: str,
+    group: str,
+    key: int | None = None,
+    made: Callable[[tf.Tensor], None] = lambda total: None,
+) -> tf.Tensor:
     """Returns the reduced tensor; its gradient is the sum of the ranks' gradients.
 
     Args:
@@ -174,6 +180,7 @@ def allreduce(tensor: tf.Tensor, reduction: str, group: str, key: int | None = N
         reduction: "sum", "prod", "max" or "min".
         group: str.
         key: int, the instance key of `keys`; None counts calls.
+        made: called with what the collective of a sum or a product makes.
     """
 
     @tf.custom_gradient
@@ -185,6 +192,7 @@ def allreduce(tensor: tf.Tensor, reduction: str, group: str, key: int | None = N
             return GATHER[reduction](allgather(x[tf.newaxis], group, key), axis=0), gradient
         with _placed(_carried(x, REDUCED)) as here:
             total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
+        made(total)
         return tf.cast(total, x.dtype), gradient
 
     return reduced(tf.convert_to_tensor(tensor))

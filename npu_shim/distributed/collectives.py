@@ -10,7 +10,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster, fused, gradients, ranks, sharding
+from npu_shim.distributed import call_fusion, cluster, fused, gradients, ranks, sharding
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 REDUCTIONS = ("sum", "prod", "max", "min")
@@ -22,17 +22,19 @@ def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1,
     Args:
         tensor: Tensor of the same shape and dtype on every rank.
         reduction: "sum", "prod", "max" or "min".
-        fusion: int; a call of its own is a collective of its own, npu_allreduce fuses the tensors of a list.
-        fusion_id: int, likewise.
+        fusion: int; 1 lets a session that NpuOptimizer rewrites fuse the call with others in buckets by bytes, 2 with
+            those of its fusion_id, 0 with none, see `call_fusion`.
+        fusion_id: int, for fusion=2.
         group: str.
 
     Raises:
-        ConfigError: an unknown reduction or group.
+        ConfigError: an unknown reduction, fusion or group.
     """
     _check_reduction("allreduce", reduction)
-    if ranks.get_rank_size(group) > 1:
-        return cluster.allreduce(tensor, reduction, group)
-    return tf.identity(tensor)
+    _check_fusion("allreduce", fusion)
+    if ranks.get_rank_size(group) == 1:
+        return tf.identity(tensor)
+    return cluster.allreduce(tensor, reduction, group, made=lambda done: call_fusion.mark(done, fusion, fusion_id))
 
 
 def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:

@@ -200,8 +200,9 @@ def stablehlo(hlo: bytes, interpreter: str | None) -> tuple[bytes, str]:
 
 def describe(step: step_function.StepFunction, module: Any, kind: str, float32_products: str, options: Any) -> Manifest:
     """Returns the Manifest of a StepFunction and its HloModuleProto, without the files' hashes."""
-    roles = state_roles({each.name: tuple(each.variable.shape) for each in step.state})
     program = module.host_program_shape
+    held = program.parameters[len(step.feeds) :]  # a variable's own shape may be unknown, the program's never is
+    roles = state_roles({each.name: tuple(shape.dimensions) for each, shape in zip(step.state, held)})
     names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
     names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
     fetched = [("fetch", each.name, each.dtype, "") for each in step.fetches if not isinstance(each, str)]

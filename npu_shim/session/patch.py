@@ -18,7 +18,7 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster, ranks
+from npu_shim.distributed import call_fusion, cluster, ranks
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
@@ -245,7 +245,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
-    keep, result = [*feeds, *fetches, *preserved], done.graph_def
+    keep, result = [*feeds, *fetches, *preserved], call_fusion.fused(done.graph_def)
     if marks:
         result = clusters.mark(result, keep)
         unchecked.tell_of_clusters(result, number)

@@ -289,6 +289,23 @@ def overflows():
 
 
 @case
+def calls():
+    """A script's own allreduce calls, one of which needs others; how many collectives the session runs, by fusion."""
+    seen = {}
+    with tf.Graph().as_default(), session() as running:
+        x = tf.placeholder(tf.float32, [3])
+        for name, fusion, ids in (("by bytes", 1, [-1] * 6), ("by id", 2, [7, 8] * 3), ("alone", 0, [-1] * 6)):
+            sums = [hccl_ops.allreduce(x * (2.0 + at), "sum", fusion, each) for at, each in enumerate(ids)]
+            sums.append(hccl_ops.allreduce(tf.reshape(sums[0] + sums[1], [3, 1]) * 2.0, "sum", fusion, ids[0]))
+            sums.append(hccl_ops.allreduce(tf.cast(x, tf.int32), "prod", fusion, ids[0]))
+            told = tf.RunMetadata()
+            values = running.run(sums, {x: [RANK, 1, 2]}, tf.RunOptions(output_partition_graphs=True), told)
+            ops = [node.op for graph in told.partition_graphs for node in graph.node]
+            seen[name] = [[value.tolist() for value in values], ops.count("CollectiveReduce")]
+    return {"seen": seen}
+
+
+@case
 def second_graph():
     """A second graph of a process, whose first collective has another dtype than the first graph's."""
     seen = []
