@@ -97,6 +97,7 @@ class Running:
             made = replace(self._prepared, on_cpu=device.platform == "cpu").for_shapes(shapes)
             module = export.hlo_module(made, PRODUCTS)
             described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
+            export.require_fixed_sizes(described, module)
             try:
                 number = device.load(replace(described, iterations=self._count), export.without_sources(module))
             except (memory.NoRoom, starting.Gone):

@@ -115,18 +115,13 @@ class Part:
         made = prepared.for_shapes(shapes)
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
-        return self._with_passed(described, module), export.without_sources(module)
+        export.require_fixed_sizes(described, module)
+        return self._with_passed(described), export.without_sources(module)
 
-    def _with_passed(self, described, module):
+    def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""
         last = sum(not isinstance(each, str) for each in self.prepared.fetches)
         passed = range(last - len(self.program.passed), last)  # they are the last of what is fetched
-        result = module.host_program_shape.result
-        shapes = result.tuple_shapes or [result]  # a single value is no tuple of one
-        for number in passed:
-            if any(shapes[number].is_dynamic_dimension):
-                problem = "has as many rows as the data say, and is needed before and behind what runs in the session"
-                raise PlanError("tensor '%s' %s" % (described.results[number].name, problem))
         rows = [replace(t, kind=PASSED) if n in passed else t for n, t in enumerate(described.results)]
         arguments = [replace(t, kind=PASSED) if t.name in self.program.taken else t for t in described.arguments]
         return replace(described, arguments=tuple(arguments), results=tuple(rows))

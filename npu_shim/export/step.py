@@ -26,7 +26,7 @@ from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.recompute.report import Recomputation
@@ -99,6 +99,7 @@ def exported(
     if values is not None:
         _require_values(step, values)
     module = hlo_module(step, float32_products)
+    require_fixed_sizes(describe(step, module, kind="hlo", float32_products=float32_products, options={}), module)
     program, kind = stablehlo(without_sources(module), jax or engine.interpreter() or _own_jax())
     valued = values is not None or source.session is not None
     state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
@@ -217,6 +218,20 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
         plan=dict(plan_counts(step.plan), recompute=step.recomputation.counts()),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
     )
+
+
+def require_fixed_sizes(described: Manifest, module: Any) -> None:
+    """Raises PlanError for a result of open size: PJRT gives the most rows that there may be, anything in the rest.
+
+    Args:
+        described: the program's Manifest.
+        module: its HloModuleProto.
+    """
+    result = module.host_program_shape.result
+    for tensor, shape in zip(described.results, result.tuple_shapes or [result]):
+        if any(shape.is_dynamic_dimension):
+            text = "'%s' has as many rows as the data say, and the results of a program have fixed sizes"
+            raise PlanError("%s; fetch it in a session" % (text % tensor.name))
 
 
 def _tensors(rows, shapes):

@@ -329,6 +329,20 @@ def test_shapes_beyond_the_bound_run_in_the_session():
         assert sum(number is not None for number in known.programs.values()) == engine.MANY_SHAPES
 
 
+def test_rows_that_only_the_data_count_are_fetched_from_the_session():
+    """A program would give the most rows that there may be, and anything in the rest."""
+    x, y, _, logits, train, _ = fed_classifier()
+    some = tf.boolean_mask(logits, tf.equal(y, 1))
+    found = {}
+    for kind in ("session", "pjrt"):
+        with opened(kind) as session:
+            found[kind] = [session.run([some, train], {x: a, y: b})[0] for a, b in batches(3)]
+            reasons = reasons_of(session) if kind == "pjrt" else []
+    for one, other in zip(found["pjrt"], found["session"]):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    assert "has as many rows as the data say" in reasons[-1]
+
+
 def test_a_step_whose_results_nobody_fetches_does_not_wait():
     """So the next one takes its input while the device computes."""
     x, y, loss, _, train, step = fed_classifier()

@@ -145,3 +145,14 @@ def test_a_device_that_fails_leaves_the_state_of_the_last_call():
     assert step.state()["global_step"] == 2
     step(data[2])
     assert step.state()["global_step"] == 3
+
+
+def test_a_result_whose_rows_only_the_data_count_is_an_error():
+    """PJRT gives the most rows that there may be, and anything in the rest."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [6], "x")
+        tf.identity(tf.boolean_mask(x, x > 0), name="some")
+    feeds = {"x:0": [1, -2, 3, 4, -1, 2]}
+    assert npu_shim.compile_step(graph, "some:0", ["x"])(feeds).tolist() == [1, 3, 4, 2]
+    with pytest.raises(npu_shim.PlanError, match="'some:0' has as many rows as the data say"):
+        npu_shim.compile_step(graph, "some:0", ["x"], engine="pjrt")(feeds)

@@ -196,6 +196,15 @@ def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_result_whose_rows_only_the_data_count_is_not_exported(tmp_path):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [6], "x")
+        tf.identity(tf.boolean_mask(x, x > 0), name="some")
+    with pytest.raises(npu_shim.PlanError, match="'some:0' has as many rows as the data say"):
+        export(graph, "some:0", ["x"], str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_tensorflow_1_is_told(session, tmp_path, monkeypatch):
     monkeypatch.setattr(tf, "__version__", "1.15.5")
     with pytest.raises(ConfigError, match=r"need TensorFlow 2\.15 or later, this is 1\.15\.5"):
