@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import signal
 import sys
-from typing import Sequence
+from typing import Any, Sequence
 
 from npu_shim.cli.tuning import criteria, proposal, search, told
 from npu_shim.cli.tuning.progress import Progress
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     wanted = _wanted(args)
     state = State(wanted.out + SUFFIX, _key(wanted, args))
+    signal.signal(signal.SIGTERM, _stop)  # what ends tune ends its trial
     progress = Progress(wanted.trials, state.resumed)
     try:
         result = search.Search(wanted, state, progress).result()
@@ -59,6 +61,10 @@ def main(argv: Sequence[str]) -> int:
         state.remove()
     print(told.as_text(result, wanted.out, ", ".join(map(str, wanted.criteria))), end="")
     return 0 if result.best is not None or not result.failed else UNMET
+
+
+def _stop(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:

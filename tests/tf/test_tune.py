@@ -10,6 +10,10 @@ import shutil
 
 import forked
 import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session import dump, training
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "planted_training.py"
 TUNE = "npu-shim tune --out out.json "
@@ -117,3 +121,56 @@ def test_relative_checkpoints_of_trials_are_apart_and_gone(together, tmp_path):
     done = tuned(together, tmp_path, "train.py", LOSS + 'FOLDER = "c"' + LOOP)
     assert "nothing is to be tuned" in done.output, done.output
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def losses(graph, fetches, wanted=None):
+    """Names of the losses of a run."""
+    asked = training.run(graph, fetches, ())
+    operations = dump.upstream(graph, asked.fetched, ())
+    return [tensor.name for tensor in training.losses(graph, asked, operations, wanted)]
+
+
+def test_the_loss_of_a_step_is_found():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 4])
+        y = tf.layers.dense(x, 4)
+        loss = tf.add(tf.reduce_mean(tf.square(y), name="data_loss"), 1e-3 * tf.nn.l2_loss(y), name="total_loss")
+        odd = tf.reduce_mean(y, name="odd")
+        train = tf.train.AdamOptimizer().minimize(loss)
+        assert losses(graph, [train, loss, odd]) == ["total_loss:0"]  # called so and fetched
+        assert losses(graph, [train, "data_loss:0"]) == ["data_loss:0"]
+        assert losses(graph, train) == ["total_loss:0"]  # of what is not fetched, what is made of the others
+        assert losses(graph, train, "odd") == ["odd:0"]
+        with pytest.raises(ConfigError, match="did you mean 'odd:0'"):
+            losses(graph, train, "odds")
+
+
+def test_a_loss_of_another_name_is_the_only_number_or_in_the_collection():
+    with tf.Graph().as_default() as graph:
+        y = tf.layers.dense(tf.placeholder(tf.float32, [None, 4]), 4)
+        norm = tf.nn.l2_loss(y)  # L2Loss is the name of an op, not of a loss
+        train = tf.train.AdamOptimizer().minimize(norm)
+        assert losses(graph, [train, norm]) == ["L2Loss:0"]
+        with pytest.raises(ConfigError, match="name it: --loss NAME"):
+            losses(graph, [train, norm, norm + 1.0])
+        squared = tf.losses.mean_squared_error(tf.ones([1, 4]), y)
+        train = tf.train.AdamOptimizer().minimize(squared)
+        assert losses(graph, [train, norm, squared]) == ["mean_squared_error/value:0"]
+
+
+def test_networks_that_train_in_turns_have_a_loss_each():
+    with tf.Graph().as_default() as graph:
+        real = tf.placeholder(tf.float32, [None, 4])
+        fake = tf.layers.dense(tf.random_normal([8, 4]), 4, tf.nn.relu, name="G")
+
+        def judged(x):
+            hidden = tf.layers.dense(x, 8, tf.nn.relu, reuse=tf.AUTO_REUSE, name="D/a")
+            return tf.layers.dense(hidden, 1, reuse=tf.AUTO_REUSE, name="D/b")
+
+        one = tf.reduce_mean(tf.nn.softplus(-judged(real)) + tf.nn.softplus(judged(fake)), name="d_loss")
+        other = tf.reduce_mean(tf.nn.softplus(-judged(fake)), name="g_loss")
+        of = {each: [v for v in tf.trainable_variables() if v.name.startswith(each)] for each in "DG"}
+        d, g = (tf.train.AdamOptimizer().minimize(loss, var_list=of[k]) for loss, k in ((one, "D"), (other, "G")))
+        assert losses(graph, d) == ["d_loss:0"]
+        assert losses(graph, g) == ["g_loss:0"]
+        assert losses(graph, g, "d_loss") == []

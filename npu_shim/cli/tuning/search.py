@@ -17,8 +17,6 @@ from npu_shim.session.trial import ranking
 
 REPLAYS = 80
 FURTHEST = 100  # a later step is not replayed, unless losses stop being finite there
-# how the types of ops begin that no line of customize_dtypes can change: they follow what goes into them
-FIXED = ("Cast", "Enter", "Exit", "Merge", "NextIteration", "Stack", "Switch", "TensorArray", "TensorList")
 FLOAT32, OWN, REPLAY, DISTURBED = "float32", "own mode", "replay", "float32, disturbed"
 DISTURBANCE = 2.0**-11  # relative: what rounding to float16 changes at most
 SKIPPED = 50  # updates that a dynamic loss scale may skip until it has found its size
@@ -216,7 +214,7 @@ def _steps(float32: Outcome, own: Outcome) -> tuple[int, ...]:
 
 def _unreplayed(own: Outcome, hints: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
     """Groups of nodes where no step could be replayed: what warnings and calibration name, then scopes by halves."""
-    low = {node.name: node.line for node in _nodes(own) if node.low and not node.op.startswith(FIXED)}
+    low = {node.name: node.line for node in _nodes(own) if node.low and not node.op.startswith(ranking.FIXED)}
     named: list[tuple[str, ...]] = [(name,) for name in dict.fromkeys(hints) if name in low]
     rest = tuple(name for name in low if (name,) not in named)
     while len(rest) > 1:

@@ -14,6 +14,8 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 SIGNIFICANT = 0.1  # share of the whole error from which a group counts
 HARMLESS = 0.02  # an error this small is what rounding to float16 does to any step
 MOST_HINTS = 24
+# how the types of ops begin that no line of customize_dtypes changes: they follow what goes into them
+FIXED = ("Cast", "Enter", "Exit", "Merge", "NextIteration", "Stack", "Switch", "TensorArray", "TensorList")
 Error = Callable[..., float]
 
 

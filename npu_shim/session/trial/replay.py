@@ -7,8 +7,10 @@ variables. Random numbers come from the same seeds in every session. So two repl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import re
 import tempfile
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
@@ -19,15 +21,13 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options import customize, forced, kept_pages, precision, rewriting
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
-from npu_shim.rewriter.planner.decisions import Reason
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 from npu_shim.session import calibration, dump, training
 from npu_shim.session.trial import ranking as ranked
 from npu_shim.session.trial.protocol import Asked
 
 FLOAT32_RUN = {"use_off_line": False}  # the graph is not for the device: it runs as it is written
-# lowered nodes that no line of customize_dtypes can change: they follow what goes into them
-FIXED = {Reason.CAST, Reason.CAST_LOW, Reason.LOOP_LOW, Reason.CONTAINER_LOW, Reason.LIST_LOW, Reason.MERGE}
+UNCHANGED = re.compile("the dtypes of '([^']+)'")  # in the error of a line for a node that the mode decides alone
 PLAIN = {"npu_shim_engine": "session", "npu_shim_xla": "off"}  # what takes long to compile runs only once here
 SMALL = 1e-6  # gradients this much smaller than the largest one are rounding errors themselves
 # stateful ops that a replay computes itself
@@ -252,16 +252,34 @@ def _lines(graph, steps, values):
     device = "GPU" if tf.test.is_built_with_cuda() and tf.config.experimental.list_physical_devices("GPU") else "CPU"
     names = {node.name for node in needed.node}
     fed = [name for name in fed if name.partition(":")[0] in names]
-    plan = rewriting.rewrite_graph(needed, fed, wanted, precision.resolve(values), device).plan
+    chosen = precision.resolve(values)
+    plan = rewriting.rewrite_graph(needed, fed, wanted, chosen, device).plan
     float32, low = {}, {}
     for position, node in enumerate(plan.view.nodes):
         first = plan.first[position]
-        becomes, reasons = (each[first : first + len(node.dtypes)] for each in (plan.becomes, plan.reasons))
+        becomes = plan.becomes[first : first + len(node.dtypes)]
         lowered = any(was == FLOAT32 and now in LOW for was, now in zip(node.dtypes, becomes))
-        if lowered and FIXED.isdisjoint(reasons):
+        if lowered and not node.op.startswith(ranked.FIXED):
             float32[node.name] = model.customize_line(node)
             low[node.name] = model.customize_line(node, becomes)
+    for lines in (float32, low):
+        for name in _refused(lines, lambda asked: rewriting.rewrite_graph(needed, fed, wanted, asked, device), chosen):
+            del float32[name], low[name]
     return float32, low
+
+
+def _refused(lines, rewrite, chosen):
+    """Names of the nodes that no line can change, whose dtypes follow from others."""
+    left = dict(lines)
+    while True:
+        customized = customize.parse("\n".join(left.values()), "", chosen.table)
+        try:
+            rewrite(dataclasses.replace(chosen, customized=customized))
+            return [name for name in lines if name not in left]
+        except PlanError as error:
+            named = UNCHANGED.search(str(error))
+            if named is None or left.pop(named.group(1), None) is None:
+                raise
 
 
 def load(run: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
