@@ -48,7 +48,8 @@ def of(graph_def: Any, entries: Mapping[str, Entry]) -> dict[str, Size]:
 
 def _imported(graph_def: Any) -> Any | None:
     """A tf.Graph with the open sizes of what is fed closed to 1, or left open where the graph contradicts that."""
-    for each in (_closed_feeds(graph_def), graph_def):
+    plain = _without_colocation(graph_def)
+    for each in (_closed_feeds(plain), plain):
         graph = tf.Graph()
         try:
             with graph.as_default():
@@ -57,6 +58,15 @@ def _imported(graph_def: Any) -> Any | None:
             continue
         return graph
     return None
+
+
+def _without_colocation(graph_def: Any) -> Any:
+    """A copy whose nodes may stand anywhere: TensorFlow's optimizers remove nodes that others are colocated with."""
+    plain = tf.GraphDef()
+    plain.CopyFrom(graph_def)
+    for node in plain.node:
+        node.attr.pop("_class", None)
+    return plain
 
 
 def _closed_feeds(graph_def: Any) -> Any:

@@ -134,6 +134,15 @@ def test_operations_of_products_are_those_of_a_hand_count():
     assert {name: found[name].operations for name in wanted} == wanted
 
 
+def test_a_node_colocated_with_one_that_was_removed_has_its_size(graph):
+    """Grappler removes nodes in loops that others name: such graphs had no sizes at all."""
+    graph_def = tf.GraphDef.FromString(graph.read_bytes())
+    product = next(node for node in graph_def.node if node.name == "dense/product")
+    product.attr["_class"].list.s.append(b"loc:@gone")
+    entries = precision.resolve(of_keywords(MIX)).table.entries
+    assert sizes.of(graph_def, entries)["dense/product"].operations == 2 * 4 * 8
+
+
 def test_a_graph_that_contradicts_a_batch_of_one_keeps_its_open_sizes():
     with tf.Graph().as_default() as made:
         x = tf.placeholder(tf.float32, [None, 4], "x")
