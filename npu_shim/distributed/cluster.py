@@ -119,7 +119,7 @@ def watched(
     """
     what = signature.of_run(session.graph, fetches, feed_dict)
     plain = functools.partial(once, fetches, feed_dict, *rest)
-    return watch.run(what, _members, seconds, session, plain) if what else plain()
+    return watch.run(what, _members, seconds, session, plain) if what else watch.run_alone(plain)
 
 
 def _members(key):

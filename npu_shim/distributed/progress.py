@@ -12,6 +12,7 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 CODES = ("INTERNAL", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT")
 SETTLED = 10.0  # seconds after a rank's run has failed in which the others' may fail by themselves
+ABSENT = "not at all"
 KEPT = 64  # kinds of runs of a group that are remembered, newest last
 
 
@@ -74,13 +75,14 @@ def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: s
 
 
 def _moved_apart(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str | None:
-    """The first variable whose gradient the collectives of two ranks move differently."""
-    mine, other = ({name: (what, each) for each in side for name, what in each.moves} for side in (ours, theirs))
+    """The first variable (or other name) whose gradient the collectives of two ranks move differently."""
+    sides = [{name: ("as " + what, each) for each in side for name, what in each.moves} for side in (ours, theirs)]
+    mine, other = sides
     for name in sorted(mine.keys() | other.keys()):
-        (what, node), (their_what, their_node) = mine.get(name, ("none", None)), other.get(name, ("none", None))
+        (what, node), (their_what, their_node) = mine.get(name, (ABSENT, None)), other.get(name, (ABSENT, None))
         if what != their_what:
             words = (name, what, here, their_what, there, (node or their_node or ours[0]).node)
-            return "the gradient of %s is %s at %s, %s at %s, in '%s'" % words
+            return "%s travels %s at %s, %s at %s, in '%s'" % words
     return None
 
 
@@ -146,6 +148,10 @@ class Progress:
                 if error is not None:
                     self._failed[group] = number, error, self._changed
 
+    def touch(self) -> None:
+        """Notes that this process does something: begins or ends a run without collectives."""
+        self._changed = time.monotonic()
+
     def leave(self, how: str) -> None:
         """Says that this process is about to end."""
         self._ended = how
@@ -202,9 +208,9 @@ def judged(
         return "INTERNAL", "it has ended after run %d" % theirs
     if waited <= limit:
         return None
-    if theirs < number:
-        text = "it has not come to run %d in %d s; its run %d ended %d s ago"
-        return "DEADLINE_EXCEEDED", text % (number, waited, theirs, state["since"])
+    if theirs < number and state["since"] > limit:  # else it is busy: an evaluation on one rank takes its time
+        text = "it has not come to run %d in %d s, and has run nothing for %d s"
+        return "DEADLINE_EXCEEDED", text % (number, waited, state["since"])
     if theirs > number:
         return "INVALID_ARGUMENT", "it is in run %d already, and did without this rank" % theirs
     return None

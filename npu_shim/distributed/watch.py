@@ -166,6 +166,15 @@ def last(function: Callable[[], Any]) -> _Call:
     return _spare[0].call(function)
 
 
+def run_alone(once: Callable[[], Any]) -> Any:
+    """Returns `once()`, a run without collectives, which the other ranks know to be none that hangs."""
+    _progress.touch()
+    try:
+        return once()
+    finally:
+        _progress.touch()
+
+
 def apart(function: Callable[[], Any]) -> _Call:
     """Calls a function in another thread, always the same one for this thread as long as its calls end."""
     runner = getattr(_local, "runner", None)
@@ -340,6 +349,9 @@ class _Waiting:
                 self._compare_with(rank, group, theirs)
             text = "a run lasts longer than %d s, and other ranks are in it too: %s"
             _warn_once(text % (self._limit / EARLY, self._where()))
+        elif self._waited() > self._limit:
+            text = "%s makes other runs for longer than %d s: %s"
+            _warn_once(text % (name_of(rank), self._limit / EARLY, self._where()))
 
     def _where(self):
         """What this rank waits in."""

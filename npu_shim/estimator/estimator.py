@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
 from npu_shim.distributed import ranks
+from npu_shim.estimator import chief
 from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
 from npu_shim.loss_scale.graph_ops import LOSS_SCALE
@@ -169,7 +170,23 @@ class NPUEstimator(_PARENT):
             )
         if getattr(estimator_spec, "host_call", None) is not None:
             worker_hooks.append(_HostCallHook(*estimator_spec.host_call))
-        return super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
+        if ranks.get_ranksize() == 1 or self._config.horovod_mode:
+            return super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
+        if chief.writes(self._model_dir):
+            loss = super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
+        else:
+            loss = self._train_without_writing(estimator_spec, worker_hooks, hooks, *rest)
+        chief.wait()  # what comes next may read the last checkpoint
+        return loss
+
+    def _train_without_writing(self, spec, worker_hooks, hooks, global_step, listeners, *rest):
+        """Trains as a rank whose checkpoints and summaries another one writes."""
+        left = chief.without_savers(spec.training_hooks)
+        spec = spec._replace(training_hooks=left, training_chief_hooks=())
+        worker_hooks = _TrainingHooks(chief.without_savers(worker_hooks))
+        with chief.not_writing(self._config, self._model_dir):
+            hooks = chief.without_savers(hooks)
+            return super()._train_with_estimator_spec(spec, worker_hooks, hooks, global_step, None, *rest)
 
 
 class _TrainingHooks(list):

@@ -20,6 +20,7 @@ from npu_shim.session import lines
 from npu_shim.session.native import loader
 
 _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the functions that watch it, innermost first
+_BENEATH = "_npu_shim_beneath"  # attribute of a session: the function around each of TensorFlow's own runs of it
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
 _originals = {}  # (class, name of a method) -> its own method, while replaced
@@ -55,6 +56,17 @@ def several(once: Callable[..., Any]) -> Callable[..., Any] | None:
     return functools.partial(watcher.several, *once.args)
 
 
+def beneath(session: tf.Session, function: Callable[..., Any]) -> None:
+    """Wraps a function around every run that TensorFlow makes of a session: those of `plain_run` and of engines too.
+
+    Args:
+        session: tf.Session; nothing here holds a reference to it.
+        function: as for `watch`.
+    """
+    open_doors()
+    vars(session)[_BENEATH] = function
+
+
 def at_close(session: tf.Session, function: Callable[[], Any]) -> None:
     """Calls a function without arguments once when a session is closed."""
     open_doors()
@@ -73,7 +85,7 @@ def at_unwatched(session: tf.Session, function: Callable[[], Any]) -> None:
 def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None) -> Any:
     """Runs a session as TensorFlow does, inside of all that watches it."""
     run = _originals.get((base_session(), "run")) or base_session().run
-    return run(session, fetches, feed_dict)
+    return _above(session, functools.partial(run, session))(fetches, feed_dict, None, None)
 
 
 def replace(cls: type, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -126,8 +138,20 @@ def _watches(session):
     return vars(session)[_WATCHES]
 
 
+def _above(session, once):
+    """Wraps what lies beneath a session's runs around one of them."""
+    function = vars(session).get(_BENEATH)
+    return once if function is None else functools.partial(function, session, once)
+
+
+def _is_plain(session):
+    """Whether nothing is around a session's runs."""
+    return not _watches(session) and _BENEATH not in vars(session)
+
+
 def _run_watched(session, once, *arguments):
     """Calls `once(fetches, feed_dict, options, run_metadata)` inside the functions that watch the session."""
+    once = _above(session, once)
     for function in _watches(session):
         once = functools.partial(function, session, once)
     return once(*arguments)
@@ -146,7 +170,7 @@ def _make_callable(original):
         plain = original(self, fetches, feed_list, accept_options)
 
         def call(*feeds, **options):
-            if _watches(self):  # as TensorFlow's own do where there is a feed_list
+            if not _is_plain(self):  # as TensorFlow's own do where there is a feed_list
                 return self.run(fetches, dict(zip(feed_list or (), feeds)), **options)
             with loader.interrupts():
                 return plain(*feeds, **options)
@@ -159,7 +183,7 @@ def _make_callable(original):
 def _make_callable_from_options(original):
     def make_callable_from_options(self, callable_options):
         made = _Callables(self, original, callable_options)
-        if not _watches(self):
+        if _is_plain(self):
             made.native(callable_options.fetch, callable_options.target)
         return made
 
@@ -194,7 +218,7 @@ class _Callables:
         fetches, targets = self._options.fetch, self._options.target
         if self._options.tensor_connection:
             _tell_unwatched(self._session)
-        if not _watches(self._session):
+        if _is_plain(self._session):
             return self.native(fetches, targets)(*feeds, **keywords)
         operations = [self._session.graph.get_operation_by_name(name) for name in targets]
         fed = dict(zip(self._options.feed, feeds))

@@ -132,7 +132,7 @@ def _base_init(self, original, target, graph, config):
     original(self, target, graph, config=config)
     if target != given:
         seconds = None if entry is None else options.values.get("hccl_timeout")
-        doors.watch(self, functools.partial(cluster.watched, seconds))
+        doors.beneath(self, functools.partial(cluster.watched, seconds))
     if entry is not None:
         call_scopes.register_graph(number, self.graph)
         observers.attach_shapes(self, options.values)

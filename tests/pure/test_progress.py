@@ -35,10 +35,10 @@ PAIRS = [
     # of gradients in buckets the variable is named
     ([reduce_of(1, moves=(("u:0", "float32 [1]"), ("v:0", "float32 [3]")))],
      [reduce_of(2, moves=(("u:0", "float32 [1]"), ("v:0", "float16 [3]")))],
-     "the gradient of v:0 is float32 [3] at me, float16 [3] at you, in 'node_1'"),
+     "v:0 travels as float32 [3] at me, as float16 [3] at you, in 'node_1'"),
     ([reduce_of(1, moves=(("u:0", "float32 [1]"),))],
      [reduce_of(2, moves=(("u:0", "float32 [1]"), ("w:0", "float32 [3]")))],
-     "the gradient of w:0 is none at me, float32 [3] at you, in 'node_2'"),
+     "w:0 travels not at all at me, as float32 [3] at you, in 'node_2'"),
 ]  # fmt: skip
 
 
@@ -77,8 +77,8 @@ def test_a_kind_of_run_is_forgotten_late():
     assert progress.of_run(GROUP, 1) is None
 
 
-def state(runs=5, running=True, failed=None, ended=None):
-    return {"runs": {"1": runs}, "running": [1] if running else [], "since": 7.9, "ended": ended, "fault": None,
+def state(runs=5, running=True, failed=None, ended=None, since=7.9):
+    return {"runs": {"1": runs}, "running": [1] if running else [], "since": since, "ended": ended, "fault": None,
             "failed": {} if failed is None else {"1": failed}}  # fmt: skip
 
 
@@ -87,8 +87,9 @@ JUDGED = [
     (state(), 1000, None),  # it is in the same run: a long one
     (state(running=False), 5, None),  # it has just ended it
     (state(runs=4, running=False), 119, None),  # late, but not too late
-    (state(runs=4, running=False), 121,
-     ("DEADLINE_EXCEEDED", "it has not come to run 5 in 121 s; its run 4 ended 7 s ago")),
+    (state(runs=4, running=False, since=120.9), 121,
+     ("DEADLINE_EXCEEDED", "it has not come to run 5 in 121 s, and has run nothing for 120 s")),
+    (state(runs=4, running=False, since=7.9), 121, None),  # it evaluates
     (state(runs=6), 119, None),
     (state(runs=6), 121, ("INVALID_ARGUMENT", "it is in run 6 already, and did without this rank")),
     (state(runs=4, running=False, ended=""), 3, ("INTERNAL", "it has ended after run 4")),

@@ -105,6 +105,35 @@ estimator.train(input_fn, max_steps=5)
 print(json.dumps(estimator.get_variable_value("w").tolist()))
 """
 
+# both ranks have one folder; the second job goes on from the checkpoints of the first
+SHARED = """
+from npu_bridge.npu_init import *
+import json, os, sys
+import numpy as np
+rank = get_rank_id()
+def model_fn(features, labels, mode):
+    weight = tf.get_variable("w", initializer=np.random.RandomState(rank).randn(4, 1).astype(np.float32))
+    loss = tf.reduce_mean(tf.square(tf.matmul(features, weight) - labels))
+    tf.summary.scalar("of all ranks", hccl_ops.allreduce(loss, "sum"))
+    step = npu_tf_optimizer(tf.train.MomentumOptimizer(0.05, 0.9)).minimize(loss, tf.train.get_global_step())
+    return NPUEstimatorSpec(mode, loss=loss, train_op=step)
+def input_fn():
+    x, y = np.split(np.random.RandomState(7 + rank).randn(8, 5).astype(np.float32), [4], 1)
+    return tf.data.Dataset.from_tensors((x, y)).repeat()
+steps = {"save_checkpoints_steps": 2, "save_summary_steps": 2}
+estimator = NPUEstimator(model_fn, config=NPURunConfig(model_dir=sys.argv[1], precision_mode="force_fp32", **steps))
+written = []
+events = tf.summary.FileWriter
+for cls, method in ((events, "add_event"), (events, "add_summary"), (tf.train.Saver, "save")):
+    def noted(*args, original=getattr(cls, method), **kwargs):
+        written.append(original.__name__)
+        return original(*args, **kwargs)
+    setattr(cls, method, noted)
+estimator.train(input_fn, max_steps=int(sys.argv[2]))
+values = [estimator.get_variable_value(name).tolist() for name in sorted(estimator.get_variable_names())]
+print(json.dumps([sorted(set(written)), values]))
+"""
+
 KERAS = """
 from npu_bridge.npu_init import *
 import json, sys
@@ -228,6 +257,16 @@ def test_two_ranks_train_as_one_on_all_data(run, mode):
 def test_an_estimator_gives_all_ranks_the_first_ranks_weights(run):
     one, other = run(ESTIMATOR, 2)
     assert one == other
+
+
+def test_of_ranks_that_share_a_folder_the_first_alone_writes_and_all_go_on_from_there(run, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    (wrote, values), (also, same) = run(SHARED, 2, str(whole), "6")
+    assert (wrote[-2:], also) == (["add_summary", "save"], [])
+    run(SHARED, 2, str(parts), "4")
+    (_, resumed), _ = run(SHARED, 2, str(parts), "6")
+    assert values == same == resumed
+    assert len(list(whole.glob("events*"))) == 1
 
 
 @pytest.mark.slow
