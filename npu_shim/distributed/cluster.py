@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import functools
 import logging
+import os
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import keys, ranks, signature, watch
+from npu_shim.distributed import keys, ranks, signature, threads, watch
 from npu_shim.rewriter.tf_internals import client_session, collective_ops
 
 LOG = logging.getLogger("npu_shim")
@@ -100,7 +101,7 @@ def _started():
         _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
         watch.begin()
         atexit.register(_servers.clear)  # while the modules are there that TensorFlow 1.15 needs for it
-        atexit.register(_end)
+        atexit.register(_end, os.getpid())
     return _servers[0]
 
 
@@ -128,7 +129,9 @@ def _members(key):
     return next(known, (ranks.world_rank(),))
 
 
-def _end():
+def _end(process):
+    if process != os.getpid():  # a fork of it
+        return
     error = getattr(sys, "last_value", None)  # what Python has shown as it let the program end
     if not watch.leave("" if error is None else "%s: %s" % (type(error).__name__, error)):
         return
@@ -138,7 +141,7 @@ def _end():
         with _placed(tf.constant(1.0)) as here:
             barrier = collective_ops().all_reduce(here, *keys, "Add", "Id")
     session = client_session().BaseSession(target, graph, config)  # with a target it is not watched
-    call = watch.last(lambda: session.run(barrier))
+    call = threads.last(lambda: session.run(barrier))
     ended = call.ends(END_SECONDS)
     while not ended and watch.is_waited_for():
         ended = call.ends(END_SECONDS)

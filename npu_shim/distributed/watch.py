@@ -12,14 +12,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import queue
-import threading
 import time
 from typing import Any, Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import channel, ranks
+from npu_shim.distributed import channel, ranks, threads
 from npu_shim.distributed.progress import Collective, Fault, Progress, difference, judged, of_json
 from npu_shim.rewriter.errors import ConfigError
 
@@ -45,14 +43,12 @@ GONE = "gone"
 _progress = Progress()
 _states: dict[int, Mapping[str, Any]] = {}  # rank -> what it answered last
 _kept: list[Any] = []  # sessions with runs that do not end: to close or to forget them would wait for ever
-_spare: list[_Runner] = []  # for `last`: Python 3.12 starts no threads when the program has ended
-_local = threading.local()  # .runner: the _Runner of this thread
 
 
 def begin() -> None:
     """Makes this process answer the other ranks."""
     channel.answer_by(_answer)
-    _spare.append(_Runner())
+    threads.prepare()
 
 
 def leave(how: str) -> bool:
@@ -161,11 +157,6 @@ def run(
         _progress.end(begun, failed)
 
 
-def last(function: Callable[[], Any]) -> _Call:
-    """Calls a function in another thread when the program has ended."""
-    return _spare[0].call(function)
-
-
 def run_alone(once: Callable[[], Any]) -> Any:
     """Returns `once()`, a run without collectives, which the other ranks know to be none that hangs."""
     _progress.touch()
@@ -173,61 +164,6 @@ def run_alone(once: Callable[[], Any]) -> Any:
         return once()
     finally:
         _progress.touch()
-
-
-def apart(function: Callable[[], Any]) -> _Call:
-    """Calls a function in another thread, always the same one for this thread as long as its calls end."""
-    runner = getattr(_local, "runner", None)
-    if runner is None or not runner.is_free:
-        runner = _local.runner = _Runner()
-    return runner.call(function)
-
-
-class _Call:
-    """A call in another thread."""
-
-    def __init__(self, function):
-        self._function, self._ended = function, threading.Event()
-        self.value = self.error = None
-
-    def __call__(self):
-        try:
-            self.value = self._function()
-        except BaseException as error:
-            self.error = error
-        self._ended.set()
-
-    def ends(self, seconds):
-        """Whether it ends within some seconds."""
-        return self._ended.wait(seconds)
-
-    def result(self):
-        """Returns what it returned, or raises what it raised."""
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
-class _Runner:
-    """A thread that makes one call after the other."""
-
-    def __init__(self):
-        self._calls: Any = queue.SimpleQueue()
-        self._last = None
-        threading.Thread(target=self._make, daemon=True).start()
-
-    @property
-    def is_free(self):
-        return self._last is None or self._last.ends(0)
-
-    def call(self, function):
-        self._last = _Call(function)
-        self._calls.put(self._last)
-        return self._last
-
-    def _make(self):
-        while True:
-            self._calls.get()()
 
 
 class _Waiting:
@@ -246,7 +182,7 @@ class _Waiting:
     def result(self, session, once):
         """Returns what the run returns; raises its error or the job's."""
         self._compare()
-        call = apart(once)
+        call = threads.apart(once)
         try:
             while not call.ends(WAKE):
                 self._look()

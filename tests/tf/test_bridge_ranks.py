@@ -214,7 +214,7 @@ def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
     monkeypatch.setenv("RANK_ID", "1")
     monkeypatch.setattr(tf.train, "Server", Server)
     monkeypatch.setattr(cluster, "_servers", [])
-    monkeypatch.setattr(cluster.atexit, "register", lambda function: None)
+    monkeypatch.setattr(cluster.atexit, "register", lambda *_: None)
     targets.append(cluster.joined("", None)[0])
     other.join()
     assert targets == ["grpc://1", "grpc://1"]
