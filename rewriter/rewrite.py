@@ -17,11 +17,12 @@ from typing import Any, Callable, Iterator, Tuple
 
 from .graph.graph_view import GraphView
 from .graph.kernel_table import KernelTable
-from .graphdef import numerics, reading
+from .graphdef import reading
 from .graphdef.apply import apply, sort_nodes
 from .graphdef.inlining import inline
 from .graphdef.outlining import outline
 from .inference.ranges import Ranges
+from .lint import rules
 from .planner import report
 from .planner.decisions import Plan
 from .planner.overrides import NO_OVERRIDES, Overrides
@@ -84,7 +85,7 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
         planned = _with_warnings(planned, report.nothing_lowered(planned, asked.table))
         result = graph_def
         if planned.changed:
-            planned = _with_warnings(planned, numerics.warnings(planned, flat.graph_def, facts))
+            planned = _with_warnings(planned, rules.warnings(planned, flat.graph_def.node, facts))
             result, touched = apply(planned, flat.graph_def)
             verify(before, reading.reread(before, result, touched), asked.kernels, planned.emulated())
             result = outline(flat, result)

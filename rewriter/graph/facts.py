@@ -1,6 +1,6 @@
 """Static properties of a graph's tensors, as the planner queries them."""
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from .graph_view import Port
 
@@ -14,6 +14,14 @@ class Facts:
 
     def range(self, port: Port) -> Optional[Tuple[float, float]]:
         """The least and the greatest value of an output, None if unknown."""
+        return None
+
+    def shape(self, port: Port) -> Optional[Tuple[Any, ...]]:
+        """The dimensions of an output, numbers and symbols; None if unknown."""
+        return None
+
+    def integers(self, port: Port) -> Optional[Tuple[int, ...]]:
+        """The value of an output that is a vector of integers, or one integer; None if unknown."""
         return None
 
 

@@ -46,6 +46,11 @@ class Shapes(Inference, Facts):
         """The shape of an output."""
         return self.ask("shape", port)
 
+    def integers(self, port: Port) -> Optional[Tuple[int, ...]]:
+        """The value of an output that is a vector of integers, or one integer."""
+        found = self.ask("value", port)
+        return found if found is not None and all(isinstance(each, int) for each in found) else None
+
 
 def _same(a: Asker) -> Shape:
     return a.shape(0)

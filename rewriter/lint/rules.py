@@ -1,0 +1,39 @@
+"""The rules of the lint, one function each, in the order in which their warnings are told."""
+
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+from ..graph.facts import Facts
+from ..planner.decisions import Plan
+from ..tables.dtypes import FLOAT16
+from . import divisions, sums, updates, values
+from .seen import Seen, look
+
+Rule = Callable[[Seen], Iterator[str]]
+RULES: Dict[str, Rule] = {
+    "constants": values.lost_constants,
+    "masks": values.carried_constants,
+    "epsilons": divisions.lost_epsilons,
+    "products": values.overflows,
+    "exponentials": values.rounded_growth,
+    "whole numbers": values.whole_numbers,
+    "sums": sums.long_sums,
+    "variances": sums.variances,
+    "updates": updates.low_updates,
+}
+
+
+def warnings(plan: Plan, protos: Any, facts: Facts) -> Tuple[str, ...]:
+    """Finds values that a float16 plan changes by more than rounding.
+
+    Args:
+        plan: a Plan.
+        protos: the tf.NodeDef messages of its nodes, in the order of its view.
+        facts: the `facts.Facts` of the graph.
+
+    Returns:
+        Tuple of str, each with the node, what happens to it and how to keep it in float32, grouped by rule.
+    """
+    if plan.policy.low != FLOAT16:
+        return ()
+    seen = look(plan, protos, facts)
+    return tuple(text for rule in RULES.values() for text in rule(seen))
