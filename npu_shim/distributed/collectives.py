@@ -108,6 +108,8 @@ def npu_allreduce(
     _check_fusion("npu_allreduce", fusion)
     many = isinstance(values, (list, tuple))
     given = list(values) if many else [values]
+    if any(isinstance(each, (list, tuple)) for each in given):
+        return [npu_allreduce(each, reduction, fusion, fusion_id, group) for each in given]
     if ranks.get_rank_size(group) > 1:
         given = gradients.reduced(given, ["%d" % at for at in range(len(given))], reduction, group, fusion)
     return given if many else given[0]

@@ -49,9 +49,8 @@ def reduced(
     def collective(flat, key):
         return _reduced(flat, reduction, group, key)
 
-    moved = fused.moved(
-        [each for each, _ in tensors], [name for _, name in tensors], collective, reduction, group, fusion
-    )
+    kind = "%s by way of %s" % (reduction, settings.way())
+    moved = fused.moved([each for each, _ in tensors], [name for _, name in tensors], collective, kind, group, fusion)
     _put(done, dense, moved)
     whole, counts = moved[len(dense) :: 2], moved[len(dense) + 1 :: 2]
     _put(done, laid, [slices.picked(*each) for each in zip(whole, counts, (done[at] for at in laid))])

@@ -49,6 +49,11 @@ def sums_are_float32() -> bool:
     return _word(SUMS, SUM_DTYPES) == "float32"
 
 
+def way() -> str:
+    """Returns how gradients travel and are summed, in words: collectives that go other ways never meet."""
+    return "%s, summed in %s" % (gradient_dtype(), "float32" if sums_are_float32() else "own")
+
+
 def _word(variable: str, known: Sequence[str]) -> str:
     text = os.environ.get(variable) or known[0]
     if text not in known:

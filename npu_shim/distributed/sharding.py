@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import buckets, cluster, collecting, gradients, keys, ranks, shards
+from npu_shim.distributed import buckets, cluster, collecting, gradients, keys, ranks, settings, shards
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -94,7 +94,7 @@ def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     for dtype in sorted({each.dtype for each in dense.values()}, key=lambda dtype: dtype.name):
         layout = Layout([variables[name] for name, each in dense.items() if each.dtype == dtype], of)
         row = tf.concat([layout.part_of(each, dense, dtype) for each in range(size)], 0)
-        key = keys.instance(keys.new("\n".join(["shards", keys.described(row), *sorted(dense)])), 0)
+        key = keys.instance(keys.new("\n".join(["shards", settings.way(), keys.described(row), *sorted(dense)])), 0)
         own.update(layout.cut(rank, gradients.scattered(row, ranks.WORLD, key) / tf.cast(size, dtype)))
     everywhere = gradients.reduced([gradient for gradient, _ in pairs], [variable.name for _, variable in pairs])
     return [(own.get(variable.name, full), variable) for full, (_, variable) in zip(everywhere, pairs)]

@@ -20,6 +20,7 @@ from npu_bridge.npu_init import (
     get_rank_id,
     get_rank_size,
     hccl_ops,
+    npu_allreduce,
     npu_tf_optimizer,
     set_split_strategy_by_idx,
 )  # fmt: skip
@@ -292,6 +293,25 @@ def overflows():
                     running.run(step, {x: DENSE[number % len(DENSE)][RANK][0] * planted})
                     scale.append([float(running.run("loss_scale:0")), digest(running.run(variables))])
             seen[name] = {"scale": scale, **collectives(step)}
+    return {"seen": seen}
+
+
+@case
+def travelling():
+    """Gradients that travel in 16 bits, in graphs of the same names; 1 + 2**-11 is no float16, and twice 40000 is
+    infinite."""
+    seen = {}
+    for name, dtype, sums, own in (
+        ("own", "own", "own", tf.float32), ("float16", "float16", "own", tf.float32),
+        ("wide", "float16", "float32", tf.float32), ("low", "own", "float32", tf.float16),
+        ("bfloat16", "bfloat16", "float32", tf.float32),
+    ):  # fmt: skip
+        os.environ.update({settings.DTYPE: dtype, settings.SUMS: sums})
+        with tf.Graph().as_default(), session() as running:
+            (mean,) = npu_allreduce([tf.constant([1.0, 1 + 2.0**-11, 40000.0], own)])
+            assert mean.dtype == own
+            seen[name] = running.run(tf.cast(mean, tf.float32)).tolist()
+    del os.environ[settings.DTYPE], os.environ[settings.SUMS]
     return {"seen": seen}
 
 

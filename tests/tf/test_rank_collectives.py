@@ -11,6 +11,7 @@ import socket
 import forked
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from npu_shim.options import engine
 
@@ -120,6 +121,16 @@ def test_a_sharded_checkpoint_is_whole(found):
     for name, values in seen["plain"].items():
         assert np.any(values)
         np.testing.assert_allclose(seen["sharded"][name], values, atol=64 * EPSILON, rtol=64 * EPSILON, err_msg=name)
+
+
+def test_gradients_travel_in_the_dtype_that_the_environment_says(found):
+    one = found[0]["travelling"]["seen"]
+    assert all(rank["travelling"]["seen"] == one for rank in found)
+    assert one["own"] == [1.0, 1 + 2.0**-11, 40000.0]
+    # TensorFlow 1.15's collectives take no float16: it travels as float32 there
+    assert one["float16"] == [1.0, 1.0, 40000.0 if tf.__version__.startswith("1.") else np.inf]
+    assert one["wide"] == one["low"] == [1.0, 1.0, 40000.0]
+    assert one["bfloat16"] == [1.0, 1.0, 39936.0]
 
 
 def test_calls_are_fused_as_their_arguments_say(found):
