@@ -6,6 +6,7 @@ Each case is a function without arguments that returns what JSON can hold. Ranks
 import hashlib
 import json
 import os
+import pathlib
 import sys
 import tempfile
 
@@ -15,8 +16,11 @@ import tensorflow.compat.v1 as tf
 from npu_bridge.npu_init import (
     ExponentialUpdateLossScaleManager,
     NPUDistributedOptimizer,
+    NPUEstimator,
+    NPUEstimatorSpec,
     NPULossScaleOptimizer,
     NPUOptimizer,
+    NPURunConfig,
     get_rank_id,
     get_rank_size,
     hccl_ops,
@@ -181,6 +185,52 @@ def unknown_shapes():
 
     feeds = [[[numbers(6, 4, seed=30 * step + rank)] for rank in range(SIZE)] for step in range(3)]
     return both(lambda chosen: mean_of(one, chosen), lambda: tf.train.GradientDescentOptimizer(0.0625), feeds)
+
+
+def digit_batches(steps=8, batch=32):
+    """[steps, ranks, batch, 64] images and their labels."""
+    with np.load(str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data" / "digits.npz")) as data:
+        images, labels = data["images"], data["labels"]
+    taken = np.arange(steps * SIZE * batch) % len(labels)
+    shape = (steps, SIZE, batch)
+    images = images.reshape(len(labels), -1)[taken].astype(np.float32) / images.max()
+    return images.reshape(*shape, -1), labels[taken].astype(np.int32).reshape(shape)
+
+
+def digit_loss(x, y):
+    hidden = tf.nn.relu(tf.matmul(x, tf.get_variable("first", initializer=0.25 * numbers(64, 32, seed=1))))
+    logits = tf.matmul(hidden, tf.get_variable("last", initializer=0.25 * numbers(32, 10, seed=2)))
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+
+
+@case
+def digits():
+    def one():
+        x, y = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
+        return digit_loss(x, y), [x, y]
+
+    images, labels = digit_batches()
+    feeds = [[list(each) for each in zip(*step)] for step in zip(images, labels)]
+    return both(lambda chosen: mean_of(one, chosen), momentum, feeds)
+
+
+@case
+def digits_estimator():
+    """The same steps by NPUEstimator; its input_fn has this rank's share."""
+    images, labels = digit_batches()
+
+    def model_fn(features, labels, mode):
+        loss = digit_loss(features, labels)
+        step = npu_tf_optimizer(momentum()).minimize(loss, tf.train.get_or_create_global_step())
+        return NPUEstimatorSpec(mode, loss=loss, train_op=step)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices((images[:, RANK], labels[:, RANK]))
+
+    config = NPURunConfig(model_dir=tempfile.mkdtemp(), precision_mode="force_fp32")
+    estimator = NPUEstimator(model_fn, config=config)
+    estimator.train(input_fn)
+    return {"seen": floats({name: estimator.get_variable_value(name) for name in ("first", "last")})}
 
 
 def embedding(rows, count):

@@ -44,7 +44,7 @@ def found(request):
     return [json.loads(each.output.splitlines()[-1]) for each in ended]
 
 
-def agree(found, case):
+def agree(found, case, tolerance=64 * EPSILON):
     """Asserts that all ranks have the same bits after each step, and one process's values; returns the first rank's."""
     one = found[0][case]
     for other in found:
@@ -53,7 +53,7 @@ def agree(found, case):
     assert len(set(one["digests"])) == len(one["digests"])  # each step moved something
     for name, values in one["values"].items():
         # a few steps, each with sums over some rows that ranks add in another order
-        np.testing.assert_allclose(values, one["expected"][name], atol=64 * EPSILON, rtol=64 * EPSILON, err_msg=name)
+        np.testing.assert_allclose(values, one["expected"][name], atol=tolerance, rtol=tolerance, err_msg=name)
     return one
 
 
@@ -72,6 +72,12 @@ def test_a_full_bucket_is_closed(found):
 
 def test_gradients_are_split_where_the_script_says(found):
     assert agree(found, "split_by_index")["CollectiveReduce"] == 3
+
+
+def test_digits_in_sessions_and_by_an_estimator(found):
+    one = agree(found, "digits", 8 * 64 * EPSILON)  # 8 steps of sums over 64
+    for rank in found:
+        assert rank["digits_estimator"]["seen"] == one["values"]
 
 
 def test_shapes_that_are_known_late(found):
