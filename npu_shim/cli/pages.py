@@ -16,17 +16,27 @@ def checked(path: str, option: str) -> str:
     """Returns the absolute path of a report that can be made; `option` asked for it.
 
     Raises:
-        ConfigError: another suffix, a folder that is not there or cannot be written to, or plotly is missing.
+        ConfigError: as of `checked_file`, or plotly is missing.
     """
-    if not path.endswith(SUFFIX):
-        raise ConfigError("%s is '%s', expected a file name that ends in %s" % (option, path, SUFFIX))
+    path = checked_file(path, option, SUFFIX)
+    page.plotting()
+    return path
+
+
+def checked_file(path: str, option: str, suffix: str) -> str:
+    """Returns the absolute path of a file that can be written; `option` asked for it.
+
+    Raises:
+        ConfigError: another suffix, or a folder that is not there or cannot be written to.
+    """
+    if not path.endswith(suffix):
+        raise ConfigError("%s is '%s', expected a file name that ends in %s" % (option, path, suffix))
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise ConfigError("%s: there is no folder '%s'" % (option, folder))
     if os.path.isdir(path) or not os.access(folder, os.W_OK):
         raise ConfigError("%s: '%s' cannot be written" % (option, path))
-    page.plotting()
     return path
 
 

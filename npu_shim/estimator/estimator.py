@@ -20,8 +20,8 @@ from npu_shim.distributed import ranks
 from npu_shim.estimator import chief
 from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
-from npu_shim.loss_scale.graph_ops import LOSS_SCALE
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
+from npu_shim.options.collected import LOSS_SCALE
 from npu_shim.options.run_config import NPURunConfig, session_config_of
 
 LOG = logging.getLogger("npu_shim")

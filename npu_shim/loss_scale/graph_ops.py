@@ -9,13 +9,9 @@ from typing import Any, Iterator, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT, Policy
+from npu_shim.options.collected import GRADS_FINITE
 from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
-
-# collections by which hooks and summaries find what an optimizer made
-GRADS_FINITE = "npu_shim/grads_finite"
-LOSS_SCALE = "npu_shim/loss_scale"
-SKIPPED_STEPS = "npu_shim/skipped_steps"
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.graph_ops import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
+from npu_shim.options.collected import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
 
 
 class NanLossHook(tf.train.SessionRunHook):
@@ -158,4 +158,3 @@ def summaries() -> list[tf.Tensor]:
             tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
             made.append(summary)
     return made
-

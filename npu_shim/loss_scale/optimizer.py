@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale import overflow, skip_messages, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
-from npu_shim.loss_scale.graph_ops import LOSS_SCALE, SKIPPED_STEPS, control_flow_v1, publish_flag, state_here
+from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -18,6 +18,7 @@ from npu_shim.loss_scale.inner import (
     names_as_outside,
     train_ops_replaced,
 )
+from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 

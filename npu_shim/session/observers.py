@@ -1,4 +1,4 @@
-"""Attaches the observers that a session's options request: dumps, the profiler, shapes; logs options without effect."""
+"""Attaches the observers that a session's options request, such as dumps; logs options without effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options import table
 from npu_shim.options.table import Option
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import calibration, clusters, doors, dump, profiling
+from npu_shim.session import calibration, clusters, doors, dump, profiling, watching
 
 LOG = logging.getLogger("npu_shim")
 
@@ -29,6 +29,8 @@ def attach(session: tf.Session, values: Mapping[str, Any]) -> None:
     for name in without_effect(values):
         _log_once(name)
     calibration.attach(session)
+    if values.get(watching.KEY):
+        watching.attach(session)
     if values.get("enable_dump") or values.get("enable_dump_debug"):
         dump.attach(session, values)
     if values.get("profiling_mode"):
