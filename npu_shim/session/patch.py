@@ -127,7 +127,7 @@ def _base_init(self, original, target, graph, config):
         session_options.keep(self, number, options)
         config = config_proto.for_session(config, options.values, number, not target)
         if _engine(options.values):
-            config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
+            _prepare_for_engine(config)
     given, (target, config) = target, cluster.joined(target, config, graph)
     original(self, target, graph, config=config)
     if target != given:
@@ -141,6 +141,14 @@ def _base_init(self, original, target, graph, config):
         recording.attach(self, options)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
+
+
+def _prepare_for_engine(config):
+    """Changes the ConfigProto of a session with an engine, which feeds it tensors in the middle of its graph."""
+    config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
+    # it would read around a fed x + x or -(-x), TensorFlow 2.15.1 and 2.21.0: with the values of what is above it
+    options = config.graph_options.rewrite_options
+    options.arithmetic_optimization = options.OFF
 
 
 def _attach_engine(session, values):

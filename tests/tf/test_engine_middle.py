@@ -167,6 +167,21 @@ def test_classes_are_sampled_for_labels_that_the_step_computes():
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
+def test_sums_of_a_tensor_with_itself_are_fed_to_the_session_and_not_read_around():  # D19
+    """TensorFlow's arithmetic optimizer reads around a fed x + x: it ran what feeds the step again, on other values."""
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    before, seen = called(np.tanh, x)
+    hidden = tf.layers.dense(before, 6)
+    doubled = hidden + hidden
+    weights, middle = called(np.abs, doubled)
+    judged, behind = called(np.sign, tf.add_n([doubled, doubled]))
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(doubled * weights, 6) - x))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    made = compared([loss, doubled, judged, train], [{x: each} for each in data()])
+    assert len(made.parts) == 2
+    assert [len(each) for each in (seen, middle, behind)] == [2 * STEPS] * 3
+
+
 def test_rows_that_only_the_data_count_do_not_pass_between_programs():
     x = tf.placeholder(tf.float32, [None, 6], "x")
     some = tf.boolean_mask(tf.layers.dense(x, 16, tf.nn.tanh), tf.reduce_sum(x, 1) > 0)
