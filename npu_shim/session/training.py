@@ -159,6 +159,8 @@ def loss_scale(operations: Iterable[tf.Operation]) -> tf.Tensor | None:
     for op in operations:
         reads = op.type in ("ReadVariableOp", "Identity") and op.inputs
         holder = op.inputs[0].op if reads else op if op.type == "Const" else None
-        if holder is not None and LOSS_SCALE.match(holder.name) and op.outputs[0].dtype == tf.float32:
+        # a branch that is not taken, or a loop, has no value to fetch
+        outside = op._get_control_flow_context() is None
+        if holder is not None and outside and LOSS_SCALE.match(holder.name) and op.outputs[0].dtype == tf.float32:
             return op.outputs[0]
     return None

@@ -341,6 +341,8 @@ def test_a_float32_that_does_not_do_is_one_error(tmp_path, monkeypatch, change, 
     trainings = Trainings([])
     with pytest.raises(ConfigError, match=told):
         searched(tmp_path, lambda *each: {**trainings(*each), **change}, monkeypatch)
+    searched(tmp_path, trainings, monkeypatch)  # what was wrong is mended, and the trial runs again
+    assert trainings.ran == [search.FLOAT32, search.FLOAT32, search.OWN]
 
 
 def test_a_mode_that_lowers_nothing_is_one_error(tmp_path, monkeypatch):
@@ -367,6 +369,26 @@ def test_losses_of_the_process_with_the_most_of_them_count(tmp_path):
     (tmp_path / "1.losses.tsv").write_text("loss:0\t1.0\nloss:0\t0.5\nloss sc")
     (tmp_path / "2.losses.tsv").write_text("loss:0\tnan\n")
     assert protocol.losses(str(tmp_path)) == {"loss:0": [1.0, 0.5]}
+
+
+# where a trial runs
+
+
+def test_what_a_trial_writes_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "MANY", 3)
+    source, place = tmp_path / "source", tmp_path / "place"
+    for name in ("train.py", "out/old", "data/a", "data/b", "data/c", ".git/config"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    (source / "linked").symlink_to(source / "out")
+    launch._link_all(str(source), str(place))
+    (place / "out" / "new").write_text("of the trial")
+    (place / "made").mkdir()
+    assert sorted(path.name for path in (source / "out").iterdir()) == ["old"]
+    assert (place / "out" / "old").read_text() == "out/old"
+    assert [(place / name).is_symlink() for name in ("train.py", "data", ".git", "linked", "out")] == [
+        True, True, True, True, False,
+    ]  # fmt: skip
 
 
 # the command

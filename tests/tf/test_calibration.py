@@ -92,6 +92,15 @@ def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, m
     assert of_json(next(row for row in rows if row["tensor"] == "product:0")) == recorder.found["product:0"]
 
 
+def test_a_loss_scale_that_only_a_branch_reads_is_not_fetched():
+    """A branch that is not taken has no value: the run failed with "Retval[1] does not have value"."""
+    with tf.Graph().as_default() as graph:
+        scale = tf.get_variable("loss_scale", [], trainable=False, initializer=tf.ones_initializer(), use_resource=True)
+        read = tf.cond(tf.placeholder(tf.bool, []), lambda: scale.read_value(), lambda: 1.0)
+        assert training.loss_scale(dump.upstream(graph, [read.op], ())) is None
+        assert training.loss_scale(dump.upstream(graph, [scale.read_value().op], ())) is not None
+
+
 def test_an_optimizer_that_assigns_is_training_and_what_initializes_is_not():
     """BERT's own optimizer assigns the next value to each variable; calibration measured none of its steps."""
     with tf.Graph().as_default() as graph:

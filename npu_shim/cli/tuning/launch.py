@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 POLL = 0.2  # seconds
+MANY = 1000
 LINES = 8  # of what a trial printed last
 TRIAL = "{trial}"  # in the script's arguments: the number of the trial
 
@@ -64,10 +66,25 @@ def run(
 
 
 def _link_all(source: str, place: str) -> None:
-    """Makes a folder whose entries are links to those of another: what a trial makes there is its own."""
+    """Makes a folder whose files are links to those of another, folders in it too: what a trial makes is its own.
+
+    A folder with MANY entries, a data set most likely, is a link itself.
+    """
     os.mkdir(place)
-    for name in os.listdir(source):
-        os.symlink(os.path.join(source, name), os.path.join(place, name))
+    for entry in os.scandir(source):
+        path = os.path.join(place, entry.name)
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".") and _is_small(entry.path):
+            _link_all(entry.path, path)
+        else:
+            os.symlink(entry.path, path)
+
+
+def _is_small(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return sum(1 for _ in itertools.islice(entries, MANY)) < MANY
+    except PermissionError:
+        return False
 
 
 @contextlib.contextmanager

@@ -101,14 +101,15 @@ class Search:
         )
 
     def _reference(self) -> Outcome:
-        found = self._trial(FLOAT32, {"use_off_line": False}, calibrated=True)
+        return self._trial(FLOAT32, {"use_off_line": False}, calibrated=True, check=self._check_reference)
+
+    def _check_reference(self, found: Outcome) -> None:
         if found.status:
             raise ConfigError("the script ends with status %d in float32:\n%s" % (found.status, found.printed))
         if not any(found.losses.values()):
             text = "no training step was seen in a session with NpuOptimizer: does the script import npu_bridge?"
             raise ConfigError(text)
-        bad = [name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
-        told = ["%s is not finite" % name for name in bad]
+        told = ["%s is not finite" % name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
         if any(each.kind == "metric" for each in self._wanted.criteria) and found.metric is None:
             text = "--metric '%s' finds no number in what the script prints; its last lines:\n%s"
             raise ConfigError(text % (self._wanted.metric, found.printed))
@@ -116,16 +117,9 @@ class Search:
         if told:
             words = ", ".join(map(str, self._wanted.criteria))
             raise ConfigError("float32 itself does not meet %s (%s): no list can" % (words, "; ".join(told)))
-        return found
 
     def _own(self, float32: Outcome) -> Outcome:
-        found = self._trial(OWN, {}, asked=_at_most(float32))
-        if found.status and not any(found.losses.values()):
-            text = "the script ends with status %d in its own mode, before a training step:\n%s"
-            raise ConfigError(text % (found.status, found.printed))
-        if not any(row[2] for row in found.more["nodes"]):
-            raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune")
-        return found
+        return self._trial(OWN, {}, asked=_at_most(float32), check=_check_own)
 
     def _ranked(self, float32: Outcome, own: Outcome) -> tuple[Sequence[Mapping[str, Any]], int]:
         """The groups of nodes by the error that they bring, and how many of them to keep in float32 at first."""
@@ -180,18 +174,38 @@ class Search:
         lines = {name: line for group in groups[:kept] for name, line in group["lines"].items()}
         return proposal.of(lines, _nodes(own), own.more["values"])
 
-    def _trial(self, name: str, options: Any, calibrated: bool = False, asked: Any = None) -> Outcome:
+    def _trial(
+        self, name: str, options: Any, calibrated: bool = False, asked: Any = None, check: Any = lambda found: None
+    ) -> Outcome:
+        """Runs a trial that has not ended before. One that `check` raises for is not kept: it may be mended outside."""
         if not self._may_run(name):
             text = "%d trials do not suffice for the one called '%s'; the same command with more --trials goes on"
             raise ConfigError(text % (self._wanted.trials, name))
-        fields = self._state.trial(name, lambda: self._run(name, options, calibrated, asked or {}))
-        return Outcome(fields["losses"], fields["status"], fields["metric"], fields["printed"], fields)
+
+        def run() -> Mapping[str, Any]:
+            fields = self._run(name, options, calibrated, asked or {})
+            check(_outcome(fields))
+            return fields
+
+        return _outcome(self._state.trial(name, run))
 
     def _run(self, name: str, options: Any, calibrated: bool, asked: Mapping[str, Any]) -> dict[str, Any]:
         with tempfile.TemporaryDirectory(prefix="npu_shim_tune_") as folder:
             values = options(folder) if callable(options) else options
             number = self._state.count + 1
             return trials.run(folder, self._wanted, Trial(number, name, values, calibrated, asked), self._progress)
+
+
+def _outcome(fields: Mapping[str, Any]) -> Outcome:
+    return Outcome(fields["losses"], fields["status"], fields["metric"], fields["printed"], fields)
+
+
+def _check_own(found: Outcome) -> None:
+    if found.status and not any(found.losses.values()):
+        text = "the script ends with status %d in its own mode, before a training step:\n%s"
+        raise ConfigError(text % (found.status, found.printed))
+    if not any(node.low for node in _nodes(found)):
+        raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune")
 
 
 def _nodes(outcome: Outcome) -> list[Node]:
