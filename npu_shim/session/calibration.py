@@ -89,7 +89,8 @@ class Recorder:
         if not training.updates(operations):
             return []
         tensors = [tensor for op in operations for tensor in op.outputs if _is_measured(op, tensor)]
-        reachable = [tensor for tensor in tensors if _can_be_fetched(tensor, self._graph)]
+        inside = dump.in_branches(operations)
+        reachable = [each for each in tensors if _can_be_fetched(each, self._graph) and each.op not in inside]
         self.left_out = max(self.left_out, len(tensors) - len(reachable))
         scale = training.loss_scale(operations)
         return [Group(reachable[k : k + GROUP], scale) for k in range(0, len(reachable), GROUP)]

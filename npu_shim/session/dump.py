@@ -116,6 +116,23 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
     return [operation for operation in graph.get_operations() if operation in found]
 
 
+def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns those of the ops, in the order of the graph, that follow a Switch and no Merge of it: they may not run.
+
+    Gradients of a conditional are so although no control-flow context says it.
+    """
+    depth: dict[Any, int] = {}
+    for op in operations:
+        before = [each.op for each in op.inputs] + list(op.control_inputs)
+        depth[op] = max((depth.get(each, 0) for each in before), default=0)
+        if op.type in ("Switch", "RefSwitch"):
+            depth[op] += 1
+        closes = op.type == "Exit" or (op.type == "Merge" and all(each.op in depth for each in op.inputs))
+        if closes and depth[op]:
+            depth[op] -= 1
+    return {op for op, number in depth.items() if number}
+
+
 def _can_be_fetched(tensor, graph):
     # a value inside a loop, or inside a branch that was not taken, does not exist for a fetch
     return (
@@ -135,7 +152,8 @@ def _tensors_to_fetch(operations, graph, values):
         for tensor in operation.outputs:
             if tensor.dtype.is_floating:
                 tensors[tensor.name] = tensor
-    return [tensor for tensor in tensors.values() if _can_be_fetched(tensor, graph)]
+    inside = in_branches(operations)
+    return [each for each in tensors.values() if _can_be_fetched(each, graph) and each.op not in inside]
 
 
 def _ops_to_dump(operations, values):

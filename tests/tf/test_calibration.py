@@ -101,6 +101,26 @@ def test_a_loss_scale_that_only_a_branch_reads_is_not_fetched():
         assert training.loss_scale(dump.upstream(graph, [scale.read_value().op], ())) is not None
 
 
+def test_gradients_of_a_conditional_are_not_measured(control_flow_of_version_1):
+    """They have no control-flow context, and no value where the branch is not taken (BERT's dropout in a tf.cond)."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 4], "x")
+        taken = tf.placeholder(tf.bool, [], "taken")
+        w = tf.get_variable("w", [4, 4])
+        y = tf.matmul(x, w, name="y")
+        z = tf.cond(taken, lambda: tf.where(y > 0, 2.0 * y, y), lambda: y)
+        loss = tf.reduce_mean(tf.square(z), name="loss")
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        hook = npu_shim.Calibration(steps=4)
+        with tf.train.MonitoredSession(hooks=[hook]) as session:
+            for number in range(4):
+                session.run([train, loss], {"x:0": np.ones([2, 4]), "taken:0": number % 2 == 0})
+        types = {graph.get_operation_by_name(name[:-2]).type for name in hook.ranges}
+    assert {"y:0", "loss:0", "gradients/y_grad/MatMul_1:0"} <= set(hook.ranges)
+    assert hook.ranges["loss:0"].steps == 4
+    assert "Switch" not in types
+
+
 def test_an_optimizer_that_assigns_is_training_and_what_initializes_is_not():
     """BERT's own optimizer assigns the next value to each variable; calibration measured none of its steps."""
     with tf.Graph().as_default() as graph:
