@@ -201,6 +201,15 @@ def test_the_share_counts_operations_or_nodes_where_these_are_unknown():
     assert proposal.share([node._replace(operations=0) for node in high], table).low == 0.5
 
 
+def test_a_graph_trains_by_its_updates_or_by_its_gradients():
+    columns = {"op": [0], "low": [1], "operations": [2], "custom": ["line"]}
+    pages = [
+        {"title": title, "words": ["MatMul"], "nodes": {**columns, "name": [name]}}
+        for title, name in (("training: a", "a"), ("evaluation: b", "b"), ("evaluation: c", "gradients/c"))
+    ]
+    assert proposal.nodes(pages) == [Node(name, "MatMul", True, 2, "line") for name in ("a", "gradients/c")]
+
+
 # the search
 
 

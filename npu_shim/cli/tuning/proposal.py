@@ -71,12 +71,18 @@ def nodes(pages: Iterable[Mapping[str, Any]]) -> list[Node]:
     """Returns the nodes of the training graphs among pages, see `rewriter.page.model`; each name once."""
     found: dict[str, Node] = {}
     for page in pages:
-        if not page["title"].startswith("training"):
+        if not _trains(page):
             continue
         columns = page["nodes"]
         for name, op, low, operations, line in zip(*(columns[key] for key in COLUMNS)):
             found.setdefault(name, Node(name, page["words"][op], bool(low), operations, line))
     return list(found.values())
+
+
+def _trains(page: Mapping[str, Any]) -> bool:
+    """Whether a page's graph trains; where an optimizer of the script's own assigns, only its gradients tell."""
+    gradients = any("gradients" in name.split("/") for name in page["nodes"]["name"])
+    return gradients or page["title"].startswith("training")
 
 
 def table_of(values: Mapping[str, Any]) -> OpTable:
