@@ -335,10 +335,10 @@ def _keep(session):
 
 
 def _line(error):
-    """An error in one line: TensorFlow's messages go on with the stack of the node's construction."""
-    lines = [line.strip() for line in str(getattr(error, "message", "") or error).splitlines()]
-    said = [line for line in lines if line and line != "Graph execution error:"]
-    return "%s: %s" % (type(error).__name__, said[0] if said else "")
+    """An error in one line: around it TensorFlow's messages have the stack of the node's construction."""
+    lines = [line.strip() for line in str(getattr(error, "message", "") or error).splitlines() if line.strip()]
+    places = [at for at, line in enumerate(lines) if line.startswith("[[") and at]  # [[{{node name}}]] comes after it
+    return "%s: %s" % (type(error).__name__, lines[places[0] - 1] if places else "".join(lines[:1]))
 
 
 @functools.lru_cache(maxsize=None)
