@@ -41,8 +41,10 @@ def driven(*codes, grace=10):
     """A launch in a process of its own."""
     argv = [sys.executable, "-c", DRIVER, json.dumps([grace, codes])]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def outcome(*codes, grace=10):
