@@ -120,8 +120,14 @@ MODELS = {
 }
 
 
-def session(graph, mode):
-    """A session on `graph` in a precision mode, or, for None, without the shim; its variables are initialized."""
+def session(graph, mode, init=None):
+    """A session on `graph` in a precision mode, or, for None, without the shim; its variables are initialized.
+
+    Args:
+        graph: tf.Graph.
+        mode: a precision mode, or None.
+        init: name of the op that initializes; None runs the variables' own, one by one.
+    """
     config = tf.ConfigProto()
     if mode is None:
         npu_shim.unpatch()
@@ -132,6 +138,9 @@ def session(graph, mode):
         entry.parameter_map["precision_mode"].s = mode.encode()
         entry.parameter_map["npu_shim_xla"].s = b"off"
     made = tf.Session(graph=graph, config=config)
+    if init is not None:
+        made.run(init)
+        return made
     for node in graph.get_operations():
         if node.type in ("VarHandleOp", "VariableV2"):
             made.run(node.name + "/Assign")
