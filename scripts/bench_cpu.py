@@ -150,9 +150,7 @@ def session(graph, mode, init=None):
 def values(feeds, seed=0):
     """Random values for a model's feeds."""
     random = np.random.RandomState(seed)
-    return {
-        name: random.uniform(0, bound or 1, shape).astype(dtype) for name, (dtype, shape, bound) in feeds.items()
-    }
+    return {name: random.uniform(0, bound or 1, shape).astype(dtype) for name, (dtype, shape, bound) in feeds.items()}
 
 
 def seconds(name, mode, steps):

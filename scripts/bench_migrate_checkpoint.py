@@ -48,7 +48,8 @@ def migrate(folder, gib, verify=True):
     import npu_shim
 
     npu_shim.migrate_checkpoint(
-        os.path.join(folder, "source"), os.path.join(folder, "migrated"), "float16", verify=verify, overwrite=True)
+        os.path.join(folder, "source"), os.path.join(folder, "migrated"), "float16", verify=verify, overwrite=True
+    )
 
 
 def migrate_unverified(folder, gib):
@@ -99,7 +100,10 @@ def measure(way, folder, gib):
     """Runs one way in a process of its own and returns what `child` prints."""
     done = subprocess.run(
         [sys.executable, os.path.abspath(__file__), "--child", way, folder, str(gib)],
-        stdout=subprocess.PIPE, check=True, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"))
+        stdout=subprocess.PIPE,
+        check=True,
+        env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"),
+    )
     return json.loads(done.stdout.decode().splitlines()[-1])
 
 
@@ -129,8 +133,10 @@ def main(folder, gib):
     print("date: %s" % time.strftime("%Y-%m-%d"))
     print("machine: %s, %d CPUs, %s" % (platform.machine(), os.cpu_count(), platform.system()))
     print("versions: Python %s, TensorFlow %s" % (platform.python_version(), found["tensorflow"]))
-    print("checkpoint: %g GiB float32 in %d tensors, the largest %d MiB (its needs: %d MiB read and %d MiB cast)" % (
-        gib, len(shapes(gib)), largest, largest, largest / 2))
+    print(
+        "checkpoint: %g GiB float32 in %d tensors, the largest %d MiB (its needs: %d MiB read and %d MiB cast)"
+        % (gib, len(shapes(gib)), largest, largest, largest / 2)
+    )
     print("\n| way | seconds | MB/s of the source | peak memory above imports, MiB |\n| --- | --- | --- | --- |")
     for way, seconds, peak in rows:
         speed = gib * 1024 * MIB / 1e6 / seconds

@@ -221,3 +221,25 @@ def test_a_run_tells_its_ranges_and_joins_them_to_its_report(tmp_path):
     assert rows["product:0"]["steps"] == 2
     assert rows["product:0"]["values"] == 2 * 8
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "script.py"]
+
+
+def test_loops_and_branches_of_an_imported_graph_are_left_out(patched):
+    """A GraphDef does not say which ops are inside, and a tensor from inside cannot be fetched."""
+    with sessions.control_flow(1), tf.Graph().as_default() as built:
+        w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+        x = tf.ones([2, 4])
+        _, y = tf.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.tanh(tf.matmul(y, w))), [0, x])
+        z = tf.cond(tf.reduce_sum(y) > 0.0, lambda: y * 2.0, lambda: y * 3.0)
+        step = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(z)), name="step")
+        init = tf.global_variables_initializer().name
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(built.as_graph_def(), name="")
+        recorder = calibration.Recorder(graph, 9)
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            session.run(init)
+            for _ in range(3):
+                group = recorder.next_group(step.name, ())
+                recorder.add(group, session.run([step.name, group.fetches])[1])
+    assert recorder.left_out > 10
+    assert {"while/Exit_1:0", "cond/Merge:0"} <= set(recorder.found)
+    assert not {"while/Tanh:0", "cond/mul:0"} & set(recorder.found)
