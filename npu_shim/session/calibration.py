@@ -89,7 +89,7 @@ class Recorder:
         if not training.updates(operations):
             return []
         tensors = [tensor for op in operations for tensor in op.outputs if _is_measured(op, tensor)]
-        inside = _inside(self._graph).union(dump.in_branches(operations))
+        inside = dump.in_branches(operations)
         reachable = [each for each in tensors if _can_be_fetched(each, self._graph) and each.op not in inside]
         self.left_out = max(self.left_out, len(tensors) - len(reachable))
         scale = training.loss_scale(operations)
@@ -124,21 +124,6 @@ def _is_measured(operation, tensor):
     # constants and feeds are the script's own; what a variable holds counts where it is read
     own = operation.type in ("Const", "Placeholder", "PlaceholderWithDefault", "VariableV2", "Variable")
     return tensor.dtype in (tf.float16, tf.bfloat16, tf.float32) and not own and not tensor.op.name.startswith(SCOPE)
-
-
-def _inside(graph):
-    """The ops in loops and branches of an imported GraphDef, whose ops do not say so themselves."""
-    depths: dict[tf.Operation, int] = {}  # of what an op gives: loops and branches around it
-    found = set()
-    for op in graph.get_operations():  # each behind its inputs, but for a Merge and the next round's value
-        kinds = {tensor.op.type for tensor in op.inputs}
-        depth = max((depths.get(tensor.op, 0) for tensor in op.inputs), default=0)
-        opens = op.type == "Enter" or (op.type in ("Switch", "RefSwitch") and "LoopCond" not in kinds)
-        closes = op.type == "Exit" or (op.type in ("Merge", "RefMerge") and not kinds & {"Enter", "NextIteration"})
-        depths[op] = max(depth + opens - closes, 0)
-        if depths[op] or (depth and not closes):
-            found.add(op)
-    return found
 
 
 def _can_be_fetched(tensor, graph):

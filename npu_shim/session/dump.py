@@ -117,15 +117,17 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
 
 
 def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns those of the ops, in the order of the graph, that follow a Switch and no Merge of it: they may not run.
+    """Returns those of the ops, in the order of the graph, that are in a branch or a loop: behind a Switch or an Enter.
 
-    Gradients of a conditional are so although no control-flow context says it.
+    They may not run, or run more than once. Gradients of a conditional, and loops and branches of an imported GraphDef,
+    are so although no control-flow context says it.
     """
     depth: dict[Any, int] = {}
     for op in operations:
         before = [each.op for each in op.inputs] + list(op.control_inputs)
         depth[op] = max((depth.get(each, 0) for each in before), default=0)
-        if op.type in ("Switch", "RefSwitch"):
+        of_loop = any(each.op.type == "LoopCond" for each in op.inputs)  # such a Switch is within what Enter opens
+        if op.type in ("Enter", "RefEnter") or (op.type in ("Switch", "RefSwitch") and not of_loop):
             depth[op] += 1
         closes = op.type == "Exit" or (op.type == "Merge" and all(each.op in depth for each in op.inputs))
         if closes and depth[op]:
