@@ -4,7 +4,7 @@ w = w - 0.0001 * g    with the difference in float16: steps below 1/2048 of a we
 moving -= (moving - mean) * 0.01    the same for the statistics of a batch norm
 """
 
-from typing import Iterator, List, NamedTuple
+from typing import Iterator, List, NamedTuple, Optional
 
 from ..graph.graph_view import Port
 from .seen import MOVES, WAY_OUT, Finding, Seen, told
@@ -36,6 +36,7 @@ LOST = {
     False: "a change below 1/2048 of a value does not move it",
     True: "a change below 6e-08 is zero, and a difference below 1/2048 of its terms is lost",
 }
+SMALL = 1e-3  # learning rates up to this make gradients zero that float16 still holds
 DEEP = 64  # nodes that the rule looks at for a variable
 
 
@@ -51,10 +52,12 @@ def low_updates(seen: Seen) -> Iterator[str]:
         if given.op not in ARITHMETIC or not seen.is_lowered(source.node):
             continue
         variable, within = node.inputs[0].node, _expression(seen, source)
-        if writer.adds or variable in within:
+        factor = _factor(seen, within)
+        small = writer.adds and factor is not None and abs(factor) <= SMALL
+        if small or variable in within:
             text = "variable '%%s'%s is updated by '%%s' (op %%s), computed in float16%%s: %%s; %%s"
             name = seen.plan.view.nodes[variable].name
-            values = (name, given.name, given.op, _times(seen, within), LOST[writer.adds], WAY_OUT)
+            values = (name, given.name, given.op, _times(factor), LOST[writer.adds], WAY_OUT)
             found.append(((node.op, given.op, values[3]), Finding(text, values)))
     yield from told(found)
 
@@ -72,9 +75,13 @@ def _expression(seen: Seen, port: Port) -> List[int]:
     return list(found)
 
 
-def _times(seen: Seen, within: List[int]) -> str:
-    """In words the small constant that an update is multiplied by: a learning rate, or one less a decay."""
+def _factor(seen: Seen, within: List[int]) -> Optional[float]:
+    """The smallest constant below 1 that an update is multiplied by: a learning rate, or one less a decay."""
     products = [seen.plan.view.nodes[position] for position in within if seen.plan.view.nodes[position].op == "Mul"]
     factors = [seen.scalar(port) for node in products for port in node.inputs]
     small = [factor for factor in factors if factor is not None and 0 < abs(factor) < 1]
-    return " (times %g)" % min(small, key=abs) if small else ""
+    return min(small, key=abs) if small else None
+
+
+def _times(factor: Optional[float]) -> str:
+    return "" if factor is None else " (times %g)" % factor

@@ -154,6 +154,13 @@ def healthy():
     nearest = y - tf.reduce_max(y, 1, keepdims=True)
     distant = tf.reduce_sum(tf.square(y), 1, keepdims=True) * -0.5
     yield [tf.matmul(tf.exp(each), EYE) for each in (nearest, -tf.square(y), distant * tf.ones([4, 4]))]
+    yield (
+        tf.train.GradientDescentOptimizer(0.5)
+        .minimize(  # sparse: the product with the rate is low, as its gradient
+            tf.reduce_sum(tf.matmul(tf.gather(w, [0, 1]), EYE))
+        )
+        .outputs
+    )
     yield tf.assign_sub(w, 1e-4 * tf.gradients(tf.reduce_sum(tf.square(w)), w)[0])
 
 
