@@ -11,6 +11,7 @@ from typing import Any, Mapping, Sequence
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM
 
 SUFFIX = ".ranges.json"
+READS = ("Identity", "ReadVariableOp")
 MOST_LINES = 12  # of a group in the text
 # a gradient this far below float16's largest value leaves room for a larger loss scale
 HEADROOM = 2.0**5
@@ -98,10 +99,15 @@ def collected(folder: str) -> list[tuple[list[Range], int, tuple[float, float] |
 
 def suspects(found: Sequence[Range]) -> list[str]:
     """Returns the names of the ops whose results float16 cannot hold, the worst first: infinite, beyond, lost."""
-    bad = sorted((each for each in found if each.nonfinite), key=lambda each: each.turn)
+    bad = sorted((each for each in found if each.nonfinite), key=_of_origin)
     high = sorted((each for each in found if each.beyond), key=lambda each: -each.largest)
     lost = sorted((each for each in found if each.share(each.below) > LOST), key=lambda each: -each.share(each.below))
     return list(dict.fromkeys(each.tensor.partition(":")[0] for each in (*bad, *high, *lost)))
+
+
+def _of_origin(each: Range) -> tuple[int, bool]:
+    """Orders what is not finite: a read of a variable comes last, for it may find what its step has already written."""
+    return each.turn, each.op in READS
 
 
 def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
@@ -112,7 +118,7 @@ def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list
         scale: least and greatest loss scale of the steps, None without one.
     """
     lines = []
-    origin = min((each for each in found if each.nonfinite), key=lambda each: each.turn, default=None)
+    origin = min((each for each in found if each.nonfinite), key=_of_origin, default=None)
     if origin is not None:
         lines.append("%s is the first that is not finite; to keep it in float32: %s" % (origin.tensor, origin.line))
     high = sorted((each for each in found if each.beyond > each.nonfinite), key=lambda each: -each.largest)

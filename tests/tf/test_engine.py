@@ -529,6 +529,9 @@ def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
     np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
 
 
+@pytest.mark.skipif(
+    not tf.__version__.startswith("2.21"), reason="earlier lookups gather each different id, whose number the data say"
+)
 @pytest.mark.parametrize("weighted", [False, True], ids=["ids", "weights"])
 def test_lookups_of_sparse_ids_are_sums_whose_number_the_session_counts(weighted):
     """The rows of embedding_lookup_sparse are one more than the last row that has an id."""

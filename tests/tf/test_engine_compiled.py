@@ -119,7 +119,8 @@ def test_errors_are_those_of_tensorflow_s_xla():
         step = step_of(graph, engine)
         with pytest.raises(npu_shim.ConfigError, match="feed 'y:0' is missing"):
             step({"x:0": np.zeros([8, 6])})
-        with pytest.raises(npu_shim.ConfigError, match=r"feed 'x:0' has shape \(8, 5\), the graph expects \(None, 6\)"):
+        shape = r"feed 'x:0' has shape \(8, 5\), the graph expects \((None|\?), 6\)"
+        with pytest.raises(npu_shim.ConfigError, match=shape):
             step({"x:0": np.zeros([8, 5]), "y:0": np.zeros([8], "i")})
     with pytest.raises(npu_shim.ConfigError, match=r"engine is 'pjtr', expected one of tensorflow, pjrt .* 'pjrt'"):
         step_of(graph, "pjtr")

@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
-from npu_shim.options import pages, precision
+from npu_shim.options import kept_pages, precision
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.options.table import of_keywords
 from npu_shim.rewriter.page import model, sizes
@@ -240,9 +240,9 @@ def test_a_run_reports_each_graph_once_whatever_way_it_ends(tmp_path):
 
 def test_two_pages_of_one_title_are_told_apart(tmp_path):
     for number, mode in enumerate(["a", "b", "a"]):
-        with gzip.open(tmp_path / ("%d%s" % (number, pages.SUFFIX)), "wt") as f:
+        with gzip.open(tmp_path / ("%d%s" % (number, kept_pages.SUFFIX)), "wt") as f:
             json.dump({"title": "training: loss", "mode": mode, "nodes": {}, "slots": {}}, f)
-    assert [each["title"] for each in pages.collected(str(tmp_path))] == ["training: loss", "training: loss (2)"]
+    assert [each["title"] for each in kept_pages.collected(str(tmp_path))] == ["training: loss", "training: loss (2)"]
 
 
 @pytest.fixture(scope="module")
