@@ -123,8 +123,6 @@ def average(tensor: Any, average: bool = True, group: str = ranks.WORLD) -> Any:
         average: bool.
         group: str.
     """
-    if ranks.get_rank_size(group) == 1:
-        return tensor
     return gradients.reduced([tensor], ["gradient"], "mean" if average else "sum", group)[0]
 
 

@@ -39,6 +39,8 @@ def reduced(
     sparse = [at for at, each in enumerate(done) if isinstance(each, tf.IndexedSlices)]
     if sparse and reduction not in ("sum", "mean"):
         raise ConfigError("reduction '%s' of IndexedSlices: expected 'sum' or 'mean'" % reduction)
+    if ranks.get_rank_size(group) == 1:
+        return done
     laid = [at for at in sparse if slices.is_dense_cheaper(done[at], ranks.get_rank_size(group))]
     gathered = [at for at in sparse if at not in laid]
     dense = [at for at, each in enumerate(done) if each is not None and at not in sparse]

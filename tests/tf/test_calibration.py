@@ -159,6 +159,8 @@ def test_proposals_name_the_first_node_and_a_loss_scale_that_fits():
     assert second == "d:0 would be infinite where it is lowered; to keep it in float32: d::line"
     read = Range("a/read:0", "Identity", "float32", "", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1, turn=1)
     assert proposals([read, worse], None)[0] == first  # the step may have written before it was read
+    read = Range("a/read:0", "Identity", "float32", "", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1, turn=1)
+    assert proposals([read, worse], None)[0] == first  # the step may have written before it was read
     (scaled,) = proposals([gradient], (8.0, 16.0))
     assert scaled.endswith("a loss scale 65536 times larger (now 16) keeps more of them")  # 65520 / 2^-6 / 2^5
     gradient.largest = 4096.0
