@@ -22,7 +22,6 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page.model import float32_line
@@ -107,15 +106,9 @@ class Group:
         """Returns itself with `fetches`: magnitudes (float32 [tensors, 2]), counts (int64 [tensors, 4]), loss scale."""
         if self.fetches:
             return self
-        finalized = graph.finalized
-        graph._unsafe_unfinalize()
-        try:
-            with graph.as_default(), tf.control_dependencies(None), tf.name_scope(SCOPE + "/"), keep_dtype_scope():
-                measures = [_measure(tensor) for tensor in self.tensors]
-                self.fetches = [tf.stack([two for two, _ in measures]), tf.stack([four for _, four in measures])]
-        finally:
-            if finalized:
-                graph.finalize()
+        with training.added(graph, SCOPE):
+            measures = [_measure(tensor) for tensor in self.tensors]
+            self.fetches = [tf.stack([two for two, _ in measures]), tf.stack([four for _, four in measures])]
         self.fetches += [] if self._scale is None else [self._scale]
         return self
 

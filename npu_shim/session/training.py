@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.session import dump
@@ -37,6 +39,19 @@ def run(graph: tf.Graph, fetches: Any, feeds: Iterable[Any]) -> Run:
     fetched = (*(tensor.op for tensor in tensors), *handler.targets())
     fed = {getattr(key, "name", str(key)) for key in feeds}
     return Run(tensors, fetched, (tuple(sorted({op.name for op in fetched})), tuple(sorted(fed))))
+
+
+@contextlib.contextmanager
+def added(graph: tf.Graph, scope: str) -> Iterator[None]:
+    """Ops made in the block join a graph, also a finalized one: below a scope, waiting for nothing, in their dtypes."""
+    finalized = graph.finalized
+    graph._unsafe_unfinalize()
+    try:
+        with graph.as_default(), tf.control_dependencies(None), tf.name_scope(scope + "/"), keep_dtype_scope():
+            yield
+    finally:
+        if finalized:
+            graph.finalize()
 
 
 def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.Tensor]]:

@@ -15,7 +15,6 @@ from typing import Any, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
-from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.session import doors, dump, training
 
 KEY = "npu_shim_watch"
@@ -51,16 +50,8 @@ class _Watched:
             return self._made[asked.key]
 
     def _make(self, operations: Sequence[tf.Operation]) -> dict[str, tf.Tensor]:
-        finalized = self._graph.finalized
-        self._graph._unsafe_unfinalize()
-        try:
-            with self._graph.as_default(), tf.control_dependencies(None), tf.name_scope(
-                SCOPE + "/"
-            ), keep_dtype_scope():
-                return {**_of_optimizers(self._graph, operations), **_of_gradients(operations)}
-        finally:
-            if finalized:
-                self._graph.finalize()
+        with training.added(self._graph, SCOPE):
+            return {**_of_optimizers(self._graph, operations), **_of_gradients(operations)}
 
 
 def _of_optimizers(graph, operations):

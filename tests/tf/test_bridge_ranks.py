@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import threading
 
 import forked
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster
+from npu_shim.distributed import cluster, layout
 
 COLLECTIVES = """
 from npu_bridge.npu_init import *
@@ -152,12 +151,6 @@ print(json.dumps([each.tolist() for each in model.get_weights()]))
 """
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Function that runs a script in `size` processes; returns what each prints last, read as JSON."""
@@ -165,7 +158,7 @@ def run(tmp_path_factory):
     with forked.server() as together:
 
         def run(script, size, *arguments):
-            hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
+            hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
             (folder / "script.py").write_text(script)
             line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python script.py %s"
             lines = [line % (size, rank, hosts, " ".join(arguments)) for rank in range(size)]

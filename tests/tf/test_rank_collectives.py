@@ -6,13 +6,13 @@ All cases of rank_cases.py run in one pair of processes; `NPU_SHIM_NIGHTLY` runs
 import json
 import os
 import pathlib
-import socket
 
 import forked
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed import layout
 from npu_shim.options import engine
 
 CASES = pathlib.Path(__file__).with_name("rank_cases.py")
@@ -26,17 +26,11 @@ RUNS = [
 EPSILON = np.finfo(np.float32).eps
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
-
-
 @pytest.fixture(scope="module", params=RUNS)
 def found(request):
     """What each rank found: list of dicts by case."""
     size, environment = request.param
-    hosts = ",".join("localhost:%d" % free_port() for _ in range(size))
+    hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
     line = environment + "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python %s"
     with forked.server() as together:
         ended = together([(line % (size, rank, hosts, CASES), CASES.parent) for rank in range(size)])

@@ -5,10 +5,11 @@ import json
 import os
 import random
 import re
-import socket
 
 import forked
 import pytest
+
+from npu_shim.distributed import layout
 
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 LIMIT = 6  # seconds that a rank may take to reach a collective, where one does not come to it
@@ -79,16 +80,6 @@ finally:
 """.replace("STEPS", str(STEPS))
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("localhost", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     """Function that runs a job whose rank `bad` does something at a step; returns (how each rank ended, its folder)."""
@@ -97,7 +88,7 @@ def job(tmp_path_factory):
         def run(fault, bad=1, at=6, size=2, folder=None):
             folder = folder or tmp_path_factory.mktemp("job")
             (folder / "script.py").write_text(TRAINING)
-            hosts = ",".join("localhost:%d" % port for port in free_ports(size))
+            hosts = ",".join("localhost:%d" % port for port in layout.free_ports(size))
             line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s HCCL_EXEC_TIMEOUT=%d HCCL_CONNECT_TIMEOUT=%d "
             line += "CUDA_VISIBLE_DEVICES= python script.py %s %d %d . %d"
             limit = LIMIT if fault in WAITED_FOR else 120
