@@ -178,6 +178,11 @@ def test_a_file_that_is_not_python_3_is_said_with_its_line(tmp_path):
     assert [use.names for use in scan.read(str(tmp_path / "latin.py")).uses] == [("tensorflow",)]
 
 
+def test_a_notebook_is_no_script(tmp_path):
+    (tmp_path / "train.ipynb").write_text('{"cells": [{"cell_type": "code", "source": ["import tensorflow as tf"]}]}')
+    assert "notebook" in scan.read(str(tmp_path / "train.ipynb")).reason
+
+
 def test_files_are_the_users_own_in_order(tmp_path):
     for path in ["b.py", "a/x.py", "a/notes.txt", ".git/g.py", "env/pyvenv.cfg", "env/lib/e.py", "__pycache__/c.py"]:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -324,6 +329,21 @@ def test_methods_of_the_classes_in_use_run(tmp_path):
             Other().build()
         """})  # fmt: skip
     assert running(scripts) == set("abcd")
+
+
+def test_a_lambda_that_is_kept_may_never_run(tmp_path):
+    scripts = tree(tmp_path, {"train.py": """
+        import importlib, tensorflow as tf
+        rate = lambda step: tf.a
+        dataset.map(lambda x: tf.b)
+        tf.c(lambda: inner(lambda: tf.d), true_fn=lambda x: tf.e)
+        """})  # fmt: skip
+    assert running(scripts) == set("bcde")
+
+
+def test_an_import_by_name_of_what_is_ours_is_a_use():
+    script = 'import importlib\ncrf = importlib.import_module("tensorflow.contrib.crf")\n__import__("hccl.manage.api")'
+    assert found(script) == [("tensorflow.contrib.crf", 2), ("hccl.manage.api", 3)]
 
 
 def test_what_is_imported_runs_wherever_the_import_stands(tmp_path):

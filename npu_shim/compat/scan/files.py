@@ -68,6 +68,8 @@ def _foreign(path: str, name: str) -> bool:
 
 def read(path: str) -> Union[Script, Unread]:
     """What a file uses, defines and imports; or Unread."""
+    if path.endswith(".ipynb"):
+        return Unread(path, 0, "a notebook, not a script; 'jupyter nbconvert --to script' makes one of it")
     try:
         with open(path, "rb") as f:
             return script(f.read(), path)

@@ -150,6 +150,7 @@ class _Reader(ast.NodeVisitor):
         self.references: Set[Tuple[str, str]] = set()
         self.imports: List[Import] = []
         self.calls: List[Use] = []
+        self.handed_over: Set[ast.AST] = set()  # lambdas that are arguments: of tf.cond, Dataset.map
         self.starts = False
 
     def finish(self) -> None:
@@ -245,6 +246,8 @@ class _Reader(ast.NodeVisitor):
             use = Use(names, self.path, node.lineno, NEEDED, self.function, self.certain, keywords=keywords)
             self.calls += [use] if names else []
         self.import_by_name(node)
+        given = (*node.args, *(keyword.value for keyword in node.keywords))
+        self.handed_over.update(each for each in given if isinstance(each, ast.Lambda))
         name = node.args[1] if len(node.args) == 3 else None
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
             self.use(tuple(m and m + "." + str(constant(name)) for m in self.meanings(node.args[0])), node.lineno, SET)
@@ -255,6 +258,9 @@ class _Reader(ast.NodeVisitor):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ("import_module", "__import__") and node.args:
             module = constant(node.args[0])
+            if isinstance(module, str) and _tracked(module):
+                self.use((module,), node.lineno)
+                return
             self.imported(module if isinstance(module, str) else ANYTHING, 0, node, member=not isinstance(module, str))
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -300,7 +306,7 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.args)
         with self.inside(_Scope()) as scope:
             scope.names.update((arg, (None,)) for arg in _arguments(node.args))
-            self.visit(node.body)
+            self.in_branch(False, [node.body], node in self.handed_over)  # one that is kept may never be called
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for expression in (*node.decorator_list, *node.bases, *node.keywords):
