@@ -85,7 +85,7 @@ def main(args: argparse.Namespace) -> int:
         pages.write(out, [page_of(asked, chosen[0], done, os.path.basename(args.graph))], args.graph)
     show(args, chosen[0], done)
     if not args.json and not args.explain:
-        print(in_graph.as_text(graph, fetches), end="")
+        print(collectives(asked), end="")
     return 0
 
 
@@ -96,6 +96,20 @@ class Asked(NamedTuple):
     feeds: Sequence[str]
     fetches: Sequence[str]
     device: str
+
+
+def collectives(asked: Asked) -> str:
+    """The report's line about collectives, with those fused that a session fuses; "" where there are none."""
+    calls = in_graph.counted(asked.graph, asked.fetches)
+    if not calls:
+        return ""
+
+    from npu_shim.distributed import call_fusion
+    from npu_shim.engine import report as engine_report
+
+    found = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
+    programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])
+    return in_graph.as_text(found, sum(calls.values()), programs)
 
 
 def rewritten(asked: Asked, chosen: Precision) -> Rewritten:

@@ -32,8 +32,10 @@ GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
 OLD = tf.__version__.startswith("1.")
 GATHERED = (tf.float32, tf.float64, tf.int32, tf.int64, *(() if OLD else (tf.float16,)))
 REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
+REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
 LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
+ANSWERING = 2  # threads
 
 _shared = weakref.WeakSet()  # graphs whose variables other ranks may read
 _lock = threading.Lock()
@@ -60,7 +62,12 @@ def joined(
     made.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
     del made.device_filters[:]
     made.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
-    return _server().target, made
+    return _server(config).target, made
+
+
+def start(config: tf.ConfigProto | None) -> None:
+    """Starts this process's server, unless it runs, with the devices and threads that a ConfigProto asks for."""
+    _server(config)
 
 
 def share(graph: tf.Graph) -> None:
@@ -84,20 +91,31 @@ def task(rank: int) -> str:
     return "/job:%s/replica:0/task:%d" % (JOB, rank)
 
 
-def _server():
+def _server(config=None):
     with _lock:  # sessions of several threads share one address
-        return _started()
+        return _started(config)
 
 
-def _started():
+def _of_process(given):
+    """Returns a ConfigProto with what a session's says about devices and threads: a process's first session decides."""
+    config, given = tf.ConfigProto(), given or tf.ConfigProto()
+    config.intra_op_parallelism_threads = given.intra_op_parallelism_threads
+    # the pool also runs what answers other ranks, while ops of the script's wait in it for their input
+    config.inter_op_parallelism_threads = ANSWERING + (given.inter_op_parallelism_threads or os.cpu_count() or 1)
+    config.device_count.update(given.device_count)
+    config.gpu_options.CopyFrom(given.gpu_options)
+    gpus = tf.config.experimental.list_physical_devices("GPU")
+    if len(gpus) > 1 and not given.gpu_options.visible_device_list:
+        config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
+    config.experimental.collective_group_leader = task(0)
+    return config
+
+
+def _started(given):
     if not _servers:
         rank, addresses = ranks.world_rank(), ranks.addresses()
         LOG.info("npu_shim: rank %d of %d listens at %s", rank, len(addresses), addresses[rank])
-        config = tf.ConfigProto()
-        gpus = tf.config.experimental.list_physical_devices("GPU")
-        if len(gpus) > 1:
-            config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
-        config.experimental.collective_group_leader = task(0)
+        config = _of_process(given)
         _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
         watch.begin()
         atexit.register(_servers.clear)  # while the modules are there that TensorFlow 1.15 needs for it
@@ -106,9 +124,15 @@ def _started():
 
 
 def watched(
-    seconds: float | None, session: tf.Session, once: Callable[..., Any], fetches: Any, feed_dict: Any, *rest: Any
+    seconds: float | None,
+    session: tf.Session,
+    once: Callable[..., Any],
+    fetches: Any,
+    feed_dict: Any,
+    options: Any = None,
+    run_metadata: Any = None,
 ) -> Any:
-    """Returns `once(fetches, feed_dict, ...)`, a run of a session in the cluster; errors as `watch.run`.
+    """Returns `once(fetches, feed_dict, options, run_metadata)`, a run of a session in the cluster.
 
     Args:
         seconds: how long a rank may take to reach a collective; None where the environment says it.
@@ -116,11 +140,59 @@ def watched(
         once: function.
         fetches: as for Session.run.
         feed_dict: as for Session.run.
-        *rest: the other arguments of `once`.
+        options: tf.RunOptions or None.
+        run_metadata: as for Session.run.
+
+    Raises:
+        tf.errors.InvalidArgumentError: collectives of groups that only overlap; others as `watch.run`.
     """
     what = signature.of_run(session.graph, fetches, feed_dict)
-    plain = functools.partial(once, fetches, feed_dict, *rest)
-    return watch.run(what, _members, seconds, session, plain) if what else watch.run_alone(plain)
+    if not what:
+        return watch.run_alone(functools.partial(once, fetches, feed_dict, options, run_metadata))
+    options = _with_step_key(what, options)
+    return watch.run(
+        what, _members, seconds, session, functools.partial(once, fetches, feed_dict, options, run_metadata)
+    )
+
+
+def refuse_partial(session: tf.Session, fetches: Any, feeds: Any) -> None:
+    """Refuses a partial run with collectives, for which TensorFlow would wait for ever.
+
+    Args:
+        session: tf.Session in the cluster.
+        fetches: as for Session.partial_run_setup.
+        feeds: list of tensors or names, or None.
+
+    Raises:
+        tf.errors.UnimplementedError: the run needs a collective.
+    """
+    what = signature.of_run(session.graph, fetches, dict.fromkeys(feeds or ()))
+    for collectives in what.values():
+        text = "npu_shim: %s: a partial run cannot meet other ranks, and it needs the collective %s; use Session.run"
+        raise tf.errors.UnimplementedError(None, None, text % (watch.name_of(ranks.world_rank()), collectives[0]))
+
+
+def _with_step_key(what, options):
+    """Returns the RunOptions with which ranks count this run alike.
+
+    TensorFlow counts a run among those of its process that have the same collectives, and collectives meet only in runs
+    of one number. So a run of a group and of a part of it would be counted apart from the run of the ranks outside of
+    that part; here the collectives of the largest group decide.
+    """
+    members = {group: frozenset(_members(group)) for group in what}
+    widest = max(members, key=lambda group: len(members[group]))
+    apart = [group for group in members if not members[group] <= members[widest]]
+    if apart:
+        named = [(what[group][0], sorted(members[group])) for group in (widest, apart[0])]
+        text = "npu_shim: %s: a run has the collectives %s of ranks %s and %s of ranks %s; run them one after the other"
+        words = (watch.name_of(ranks.world_rank()), *named[0], *named[1])
+        raise tf.errors.InvalidArgumentError(None, None, text % words)
+    made = tf.RunOptions()
+    if options is not None:
+        made.CopyFrom(options)
+    shown = ",".join(sorted(str(each.instance) for each in what[widest]))
+    made.experimental.collective_graph_key = 2**32 + zlib.crc32(shown.encode())
+    return made
 
 
 def _members(key):
@@ -209,6 +281,38 @@ def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tenso
     with _placed(_carried(tensor, GATHERED)) as here:
         rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
     return tf.cast(_in_rank_order(rows, group), tensor.dtype)
+
+
+def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns this rank's equal part, along the first axis, of what `allreduce` returns; arguments as there.
+
+    The ranks exchange their parts, and each reduces those that come to it, in the order of ranks: half of what an
+    allreduce moves. TensorFlow 1.15 exchanges nothing: there it is a part of an allreduce.
+    """
+    size, rank = ranks.get_rank_size(group), ranks.get_rank_id(group)
+    if OLD:
+        return tf.split(allreduce(tensor, reduction, group, key), size)[rank]
+
+    @tf.custom_gradient
+    def scattered(x):
+        parts = tf.unstack(_exchanged(tf.stack(tf.split(x, size)), group, key), size)
+        return functools.reduce(REDUCE[reduction], parts), lambda dy: allgather(dy, group)
+
+    return scattered(tf.convert_to_tensor(tensor))
+
+
+def _exchanged(rows, group, key):
+    """Returns what every rank has for this one of rows [ranks, ...], one for each rank."""
+    members = ranks.members(group)
+    named = [members.index(each) for each in sorted(members, key=task)]  # TensorFlow's order, see `_in_rank_order`
+    if named != list(range(len(members))):
+        rows = tf.gather(rows, named)
+    with _placed(_carried(rows, REDUCED)) as here:
+        names = "group_size", "group_key", "instance_key"
+        keyed = dict(zip(names, _keys(group, "exchange", here, key)))
+        come = tf.raw_ops.CollectiveAllToAllV2(input=here, ordering_token=[], **keyed)
+    come.set_shape(rows.shape)
+    return tf.cast(_in_rank_order(come, group), rows.dtype)
 
 
 def _in_rank_order(rows, group):

@@ -82,10 +82,11 @@ def reduce(
 def reduce_scatter(
     tensor: Any, reduction: str, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
 ) -> tf.Tensor:
-    """Returns this rank's equal part, along the first axis, of the result of `allreduce`."""
+    """Returns this rank's equal part, along the first axis, of the result of `allreduce`; each call moves alone."""
+    _check_reduction("reduce_scatter", reduction)
+    _check_fusion("reduce_scatter", fusion)
     _check_size("reduce_scatter", rank_size, group)
-    parts = tf.split(allreduce(tensor, reduction, fusion, fusion_id, group), rank_size)
-    return parts[ranks.get_rank_id(group)]
+    return cluster.reduce_scatter(tensor, reduction, group) if rank_size > 1 else tf.identity(tensor)
 
 
 def npu_allreduce(

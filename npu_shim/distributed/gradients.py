@@ -93,5 +93,4 @@ def _as_sent(flat):
 
 def scattered(row: tf.Tensor, group: str, key: int) -> tf.Tensor:
     """Returns this rank's part of the sum of the ranks' rows: [n] of [ranks * n]."""
-    part = tf.split(cluster.allreduce(_as_sent(row), "sum", group, key), ranks.get_rank_size(group))
-    return tf.cast(part[ranks.get_rank_id(group)], row.dtype)
+    return tf.cast(cluster.reduce_scatter(_as_sent(row), "sum", group, key), row.dtype)

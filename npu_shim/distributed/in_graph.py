@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Iterable, Mapping
 
 PREFIX = "Collective"
 
 
-def as_text(graph_def: Any, fetches: Iterable[str]) -> str:
-    """Returns a line with the collectives that a run needs, by type and dtype; "" where there are none.
+def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:
+    """Returns how many collectives of each type a run needs.
 
     Args:
         graph_def: tf.compat.v1.GraphDef.
@@ -20,11 +20,24 @@ def as_text(graph_def: Any, fetches: Iterable[str]) -> str:
     for node in [*_needed(nodes, fetches), *bodies]:
         if node.op.startswith(PREFIX):
             found[node.op] = found.get(node.op, 0) + 1
+    return found
+
+
+def as_text(found: Mapping[str, int], calls: int, programs: int) -> str:
+    """Returns a line of the report, "" where there are no collectives.
+
+    Args:
+        found: of `counted`, as a session runs them.
+        calls: how many the script has, before those are fused that may be.
+        programs: how many programs XLA makes of what lies around them, 0 where it is not taken.
+    """
     if not found:
         return ""
     kinds = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()))
-    text = "collectives: %d in a run (%s), outside of what XLA compiles; --engine shows the programs around them\n"
-    return text % (sum(found.values()), kinds)
+    fused = " of %d calls" % calls if calls > sum(found.values()) else ""
+    around = "1 program" if programs == 1 else "%d programs" % programs if programs else "no program"
+    text = "collectives: %d in a run (%s)%s, outside of what XLA compiles; engine pjrt: %s around them (--engine)\n"
+    return text % (sum(found.values()), kinds, fused, around)
 
 
 def _needed(nodes: dict[str, Any], fetches: Iterable[str]) -> list[Any]:

@@ -110,6 +110,27 @@ class Fault(NamedTuple):
     text: str
 
 
+    def weight(self) -> tuple[int, int, str]:
+        """Of faults that several ranks find at the same time, all take the least."""
+        return CODES.index(self.code), self.rank, self.text
+
+
+class Arrival(NamedTuple):
+    """What has come to a collective since this process began.
+
+    Attributes:
+        node: its name.
+        group: the key of its group.
+        times: how often its input has come.
+        ago: seconds since the last time.
+    """
+
+    node: str
+    group: int
+    times: int
+    ago: float
+
+
 class Progress:
     """How far this process is. Threads may call it at any time."""
 
@@ -119,8 +140,10 @@ class Progress:
         self._kinds: dict[int, list[tuple[int, Sequence[Collective]]]] = {}  # group -> [(from which run on, what)]
         self._running: list[int] = []
         self._failed: dict[int, tuple[int, str, float]] = {}  # group -> the last run that failed, why, when
-        self._changed = time.monotonic()
+        self._threads: set[int] = set()  # those that run collectives
+        self._changed = self._moved = time.monotonic()  # any run; a run with collectives
         self._ended: str | None = None
+        self._proposed: Fault | None = None
         self.fault: Fault | None = None
 
     def begin(self, what: Mapping[int, Sequence[Collective]]) -> dict[int, tuple[int, bool]]:
@@ -136,21 +159,36 @@ class Progress:
                     del kinds[:-KEPT]
                 begun[group] = number, not known
                 self._running.append(group)
-            self._changed = time.monotonic()
+            self._threads.add(threading.get_ident())
+            self._changed = self._moved = time.monotonic()
         return begun
 
     def end(self, begun: Mapping[int, tuple[int, bool]], error: str | None) -> None:
         """Ends a run; `error` is what it failed with."""
         with self._lock:
-            self._changed = time.monotonic()
+            self._changed = self._moved = time.monotonic()
             for group, (number, _) in begun.items():
                 self._running.remove(group)
                 if error is not None:
                     self._failed[group] = number, error, self._changed
 
     def touch(self) -> None:
-        """Notes that this process does something: begins or ends a run without collectives."""
-        self._changed = time.monotonic()
+        """Notes that this process does something: begins or ends a run without collectives.
+
+        Where some threads run collectives, the others (of queues, of a supervisor) do not say whether it comes to any.
+        """
+        if not self._threads or threading.get_ident() in self._threads:
+            self._changed = time.monotonic()
+
+    def propose(self, fault: Fault) -> tuple[bool, Fault]:
+        """Takes a fault as that which shall end the job, unless another one came first.
+
+        Returns:
+            (whether all have agreed on it already, the one that came first).
+        """
+        with self._lock:
+            self._proposed = self.fault or self._proposed or fault
+            return self.fault is not None, self._proposed
 
     def leave(self, how: str) -> None:
         """Says that this process is about to end."""
@@ -171,6 +209,7 @@ class Progress:
                 "runs": {str(group): number for group, number in self._runs.items()},
                 "running": list(self._running),
                 "since": now - self._changed,
+                "still": now - self._moved,
                 "failed": {str(group): (n, why, now - at) for group, (n, why, at) in self._failed.items()},
                 "ended": self._ended,
                 "fault": self.fault,
@@ -213,4 +252,24 @@ def judged(
         return "DEADLINE_EXCEEDED", text % (number, waited, state["since"])
     if theirs > number:
         return "INVALID_ARGUMENT", "it is in run %d already, and did without this rank" % theirs
+    return None
+
+
+def behind(
+    ours: Mapping[int, Arrival], theirs: Mapping[str, Sequence[Any]], groups: Sequence[int], still: float, limit: float
+) -> str | None:
+    """Says where a rank stands still that is in the same run; None if it moves, or this rank does not wait for it.
+
+    Args:
+        ours: what has come to this rank's collectives, by instance key.
+        theirs: what has come to the other's, as JSON has it.
+        groups: keys of the groups that both ranks run collectives of.
+        still: seconds since the other's run began.
+        limit: seconds that a rank may take to reach a collective that this one waits in.
+    """
+    other = {int(key): Arrival(*row) for key, row in theirs.items()}
+    still = min([still, *(each.ago for each in other.values() if each.times)])
+    for key, own in sorted(ours.items()):
+        if own.group in groups and key in other and other[key].times < own.times and min(own.ago, still) > limit:
+            return "it has not come to the collective '%s', and stands still in its run for %d s" % (own.node, still)
     return None

@@ -12,6 +12,8 @@ from npu_shim.distributed.progress import Collective
 from npu_shim.rewriter import tf_internals
 
 PREFIX = "Collective"  # of the types of TensorFlow's collectives
+# where types have their keys that have no attributes of these names: among their inputs, as constants
+INPUTS = {"CollectiveAllToAllV2": {"group_key": 2, "instance_key": 3}}
 
 _known = weakref.WeakKeyDictionary()  # graph -> (its version, {(fetches, feeds) -> {group key -> collectives}})
 
@@ -62,9 +64,11 @@ def _by_group(graph, roots, fed):
     found: dict[int, list[Collective]] = {}
     functions = _functions(graph)
     for op in _needed(roots, fed):
-        for each in _collectives_in(op.node_def, functions):
+        constants = _constants(each.op.node_def for each in op.inputs) if op.type in INPUTS else {}
+        for each, around in _collectives_in(op.node_def, functions, constants):
             shape = op.inputs[0].shape if each.op == op.type else None
-            found.setdefault(each.attr["group_key"].i, []).append(_described(each, shape))
+            described = _described(each, shape, group_of(each, around), instance_of(each, around))
+            found.setdefault(described.group, []).append(described)
     return found
 
 
@@ -87,24 +91,51 @@ def _called(node):
     return one + [each.name for value in node.attr.values() if value.HasField("list") for each in value.list.func]
 
 
-def _collectives_in(node, functions):
-    """A node itself, and the nodes of the functions that it calls, as far as they are collectives."""
-    seen, left = set(), [node]
+def _collectives_in(node, functions, constants):
+    """(collective, constants around it) of a node itself and of the nodes of the functions that it calls."""
+    seen, left = set(), [(node, constants)]
     while left:
-        each = left.pop()
+        each, around = left.pop()
         if each.op.startswith(PREFIX):
-            yield each
+            yield each, around
         for name in _called(each):
             if name in functions and name not in seen:
                 seen.add(name)
-                left.extend(functions[name].node_def)
+                body = functions[name].node_def
+                known = _constants(body)
+                left.extend((inner, known) for inner in body)
 
 
-def _described(node, shape):
+def _constants(nodes):
+    return {node.name: node for node in nodes if node.op == "Const"}
+
+
+def instance_of(node: tf.NodeDef, constants: Mapping[str, tf.NodeDef]) -> int | None:
+    """Returns the instance key of a collective; None where the graph does not say.
+
+    Args:
+        node: tf.compat.v1.NodeDef.
+        constants: the constants around it by name.
+    """
+    return _key(node, "instance_key", constants)
+
+
+def group_of(node: tf.NodeDef, constants: Mapping[str, tf.NodeDef]) -> int:
+    """Returns the key of a collective's group, 0 where the graph does not say; arguments as for `instance_of`."""
+    return _key(node, "group_key", constants) or 0
+
+
+def _key(node, name, constants):
+    if name in node.attr:
+        return node.attr[name].i
+    at = INPUTS.get(node.op, {}).get(name)
+    source = None if at is None else constants.get(node.input[at].partition(":")[0])
+    return None if source is None else int(tf.make_ndarray(source.attr["value"].tensor))
+
+
+def _described(node, shape, group, instance):
     attributes = node.attr
-    instance = attributes["instance_key"].i if "instance_key" in attributes else None
     known = tuple(shape.as_list()) if shape is not None and shape.is_fully_defined() else None
     dtype = tf.as_dtype(attributes["T"].type).name
     merge = attributes["merge_op"].s.decode() if "merge_op" in attributes else ""
-    moves = tuple(keys.noted(instance))
-    return Collective(node.name, node.op, dtype, known, attributes["group_key"].i, instance, merge, moves)
+    return Collective(node.name, node.op, dtype, known, group, instance, merge, tuple(keys.noted(instance)))

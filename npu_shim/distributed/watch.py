@@ -18,7 +18,7 @@ from typing import Any, Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import channel, ranks, threads
-from npu_shim.distributed.progress import Collective, Fault, Progress, difference, judged, of_json
+from npu_shim.distributed.progress import Arrival, Collective, Fault, Progress, behind, difference, judged, of_json
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
@@ -30,6 +30,7 @@ TICK = 1.0  # seconds between two looks
 WAKE = 0.25  # seconds in which another rank's fault is noticed
 ANSWER = 2.0  # seconds for an answer
 SILENT = 15.0  # seconds without an answer that mean something once the limit is over
+AGREED = 3 * ANSWER  # seconds in which a rank that has proposed a fault brings the others to agree on it
 ERRORS = {
     "INTERNAL": tf.errors.InternalError,
     "DEADLINE_EXCEEDED": tf.errors.DeadlineExceededError,
@@ -43,6 +44,16 @@ GONE = "gone"
 _progress = Progress()
 _states: dict[int, Mapping[str, Any]] = {}  # rank -> what it answered last
 _kept: list[Any] = []  # sessions with runs that do not end: to close or to forget them would wait for ever
+_arrivals: list[Callable[[], Mapping[int, Arrival]]] = []  # what tells what has come to this process's collectives
+
+
+def arrivals_by(function: Callable[[], Mapping[int, Arrival]]) -> None:
+    """Has a function tell from now on what has come to this process's collectives, by instance key."""
+    _arrivals[:] = [function]
+
+
+def _arrived():
+    return _arrivals[0]() if _arrivals else {}
 
 
 def begin() -> None:
@@ -60,8 +71,7 @@ def leave(how: str) -> bool:
     _progress.leave(how)
     if how and _progress.fault is None:
         own = ranks.world_rank()
-        _progress.fault = Fault("INTERNAL", own, "npu_shim: %s has ended: %s" % (name_of(own), how))
-        _tell_others(_progress.fault)
+        _agree(Fault("INTERNAL", own, "npu_shim: %s has ended: %s" % (name_of(own), how)))
     return _progress.fault is None
 
 
@@ -74,12 +84,14 @@ def is_waited_for() -> bool:
 
 
 def _answer(message):
+    if message["do"] == "propose":
+        return _progress.propose(Fault(*message["fault"]))
     if message["do"] == "fault":
         _adopt(message["fault"])
         return None
     if message["do"] == "run":
         return _progress.of_run(message["group"], message["number"])
-    return _progress.state()
+    return {**_progress.state(), "arrived": _arrived()}
 
 
 def _adopt(fault):
@@ -87,14 +99,33 @@ def _adopt(fault):
     _progress.fault = _progress.fault or Fault(*fault)
 
 
-def _tell_others(fault):
-    """Tells the other ranks what ends the job."""
+def _agree(fault):
+    """Ends the job with one fault on all ranks, also where several find one at the same time.
 
-    def tell(rank):
-        if channel.listens(rank):
-            channel.ask(rank, {"do": "fault", "fault": fault}, ANSWER)
+    A rank that finds one proposes it to all before anyone ends with it. Who has been proposed another one leaves it to
+    that rank; ranks that propose at the same time hear of each other, and choose the same of theirs.
+    """
+    first = _progress.propose(fault)[1]
+    until = time.monotonic() + (0 if first is fault else AGREED)
+    while time.monotonic() < until and _progress.fault is None:
+        time.sleep(WAKE / 4)
+    if _progress.fault is None:  # or the other has gone since
+        others = _others()
+        answers = _tell(others, {"do": "propose", "fault": first}, ANSWER)
+        heard = [(agreed, Fault(*each)) for agreed, each in answers.values()]
+        agreed = [each for is_agreed, each in heard if is_agreed]
+        _adopt(min(agreed or [first, *(each for _, each in heard)], key=Fault.weight))
+        _tell(answers, {"do": "fault", "fault": _progress.fault}, ANSWER)
+        _tell([rank for rank in others if rank not in answers], {"do": "fault", "fault": _progress.fault}, WAKE)
 
-    channel.for_each(_others(), tell)
+
+def _tell(of, message, seconds):
+    """Returns what those of some ranks answer that answer in time."""
+
+    def told(rank):
+        return channel.ask(rank, message, seconds) if channel.listens(rank) else None
+
+    return {rank: answer for rank, answer in channel.for_each(of, told).items() if answer is not None}
 
 
 def _others():
@@ -283,6 +314,9 @@ class _Waiting:
             theirs = channel.ask(rank, {"do": "run", "group": group, "number": number}, ANSWER)
             if theirs is not None:
                 self._compare_with(rank, group, theirs)
+            where = behind(_arrived(), state["arrived"], [group], state["still"], self._limit)
+            if where is not None:
+                self._fail(rank, "DEADLINE_EXCEEDED", where)
             text = "a run lasts longer than %d s, and other ranks are in it too: %s"
             _warn_once(text % (self._limit / EARLY, self._where()))
         elif self._waited() > self._limit:
@@ -302,9 +336,8 @@ class _Waiting:
         self._end_job(code, rank, "%s: %s; %s waits in %s" % words)
 
     def _end_job(self, code, rank, text):
-        """Raises the job's error, and tells it to the others."""
-        _progress.fault = _progress.fault or Fault(code, rank, "npu_shim: " + text)
-        _tell_others(_progress.fault)
+        """Raises the error that the ranks agree on."""
+        _agree(Fault(code, rank, "npu_shim: " + text))
         _raise_fault()
 
 

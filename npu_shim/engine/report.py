@@ -26,6 +26,20 @@ def of_graph(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) 
     Raises:
         ConfigError: a fetch that is not in the graph.
     """
+    nodes, made, refusal = _plan(graph_def, fetches, feeds)
+    return refusal if made is None else "\n".join(_lines(made, nodes)) + "\n"
+
+
+def programs(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) -> int:
+    """Returns into how many programs the engine would make a run, 0 where it stays in the session; as `of_graph`."""
+    made = _plan(graph_def, fetches, feeds)[1]
+    return 0 if made is None else len(made.programs)
+
+
+def _plan(
+    graph_def: Any, fetches: Sequence[str], feeds: Iterable[str]
+) -> tuple[Mapping[str, Node], cut.Cut | None, str]:
+    """Returns (the nodes that the run needs, its Cut, why it has none)."""
     names = {node.name for node in graph_def.node}
     missing = [name for name in fetches if source_of(name) not in names]
     if missing:
@@ -33,12 +47,12 @@ def of_graph(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) 
     nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
     reason = cut.why_no_step(nodes)
     if reason:
-        return "engine: the run is no training step: %s; it runs in the session\n" % reason
+        return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
     tensors = [name for name in fetches if ":" in name]
     made = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
     if made.refusal:
-        return "engine: the run stays in the session: %s\n" % made.refusal
-    return "\n".join(_lines(made, nodes)) + "\n"
+        return nodes, None, "engine: the run stays in the session: %s\n" % made.refusal
+    return nodes, made, ""
 
 
 def _lines(made: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
-from npu_shim.distributed import ranks
+from npu_shim.distributed import cluster, ranks
 from npu_shim.estimator import chief
 from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
@@ -172,6 +172,7 @@ class NPUEstimator(_PARENT):
             worker_hooks.append(_HostCallHook(*estimator_spec.host_call))
         if ranks.get_ranksize() == 1 or self._config.horovod_mode:
             return super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
+        cluster.start(self._config.session_config)
         if chief.writes(self._model_dir):
             loss = super()._train_with_estimator_spec(estimator_spec, worker_hooks, hooks, *rest)
         else:

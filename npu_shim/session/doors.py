@@ -23,6 +23,7 @@ _WATCHES = "_npu_shim_watches"  # attribute of a known session: list of the func
 _BENEATH = "_npu_shim_beneath"  # attribute of a session: the function around each of TensorFlow's own runs of it
 _CLOSINGS = "_npu_shim_closings"  # attribute of a session: functions to call when it is closed
 _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call when a run begins that is not watched
+_PARTIAL = "_npu_shim_partial"  # attribute of a session: function to call before a partial run is set up
 _originals = {}  # (class, name of a method) -> its own method, while replaced
 _greeters = []  # functions to call with a session at its first run
 
@@ -80,6 +81,12 @@ def at_unwatched(session: tf.Session, function: Callable[[], Any]) -> None:
     """
     open_doors()
     vars(session).setdefault(_UNWATCHED, []).append(function)
+
+
+def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any], None]) -> None:
+    """Calls a function of (session, fetches, feeds) before a partial run is set up; its error refuses the run."""
+    open_doors()
+    vars(session)[_PARTIAL] = function
 
 
 def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None) -> Any:
@@ -201,12 +208,14 @@ class _Callables:
         self._session, self._original, self._options = session, original, options
         self._made = {}  # (names of tensors, names of operations) -> TensorFlow's own callable
 
-    def native(self, fetches, targets):
-        """Returns TensorFlow's own callable for these names of tensors and operations."""
-        key = tuple(fetches), tuple(targets)
+    def native(self, fetches, targets, run_options=None):
+        """Returns TensorFlow's own callable for these names of tensors and operations, and with these RunOptions."""
+        key = tuple(fetches), tuple(targets), run_options and run_options.SerializeToString(deterministic=True)
         if key not in self._made:
             options = type(self._options)()
             options.CopyFrom(self._options)
+            if run_options is not None:
+                options.run_options.CopyFrom(run_options)
             del options.fetch[:], options.target[:]
             options.fetch.extend(fetches)
             options.target.extend(targets)
@@ -232,7 +241,7 @@ class _Callables:
         connected = {each.to_tensor: each.from_tensor for each in self._options.tensor_connection}
         names = [connected.get(tensor.name, tensor.name) for tensor in handler.fetches()]
         asked = [name for name in dict.fromkeys(names) if name not in feed_dict]
-        run = self.native(asked, [operation.name for operation in handler.targets()])
+        run = self.native(asked, [operation.name for operation in handler.targets()], options)
         found = run(*(feed_dict[name] for name in self._options.feed), run_metadata=run_metadata)
         known = {**feed_dict, **dict(zip(asked, found))}
         return handler.build_results(self._session, [known[name] for name in names])
@@ -240,6 +249,8 @@ class _Callables:
 
 def _partial_run_setup(original):
     def partial_run_setup(self, fetches, feeds=None):
+        if _PARTIAL in vars(self):
+            vars(self)[_PARTIAL](self, fetches, feeds)
         if _watches(self):
             lines.once("a partial run is not watched: nothing of it is dumped, searched or repeated")
         _tell_unwatched(self)

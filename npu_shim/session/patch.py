@@ -18,11 +18,12 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import call_fusion, cluster, ranks
+from npu_shim.distributed import call_fusion, cluster, ranks, watch
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.session import (
+    arrivals,
     call_scopes,
     clusters,
     doors,
@@ -133,6 +134,8 @@ def _base_init(self, original, target, graph, config):
     if target != given:
         seconds = None if entry is None else options.values.get("hccl_timeout")
         doors.beneath(self, functools.partial(cluster.watched, seconds))
+        doors.before_partial(self, cluster.refuse_partial)
+        watch.arrivals_by(arrivals.noted)
     if entry is not None:
         call_scopes.register_graph(number, self.graph)
         observers.attach_shapes(self, options.values)
@@ -259,4 +262,5 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
         unchecked.tell_of_clusters(result, number)
     if config_proto.is_local(entry):
         result = rounding.fuse_casts(result, keep, clusters.accelerator())
+        result = arrivals.marked(result) if ranks.world_size() > 1 else result
     return None if result is graph_def else result.SerializeToString(deterministic=True)

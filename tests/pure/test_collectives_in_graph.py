@@ -21,15 +21,22 @@ CHAIN = (
 
 
 def test_those_that_a_run_needs_are_counted():
-    text = in_graph.as_text(graph(*CHAIN), ["train"])
-    assert text.startswith("collectives: 2 in a run (1 CollectiveGather, 1 CollectiveReduce), ")
-    assert in_graph.as_text(graph(*CHAIN), ["sum:0"]).startswith("collectives: 1 in a run (1 CollectiveReduce), ")
+    assert in_graph.counted(graph(*CHAIN), ["train"]) == {"CollectiveReduce": 1, "CollectiveGather": 1}
+    assert in_graph.counted(graph(*CHAIN), ["sum:0"]) == {"CollectiveReduce": 1}
+    assert in_graph.counted(graph(*CHAIN), ["g"]) == in_graph.counted(graph(*CHAIN), ["missing:0"]) == {}
 
 
 def test_bodies_of_functions_count():
-    assert "(1 CollectiveReduce)" in in_graph.as_text(graph(bodies=[[("r", "CollectiveReduce")]]), [])
+    assert in_graph.counted(graph(bodies=[[("r", "CollectiveReduce")]]), []) == {"CollectiveReduce": 1}
 
 
-def test_a_graph_without_collectives_has_no_line():
-    assert in_graph.as_text(graph(*CHAIN), ["g"]) == ""
-    assert in_graph.as_text(graph(*CHAIN), ["missing:0"]) == ""
+def test_the_line_says_how_many_and_what_lies_around_them():
+    assert in_graph.as_text({"CollectiveReduce": 1, "CollectiveGather": 1}, 2, 2) == (
+        "collectives: 2 in a run (1 CollectiveGather, 1 CollectiveReduce), outside of what XLA compiles; "
+        "engine pjrt: 2 programs around them (--engine)\n"
+    )
+    text = in_graph.as_text({"CollectiveReduce": 1}, 7, 1)
+    assert "1 in a run (1 CollectiveReduce) of 7 calls, " in text
+    assert " 1 program around" in text
+    assert " no program around" in in_graph.as_text({"CollectiveReduce": 1}, 1, 0)
+    assert in_graph.as_text({}, 0, 1) == ""

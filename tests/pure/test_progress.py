@@ -1,10 +1,11 @@
 """How far ranks are: what they tell each other, and what is wrong with one, without TensorFlow."""
 
 import json
+import threading
 
 import pytest
 
-from npu_shim.distributed.progress import Collective, Progress, difference, judged, of_json
+from npu_shim.distributed.progress import Arrival, Collective, Fault, Progress, behind, difference, judged, of_json
 
 GROUP = 1
 
@@ -111,3 +112,58 @@ def test_errors_that_others_cause_do_not_count():
     assert judged(lost, GROUP, 5, 1, 120, settled=0, caused=("UnavailableError",)) is None
     assert judged(lost, GROUP, 5, 1, 120, settled=0, caused=("AbortedError",))[0] == "INTERNAL"
     assert judged(lost, GROUP, 5, 1, 120, settled=0)[0] == "INTERNAL"
+
+
+HERE = {7: Arrival("sum", GROUP, 3, 130.0), 8: Arrival("rows", GROUP, 3, 10.0), 9: Arrival("other", 2, 3, 130.0)}
+# what has come to the other rank's collectives, seconds since its run began -> where it stands still
+BEHIND = [
+    ({"7": ["there", GROUP, 2, 140.0]}, 125.0, ("sum", 125)),
+    ({"7": ["there", GROUP, 2, 125.0]}, 140.0, ("sum", 125)),  # something came to it since
+    ({"7": ["there", GROUP, 0, 0.0]}, 125.0, ("sum", 125)),  # nothing ever did
+    ({"7": ["there", GROUP, 3, 130.0]}, 140.0, None),  # both wait in it: for a third one
+    ({"7": ["there", GROUP, 2, 140.0], "5": ["before", GROUP, 3, 2.0]}, 125.0, None),  # it is on its way
+    ({"7": ["there", GROUP, 2, 140.0]}, 20.0, None),  # its run began just now
+    ({"8": ["there", GROUP, 2, 140.0]}, 125.0, None),  # this rank has not waited long
+    ({"9": ["there", 2, 2, 140.0]}, 125.0, None),  # of a group that it is not in
+    ({}, 125.0, None),  # its graph is not known yet, or has no marks
+]
+
+
+@pytest.mark.parametrize(("theirs", "still", "wanted"), BEHIND)
+def test_a_rank_that_stands_still_in_a_run_is_told_from_one_that_waits(theirs, still, wanted):
+    words = "it has not come to the collective '%s', and stands still in its run for %d s"
+    sent = json.loads(json.dumps(theirs))
+    assert behind(HERE, sent, [GROUP], still, 120) == (None if wanted is None else words % wanted)
+
+
+def test_runs_of_other_threads_do_not_say_that_a_rank_moves():
+    """Queues and supervisors run on while the script's own thread waits for its data."""
+    progress = Progress()
+
+    def since_after(touch):
+        progress._changed -= 100
+        touch()
+        return progress.state()["since"]
+
+    assert since_after(progress.touch) < 50  # nobody has run a collective yet
+    progress.end(progress.begin({GROUP: [ONE]}), None)
+    assert since_after(progress.touch) < 50
+
+    def elsewhere():
+        other = threading.Thread(target=progress.touch)
+        other.start()
+        other.join()
+
+    assert since_after(elsewhere) > 50
+
+
+def test_ranks_that_find_different_faults_at_one_time_choose_one():
+    gone, late = Fault("INTERNAL", 2, "rank 2 has gone"), Fault("DEADLINE_EXCEEDED", 1, "rank 1 is late")
+    here, there = Progress(), Progress()
+    assert here.propose(late) == (False, late)
+    assert there.propose(gone) == (False, gone)
+    heard_here, heard_there = there.propose(late), here.propose(gone)
+    assert (heard_here, heard_there) == ((False, gone), (False, late))
+    assert min(late, heard_here[1], key=Fault.weight) == min(gone, heard_there[1], key=Fault.weight) == gone
+    here.fault = gone
+    assert here.propose(late) == (True, gone)

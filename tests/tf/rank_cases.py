@@ -52,7 +52,7 @@ def collectives(step):
     """How many collectives of each type the training op of this graph runs."""
     reached = tf.graph_util.extract_sub_graph(tf.get_default_graph().as_graph_def(), [step.name])
     types = [node.op for node in reached.node]
-    return {kind: types.count(kind) for kind in ("CollectiveReduce", "CollectiveGather")}
+    return {kind: types.count(kind) for kind in ("CollectiveReduce", "CollectiveGather", "CollectiveAllToAllV2")}
 
 
 def digest(values):

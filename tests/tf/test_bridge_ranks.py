@@ -1,7 +1,9 @@
 """Two processes of one job: their collectives, and a training that is the one of a single process on all data."""
 
+import itertools
 import json
 import os
+import re
 import threading
 
 import forked
@@ -33,8 +35,14 @@ with tf.Session() as session:
     session.run(tf.global_variables_initializer())
     first = session.run(fetches)
     again = session.run(fetches)
+    try:
+        session.partial_run_setup([y, x], [])
+    except tf.errors.OpError as error:
+        refused = [type(error).__name__, error.message]
+    handle = session.partial_run_setup([x], [])  # without collectives it works
+    assert session.partial_run(handle, x).tolist() == [1.0 + rank, 4.0]
 assert all((first[name] == again[name]).all() for name in first)
-print(json.dumps([get_rank_size(), rank, {name: value.tolist() for name, value in first.items()}]))
+print(json.dumps([get_rank_size(), rank, {name: value.tolist() for name, value in first.items()}, refused]))
 """
 
 # rank r sends r + 1 elements to rank 0, one to rank 1, none to rank 2
@@ -50,11 +58,36 @@ fetches = {
     "v_c": hccl_ops.all_to_all_v_c(data, matrix, rank),
     "v": hccl_ops.all_to_all_v(data, counts, begins, received, [4, 2, 0] if rank == 1 else [0, 1, 3]),
 }
+square = tf.constant([[1.0 + rank, r + 2.0] for r in range(3)])
+fetches.update({name: hccl_ops.reduce_scatter(square, name, 3) for name in ("sum", "prod", "max", "min")})
+fetches["gradient"] = tf.gradients(fetches["sum"] * (rank + 1.0), square)[0]
 with tf.Session() as session:
     first = session.run(fetches)
     again = session.run(fetches)
 assert all((first[name] == again[name]).all() for name in first)
-print(json.dumps({name: value.tolist() for name, value in first.items()}))
+found = {name: value.tolist() for name, value in first.items()}
+
+# groups that not all ranks are in, in runs of their own and together with the world's
+mine = tf.constant([10.0 ** rank])
+everyone, pairs = hccl_ops.allreduce(mine, "sum"), {"pair": [2, 0], "low": [0, 1], "high": [1, 2]}
+for name, members in pairs.items():
+    if rank in members:
+        create_group(name, 2, members)
+inside = {name: hccl_ops.allreduce(mine, "sum", group=name) for name in pairs if rank in pairs[name]}
+if rank in pairs["pair"]:
+    turned = tf.constant([[rank], [5 + rank]])
+    inside["turned"] = hccl_ops.reduce_scatter(turned, "sum", 2, group="pair")
+together = [everyone, inside["pair"]] if "pair" in inside else [everyone]
+with tf.Session() as session:
+    found["together"] = [[value.tolist() for value in session.run(together)] for _ in range(2)]
+    found["inside"] = {name: session.run(inside[name]).tolist() for name in sorted(inside) for _ in range(2)}
+    found["everyone"] = session.run(everyone).tolist()
+    if rank == 1:
+        try:
+            session.run([inside["low"], inside["high"]])
+        except tf.errors.InvalidArgumentError as error:
+            found["refused"] = error.message
+print(json.dumps(found))
 """
 
 TRAINING = """
@@ -133,6 +166,79 @@ values = [estimator.get_variable_value(name).tolist() for name in sorted(estimat
 print(json.dumps([sorted(set(written)), values]))
 """
 
+# who calls what of hooks and listeners: two ranks, or a chief and a worker of plain TensorFlow that share a server
+HOOKS = """
+import json, sys, tempfile
+if sys.argv[1] == "plain":
+    import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+else:
+    from npu_bridge.npu_init import *
+
+METHODS = {
+    tf.train.SessionRunHook: ("begin", "after_create_session", "before_run", "after_run", "end"),
+    tf.train.CheckpointSaverListener: ("begin", "before_save", "after_save", "end"),
+}
+
+def seen(estimator, spec, config, optimizer):
+    called = set()
+    def logged(kind, name):
+        made = kind()
+        for method in METHODS[kind]:
+            setattr(made, method, lambda *_, method=method, **__: called.add(name + " " + method))
+        return made
+    def model_fn(features, labels, mode):
+        loss = tf.reduce_mean(tf.square(tf.matmul(features, tf.get_variable("w", [4, 1]))))
+        step = optimizer(0.1).minimize(loss, tf.train.get_global_step())
+        hooks = {each: [logged(tf.train.SessionRunHook, each)] for each in ("training_hooks", "training_chief_hooks")}
+        return spec(mode, loss=loss, train_op=step, **hooks)
+    made = estimator(model_fn, config=config)
+    hook, listener = logged(tf.train.SessionRunHook, "hooks"), logged(tf.train.CheckpointSaverListener, "listeners")
+    made.train(lambda: tf.data.Dataset.from_tensors(tf.ones([2, 4])).repeat(), [hook], 4, saving_listeners=[listener])
+    return sorted(called)
+
+folder = sys.argv[2]
+if sys.argv[1] == "plain":
+    of, server = tf.estimator, tf.train.Server.create_local_server()
+    found = []
+    for is_chief in (True, False):
+        config = of.RunConfig(model_dir=folder, save_checkpoints_steps=2)
+        config._is_chief, config._master = is_chief, server.target
+        found.append(seen(of.Estimator, of.EstimatorSpec, config, tf.train.GradientDescentOptimizer))
+else:
+    config = NPURunConfig(model_dir=folder, save_checkpoints_steps=2, precision_mode="force_fp32")
+    wrapped = lambda rate: npu_tf_optimizer(tf.train.GradientDescentOptimizer(rate))
+    found = seen(NPUEstimator, NPUEstimatorSpec, config, wrapped)
+print(json.dumps(found))
+"""
+
+# the order of the data comes from the config's seed; each rank takes its share of it
+SHARES = """
+from npu_bridge.npu_init import *
+import json, tempfile
+import numpy as np
+rank, size = get_rank_id(), get_rank_size()
+table, taken = np.random.RandomState(3).randn(32, 5).astype(np.float32), []
+class Taken(tf.train.SessionRunHook):
+    def before_run(self, _):
+        return tf.train.SessionRunArgs("taken:0")
+    def after_run(self, _, values):
+        taken.append(values.results.tolist())
+def model_fn(features, labels, mode):
+    numbers = tf.identity(labels, "taken")
+    hidden = tf.tanh(tf.matmul(features[:, :4], tf.get_variable("v", [4, 3])))
+    loss = tf.reduce_mean(tf.square(tf.matmul(hidden, tf.get_variable("w", [3, 1])) - features[:, 4:]))
+    step = npu_tf_optimizer(tf.train.MomentumOptimizer(0.05, 0.9)).minimize(loss, tf.train.get_global_step())
+    return NPUEstimatorSpec(mode, loss=loss, train_op=step, training_hooks=[Taken()])
+def input_fn():
+    data = tf.data.Dataset.range(32).shuffle(32).repeat(2).shard(size, rank).batch(8 // size)
+    return data.map(lambda numbers: (tf.gather(tf.constant(table), numbers), numbers))
+config = NPURunConfig(model_dir=tempfile.mkdtemp(), tf_random_seed=7, precision_mode="force_fp32")
+estimator = NPUEstimator(model_fn, config=config)
+estimator.train(input_fn)
+print(json.dumps([taken, [estimator.get_variable_value(name).tolist() for name in ("v", "w")]]))
+"""
+
 KERAS = """
 from npu_bridge.npu_init import *
 import json, sys
@@ -172,6 +278,9 @@ def run(tmp_path_factory):
 def test_collectives_of_two_ranks(run):
     one, other = run(COLLECTIVES, 2)
     assert (one[:2], other[:2]) == ([2, 0], [2, 1])
+    for rank, (kind, text) in enumerate((one[3], other[3])):  # W8
+        assert kind == "UnimplementedError"
+        assert re.match(r"npu_shim: rank %d \(localhost:\d+\): a partial run .* 'CollectiveReduce" % rank, text), text
     shared = {
         "sum": [3.0, 8.0],
         "prod": [2.0, 16.0],
@@ -227,12 +336,36 @@ with tf.Session() as session:
 
 
 def test_exchanges_of_three_ranks(run):
-    zero, one, two = run(EXCHANGES, 3)
+    found = zero, one, two = run(EXCHANGES, 3)
+    check_parts(found)
+    check_groups(found)
     assert zero["v_c"] == zero["v"] == [0.0, 100.0, 101.0, 200.0, 201.0, 202.0]
     assert one["v_c"] == [1.0, 102.0, 203.0]
     assert one["v"] == [203.0, 0.0, 102.0, 0.0, 1.0]
     assert two["v_c"] == []
     assert two["v"] == [0.0, 0.0, 0.0]
+
+
+def check_parts(found):
+    """Each rank's row of what three ranks reduce; the gradient is the sum of what each rank does with its own."""
+    for rank, each in enumerate(found):
+        other = rank + 2.0
+        parts = {"sum": [6.0, 3 * other], "prod": [6.0, other**3], "max": [3.0, other], "min": [1.0, other]}
+        assert {name: each[name] for name in parts} == {name: [row] for name, row in parts.items()}
+        assert each["gradient"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+
+
+def check_groups(found):
+    """W9: a group of some ranks beside the world, in one run and in runs of its own, and in its own order."""
+    for rank, each in enumerate(found):
+        assert each["together"] == [[[111.0], [101.0]] if rank != 1 else [[111.0]]] * 2
+        assert each["everyone"] == [111.0]
+    assert found[0]["inside"] == {"low": [11.0], "pair": [101.0], "turned": [[12]]}
+    assert found[1]["inside"] == {"low": [11.0], "high": [110.0]}
+    assert found[2]["inside"] == {"pair": [101.0], "high": [110.0], "turned": [[2]]}
+    one = r"'.*' .* of ranks \[\d, \d\]"
+    said = r"npu_shim: rank 1 \(.*\): a run has the collectives %s and %s; run them one after the other" % (one, one)
+    assert re.match(said, found[1]["refused"])
 
 
 @pytest.mark.parametrize("mode", ["force_fp32", "allow_mix_precision"])
@@ -260,6 +393,28 @@ def test_of_ranks_that_share_a_folder_the_first_alone_writes_and_all_go_on_from_
     (_, resumed), _ = run(SHARED, 2, str(parts), "6")
     assert values == same == resumed
     assert len(list(whole.glob("events*"))) == 1
+
+
+@pytest.mark.skipif(tf.__version__ >= "2.16", reason="no Estimator in plain TensorFlow")
+def test_hooks_and_listeners_are_called_as_those_of_a_chief_and_a_worker(run, tmp_path):
+    """Listeners, and hooks for the chief, belong to the rank that writes."""
+    ((chief, worker),) = run(HOOKS, 1, "plain", str(tmp_path / "plain"))
+    assert run(HOOKS, 2, "npu", str(tmp_path / "npu")) == [chief, worker]
+    assert "listeners after_save" in chief
+    assert {each.split()[0] for each in worker} == {"hooks", "training_hooks"}
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
+def test_shares_of_the_input_are_the_whole_batch(run, size):
+    ((batches, alone),) = run(SHARES, 1)
+    assert sorted(itertools.chain(*batches[:4])) == list(range(32))
+    ended = run(SHARES, size)
+    together = [sorted(itertools.chain(*shares)) for shares in zip(*(taken for taken, _ in ended))]
+    assert together == [sorted(batch) for batch in batches]
+    for _, values in ended:
+        assert values == ended[0][1]
+        for got, expected in zip(values, alone):
+            np.testing.assert_allclose(got, expected, atol=64 * np.finfo(np.float32).eps)
 
 
 @pytest.mark.slow

@@ -90,10 +90,15 @@ def test_many_slices_of_a_small_table_travel_as_the_table(found):
     assert one["values"]["table"][7] == one["expected"]["table"][7]
 
 
+# the gradients' sums by parts, half an allreduce; TensorFlow 1.15 has no collective for it
+SCATTER = "CollectiveReduce" if tf.__version__.startswith("1.") else "CollectiveAllToAllV2"
+
+
 @pytest.mark.parametrize("case", ["sharded_momentum", "sharded_adam"])
 def test_ranks_share_the_update(found, case):
     one = agree(found, case)
-    assert (one["CollectiveReduce"], one["CollectiveGather"]) == (1, 1)
+    kinds = ("CollectiveReduce", "CollectiveGather", "CollectiveAllToAllV2")
+    assert {kind: one[kind] for kind in kinds if one[kind]} == {SCATTER: 1, "CollectiveGather": 1}
 
 
 def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
@@ -110,7 +115,8 @@ def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
             assert scales == (1024, 2048, 1024, 1024, 2048, 2048, 4096)
             assert skipped == [False, True, False, False, False, False]
     # gradients, and whether all are finite; a rank that shares the update looks at its own gradients only
-    assert (one["distributed"]["CollectiveReduce"], one["sharded"]["CollectiveReduce"]) == (2, 2)
+    assert one["distributed"]["CollectiveReduce"] == 2
+    assert one["sharded"]["CollectiveReduce"] + one["sharded"]["CollectiveAllToAllV2"] == 2
 
 
 def test_a_sharded_checkpoint_is_whole(found):

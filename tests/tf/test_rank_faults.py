@@ -13,13 +13,13 @@ from npu_shim.distributed import layout
 
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 LIMIT = 6  # seconds that a rank may take to reach a collective, where one does not come to it
-WAITED_FOR = ("stop", "never", "late9")
+WAITED_FOR = ("stop", "never", "late9", "input")
 STEPS = 12
 
 # digits of a kind: each rank trains on its share; what rank `bad` does at step `at` is in `fault`
 TRAINING = """
 from npu_bridge.npu_init import *
-import atexit, json, os, signal, sys, time
+import atexit, json, os, signal, sys, threading, time
 import numpy as np
 fault, bad, at, folder, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 rank, size = get_rank_id(), get_rank_size()
@@ -31,8 +31,16 @@ dtype = tf.float64 if bad and fault == "dtype" else tf.float32
 data = np.random.RandomState(0).randn(STEPS, 8, 5)[:, rank::size]
 x = tf.placeholder(dtype, [None, 5], "x")
 tf.set_random_seed(rank)
+given, stands = x, []
+if bad and fault == "input":  # what a data set's generator may do
+    def wait(value):
+        while stands:
+            time.sleep(0.1)
+        return value
+    given = tf.py_func(wait, [x], dtype)
+    given.set_shape(x.shape)
 with tf.variable_scope("net"):
-    hidden = tf.tanh(tf.matmul(x, tf.get_variable("v", [5, 6], dtype)))
+    hidden = tf.tanh(tf.matmul(given, tf.get_variable("v", [5, 6], dtype)))
     other = tf.get_variable("w", [6, 1], dtype)
     loss = tf.reduce_mean(tf.square(tf.matmul(hidden, other)))
     if bad and fault == "more":
@@ -47,6 +55,10 @@ saver = tf.train.Saver()
 def disturb():
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif fault.startswith("kill"):  # some milliseconds later, wherever the step is then
+        threading.Timer(float(fault[4:]) / 1000, os.kill, [os.getpid(), signal.SIGKILL]).start()
+    if fault == "input":
+        stands.append(True)
     if fault == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     if fault == "raise":  # as Python ends for it; here it would end a fork, which Python leaves without a word
@@ -68,6 +80,8 @@ try:
             if bad and number == at:
                 disturb()
             session.run(train, {x: data[number]})
+            if bad and number == at and fault.startswith("kill"):
+                time.sleep(60)
             if rank == 0 and number % 4 == 3:
                 saver.save(plain, os.path.join(folder, "model"), number + 1)
         print(json.dumps([v.tolist() for v in plain.run(tf.global_variables())]))
@@ -131,12 +145,12 @@ def faults(ended, bad):
 
 
 def check(said, kind, bad, words):
-    """All name one rank, where it is, and in which run, collective and node they wait; two may see it at one time."""
+    """All say the same: which rank, where it is, and in which run, collective and node one of them waits."""
+    ((found, text),) = said
+    assert found == kind, text
+    assert re.match(r"npu_shim: rank %d \(localhost:\d+\): %s; " % (bad, words), text), text
     where = r"; rank \d \(localhost:\d+\) waits in run \d+, with the collective '.*Collective.*' \(Collective"
-    for found, text in said:
-        assert found == kind, text
-        assert re.match(r"npu_shim: rank %d \(localhost:\d+\): %s; " % (bad, words), text), text
-        assert re.search(where, text), text
+    assert re.search(where, text), text
 
 
 def resumed(job, undisturbed, size, folder):
@@ -144,6 +158,9 @@ def resumed(job, undisturbed, size, folder):
     ended, _ = job("nothing", size=size, folder=folder)
     assert [results(each) for each in ended] == undisturbed(size)
     assert len(list(folder.glob("model-*.index"))) == STEPS // 4
+
+
+SIZES = [2, pytest.param(3, marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize("bad", [0, 1])
@@ -162,50 +179,81 @@ def test_a_stopped_rank_is_named(job):
     check(faults(ended, 1), "DeadlineExceededError", 1, STOPPED)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_rank_whose_input_stands_still_is_named(job, undisturbed, size):
+    """W10: it is in the same run as the others, and does not come to its collective."""
+    ended, folder = job("input", bad=size - 1, size=size)
+    said = r"it has not come to the collective '.*Collective.*', and stands still in its run for \d+ s"
+    check(faults(ended, None), "DeadlineExceededError", size - 1, said)  # also that rank's own error
+    if size > 2:
+        resumed(job, undisturbed, size, folder)
+
+
 @pytest.mark.nightly
-def test_a_rank_that_is_too_late_is_named(job):
-    ended, _ = job("late9")
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_rank_that_is_too_late_is_named(job, undisturbed, size):
+    ended, folder = job("late9", size=size)
     said = r"it has not come to run \d+ in \d+ s, and has run nothing for \d+ s"
     check(faults(ended, 1), "DeadlineExceededError", 1, said)
     ((_, text),) = faults(ended, 1)
     assert text in ended[1].output  # it finds out when it comes
+    resumed(job, undisturbed, size, folder)
 
 
-def test_a_rank_that_never_starts_is_named(job):
-    ended, _ = job("never")
+@pytest.mark.parametrize("size", SIZES)
+def test_a_rank_that_never_starts_is_named(job, size):
+    ended, _ = job("never", size=size)
     check(faults(ended, 1), "DeadlineExceededError", 1, r"nothing listens there after \d+ s: it has not started")
 
 
-def test_an_error_in_one_ranks_python_is_every_ranks(job):
-    ended, _ = job("raise")
+@pytest.mark.parametrize("size", SIZES)
+def test_an_error_in_one_ranks_python_is_every_ranks(job, undisturbed, size):
+    ended, folder = job("raise", size=size)
     ((kind, text),) = faults(ended, 1)
     assert kind == "InternalError"
     assert re.match(r"npu_shim: rank 1 \(localhost:\d+\) has ended: ValueError: planted in rank 1", text)
+    if size > 2:
+        resumed(job, undisturbed, size, folder)
+
+
+GRAPHS = [
+    # what rank 1's graph has; the variable, how its gradient travels there, and at the other ranks
+    (2, "dtype", "net/v:0", r"as float64 \[5, 6\]", r"as float32 \[5, 6\]"),
+    (2, "none", "net/w:0", "not at all", r"as float32 \[6, 1\]"),
+    (2, "more", "net/more:0", r"as float32 \[3\]", "not at all"),
+]
+NIGHTLY_GRAPHS = [GRAPHS[2], *((3, *each[1:]) for each in GRAPHS)]
 
 
 @pytest.mark.parametrize(
-    ("fault", "variable", "theirs", "ours"),
-    [
-        ("dtype", "net/v:0", r"as float64 \[5, 6\]", r"as float32 \[5, 6\]"),
-        ("none", "net/w:0", "not at all", r"as float32 \[6, 1\]"),
-        pytest.param("more", "net/more:0", r"as float32 \[3\]", "not at all", marks=pytest.mark.nightly),
-    ],
+    ("size", "fault", "variable", "theirs", "ours"),
+    [*GRAPHS[:2], *(pytest.param(*each, marks=pytest.mark.nightly) for each in NIGHTLY_GRAPHS)],
 )
-def test_another_graph_is_named_before_anything_runs(job, fault, variable, theirs, ours):
-    ended, _ = job(fault)
+def test_another_graph_is_named_before_anything_runs(job, size, fault, variable, theirs, ours):
+    ended, _ = job(fault, size=size)
     ((kind, text),) = faults(ended, None)
     said = r"%s travels %s at rank 1 \(.*:\d+\), %s at rank 0 \(.*:\d+\), in '.*Collective"
-    said %= (variable, theirs, ours)
     assert kind == "InvalidArgumentError"
-    assert re.search(said, text), text
+    assert re.search(said % (variable, theirs, ours), text), text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", ["dtype", "none", "more"])
+def test_another_graph_on_the_first_rank_is_named(job, fault):
+    """Both others compare theirs with it, and find it at the same time."""
+    ended, _ = job(fault, bad=0, size=3)
+    ((kind, text),) = faults(ended, None)
+    assert kind == "InvalidArgumentError"
+    assert re.search(r" at rank [12] \(.*:\d+\), .* at rank 0 \(.*:\d+\), in '.*Collective", text), text
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("trial", range(20))
-def test_any_rank_killed_at_any_step(job, undisturbed, trial):
+def test_any_rank_killed_at_any_time(job, undisturbed, trial):
     chosen = random.Random(trial)
-    bad, at = chosen.randrange(3), chosen.randrange(STEPS)
-    ended, folder = job("kill", bad, at, 3)
+    bad, at, later = chosen.randrange(3), chosen.randrange(STEPS - 1), chosen.uniform(0, 15)
+    ended, folder = job("kill%.1f" % later, bad, at, 3)
+    assert ended[bad].status == -9
     check(faults(ended, bad), "InternalError", bad, "its process has ended")
     resumed(job, undisturbed, 3, folder)
 

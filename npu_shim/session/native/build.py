@@ -20,7 +20,7 @@ import tempfile
 from typing import Sequence
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HOOK = (os.path.join(HERE, "hook.cc"), os.path.join(HERE, "rounding.cc"))  # the sources of its library
+HOOK = tuple(os.path.join(HERE, name) for name in ("hook.cc", "rounding.cc", "arrivals.cc"))  # sources of its library
 BUILT = os.path.join(HERE, "built")
 
 

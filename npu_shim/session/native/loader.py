@@ -83,6 +83,22 @@ def connect(
         _connected.extend((library, callbacks))
 
 
+def arrivals() -> dict[int, tuple[int, float]]:
+    """Returns what has come to the collectives: instance key -> (how often, seconds since the last time)."""
+    if not _connected:
+        return {}
+    tell, size = _connected[0].npu_shim_arrivals, 1 << 12
+    tell.restype, tell.argtypes = ctypes.c_size_t, [ctypes.c_char_p, ctypes.c_size_t]
+    while True:
+        text = ctypes.create_string_buffer(size)
+        needed = tell(text, size)
+        if needed <= size:
+            break
+        size = 2 * needed
+    rows = (line.split() for line in text.raw[:needed].decode().splitlines())
+    return {int(key): (int(count), float(ago)) for key, count, ago in rows}
+
+
 class HookError(Exception):
     """The error that a session fails with: a numeric code of tf.errors and a message."""
 

@@ -16,7 +16,7 @@ HOST = {
     ),
     **dict.fromkeys(["RandomGamma", "RandomPoisson", "RandomPoissonV2"], REJECTS),
     **dict.fromkeys(["PyFunc", "PyFuncStateless", "EagerPyFunc"], RUNS_PYTHON),
-    **dict.fromkeys(["CollectiveGather", "CollectiveReduce"], MEETS),
+    **dict.fromkeys(["CollectiveAllToAllV2", "CollectiveGather", "CollectiveReduce"], MEETS),
     **dict.fromkeys(
         ["CTCBeamSearchDecoder", "CTCGreedyDecoder", "CombinedNonMaxSuppression", "EditDistance", "NonMaxSuppression",
          "NonMaxSuppressionV2", "NonMaxSuppressionV5", "NonMaxSuppressionWithOverlaps", "RaggedRange", "SparseAdd",
