@@ -31,6 +31,7 @@ PUBLIC = {
     "unpatch": "npu_shim.session.patch",
     "to_float": "npu_shim.options.scopes",
     "Calibration": "npu_shim.session.calibration",
+    "calibrate": "npu_shim.session.calibration",
     "float32_variable_storage_getter": "npu_shim.checkpoint.master_weights",
     "get_custom_getter": "npu_shim.checkpoint.master_weights",
     "master_weights": "npu_shim.checkpoint.master_weights",

@@ -1,5 +1,7 @@
 """Describes a graph's nodes for the cut: which the program can hold, which write variables, which compute."""
 
+import collections
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine.nodes import Node
@@ -21,6 +23,9 @@ MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "S
 CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
                        "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
+# Candidate samplers run in the session, and so does what makes a tensor of fixed size of the labels that they have drawn:
+# else the program would be compiled for every number of these
+HITS, OF_HITS, MADE_DENSE = "ComputeAccidentalHits", ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape"), "SparseToDense"
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
@@ -154,13 +159,31 @@ class _Facts:
         self._body_reasons = {}
 
     def nodes(self, touched):
-        return {name: self._node(node, *touched.get(name, ((), ()))) for name, node in self._needed.items()}
+        hits = self._hits_made_dense()
+        return {
+            name: self._node(node, *touched.get(name, ((), ())), "how many rows it takes is data" if name in hits else None)
+            for name, node in self._needed.items()
+        }
 
-    def _node(self, node, taken, written):
+    def _hits_made_dense(self):
+        """Names of the nodes from the labels that a candidate sampler has drawn to a tensor of fixed size."""
+        consumers = collections.defaultdict(list)
+        for node in self._needed.values():
+            for text in arguments.data(node):
+                consumers[source_of(text)].append(node)
+        found, waiting = set(), [node.name for node in self._needed.values() if node.op == HITS]
+        while waiting:
+            for node in consumers[waiting.pop()]:
+                if node.name not in found and node.op in (*OF_HITS, MADE_DENSE):
+                    found.add(node.name)
+                    waiting += [node.name] if node.op in OF_HITS else []
+        return found
+
+    def _node(self, node, taken, written, sized_by_data):
         report = node.op in host_reports.SILENT + host_reports.FORWARDING
         return Node(
             node.name, node.op, unfed(node.input, self._feeds),
-            host=self._why_host(node), writes=frozenset(written), variable=bool(taken),
+            host=self._why_host(node) or sized_by_data, writes=frozenset(written), variable=bool(taken),
             learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,

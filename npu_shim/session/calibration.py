@@ -1,9 +1,8 @@
 """Calibration: the ranges of a training step's tensors, measured where they are computed, over its first steps.
 
-Each step also computes six numbers for a group of its float tensors and fetches them: the largest and the smallest
-magnitude, and counts (`ranges.Range`). Groups take turns, so that a step of a large graph does little more; each
-group's first step is planned anew. A tensor is measured as it flows: one that the rewriter lowers has been rounded.
-Tensors in loops and branches cannot be fetched and are left out.
+Each step also computes six numbers for a group of its float tensors and fetches them (measures.py). Groups take turns,
+so that a step of a large graph does little more; each group's first step is planned anew. A tensor is measured as it
+flows: one that the rewriter lowers has been rounded. Tensors in loops and branches cannot be fetched and are left out.
 
 NPU_SHIM_CALIBRATE=N with NPU_SHIM_CALIBRATION=FOLDER does so in every session with NpuOptimizer, for
 `npu-shim run --calibrate`; `Calibration` is the SessionRunHook for a single one.
@@ -16,6 +15,7 @@ import functools
 import itertools
 import json
 import os
+import sys
 import threading
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -25,13 +25,14 @@ import tensorflow.compat.v1 as tf
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page.model import float32_line
-from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
-from npu_shim.session import doors, dump, ranges, training
+from npu_shim.session import doors, dump, measures, ranges, training
 from npu_shim.session.ranges import SUFFIX, Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
 SCOPE = "npu_shim_calibration"
 GROUP = 64  # tensors that a step measures
+STEPS = 10  # that `calibrate` runs with one feed_dict
+MOST_WAITING = 1000  # steps whose measures are kept as they came, for it costs a step less than to add them up
 
 
 class Recorder:
@@ -40,16 +41,16 @@ class Recorder:
     Attributes:
         most: number of steps to measure.
         steps: number of steps that were measured.
-        found: tensor name -> Range.
         left_out: number of float tensors in loops and branches.
         scale: least and greatest loss scale of the measured steps, None without one.
     """
 
     def __init__(self, graph: tf.Graph, most: int):
         self.most, self.steps, self.left_out, self.scale = most, 0, 0, None
-        self.found: dict[str, Range] = {}
         self._graph, self._lock = graph, threading.Lock()
         self._turns: dict[Any, Iterator[Group | None]] = {}  # kind of run -> its groups in turn
+        self._ranges: dict[str, Range] = {}
+        self._waiting: list[tuple[int, Group, Any]] = []  # steps that no range has yet, with what they measured
 
     def next_group(self, fetches: Any, feeds: Iterable[Any]) -> Group | None:
         """Returns what the next step measures; None for a run that trains nothing, or when all steps are measured."""
@@ -64,15 +65,28 @@ class Recorder:
 
     def add(self, group: Group, measured: Sequence[Any]) -> None:
         """Adds what a step measured: the values of `group.fetches`."""
-        magnitudes, counts, *scales = measured
         with self._lock:
             self.steps += 1
-            for tensor, two, four in zip(group.tensors, magnitudes, counts):
-                one = self.found.setdefault(tensor.name, _empty(tensor))
-                one.add(self.steps, two, four)
-            for scale in scales:
+            self._waiting.append((self.steps, group, measured[0]))
+            if len(self._waiting) == MOST_WAITING:
+                self._sum_up()
+            for scale in measured[1:]:
                 least, most = self.scale or (np.inf, 0.0)
                 self.scale = min(least, float(scale)), max(most, float(scale))
+
+    @property
+    def found(self) -> dict[str, Range]:
+        """Tensor name -> Range."""
+        with self._lock:
+            self._sum_up()
+            return self._ranges
+
+    def _sum_up(self):
+        for step, group, rows in self._waiting:
+            for tensor, row in zip(group.tensors, rows):
+                one = self._ranges.setdefault(tensor.name, _empty(tensor))
+                one.add(step, row[:2], row[2:])
+        del self._waiting[:]
 
     def as_json(self) -> dict[str, Any]:
         """All that was measured, as JSON values."""
@@ -103,12 +117,11 @@ class Group:
         self.fetches: list[tf.Tensor] = []
 
     def made(self, graph: tf.Graph) -> Group:
-        """Returns itself with `fetches`: magnitudes (float32 [tensors, 2]), counts (int64 [tensors, 4]), loss scale."""
+        """Returns itself with `fetches`: the measures (float64 [tensors, 6]), and the loss scale if there is one."""
         if self.fetches:
             return self
         with training.added(graph, SCOPE):
-            measures = [_measure(tensor) for tensor in self.tensors]
-            self.fetches = [tf.stack([two for two, _ in measures]), tf.stack([four for _, four in measures])]
+            self.fetches = [tf.stack([measures.of(tensor) for tensor in self.tensors])]
         self.fetches += [] if self._scale is None else [self._scale]
         return self
 
@@ -121,26 +134,6 @@ def _is_measured(operation, tensor):
 
 def _can_be_fetched(tensor, graph):
     return tensor.op._get_control_flow_context() is None and graph.is_fetchable(tensor)
-
-
-def _measure(tensor):
-    """Magnitudes (float32 [2]) and counts (int64 [4]) of a tensor, where it is computed."""
-    with tf.device(tensor.op.device or None):
-        size = tf.abs(tensor if tensor.dtype == tf.float32 else tf.cast(tensor, tf.float32))
-        finite, positive = tf.math.is_finite(size), size > 0.0
-        largest = tf.maximum(tf.reduce_max(tf.where(finite, size, tf.zeros_like(size))), 0.0)
-        smallest = tf.reduce_min(tf.where(positive, size, tf.fill(tf.shape(size), np.float32(np.inf))))
-        counts = [
-            tf.size(size, out_type=tf.int64),
-            _count(size >= INFINITE_FROM),
-            _count(tf.logical_and(positive, size <= ZERO_UP_TO)),
-            _count(tf.logical_not(finite)),
-        ]
-        return tf.stack([largest, smallest]), tf.stack(counts)
-
-
-def _count(truths):
-    return tf.reduce_sum(tf.cast(truths, tf.int64))
 
 
 def _empty(tensor):
@@ -200,6 +193,48 @@ class Calibration(tf.train.SessionRunHook):
         """Writes the file."""
         if self._path and self._recorder is not None:
             _write(self._path, self._recorder)
+
+    def _step(self, session, fetches, feed_dict):
+        """Runs and measures a training step of a session."""
+        if self._recorder is None:
+            self._recorder = Recorder(session.graph, self._most)
+        group = self._recorder.next_group(fetches, feed_dict)
+        if group is None:
+            raise ConfigError("fetches is %r, which trains nothing: expected what a training step runs" % (fetches,))
+        self._recorder.add(group, session.run([fetches, group.fetches], feed_dict)[1])
+
+
+def calibrate(session: tf.Session, fetches: Any, feeds: Any = None, steps: int | None = None) -> Calibration:
+    """Runs training steps of a session and measures the ranges of their tensors.
+
+    Args:
+        session: a tf.Session or MonitoredSession with initialized variables.
+        fetches: what a training step runs, as for session.run.
+        feeds: the feed_dict of every step, or an iterable of them, one for each step.
+        steps: how many of them: 10, or as many as the iterable has.
+
+    Returns:
+        A Calibration with `ranges` and `as_text`.
+
+    Raises:
+        ConfigError: `steps` is no positive number, the fetches train nothing, or there are no feeds.
+
+    Example:
+        >>> print(npu_shim.calibrate(sess, train_op, ({x: batch} for batch in batches), steps=20).as_text())
+    """
+    repeated = feeds is None or isinstance(feeds, Mapping)
+    most = STEPS if steps is None and repeated else None if steps is None else checked(steps, "steps")
+    made = Calibration(sys.maxsize if most is None else most)
+    each = itertools.repeat(feeds or {}) if repeated else feeds
+    if not isinstance(each, Iterable):
+        raise ConfigError("feeds is %r, expected a feed_dict or an iterable of them" % (feeds,))
+    for number, feed in enumerate(itertools.islice(each, most)):
+        if not isinstance(feed, Mapping):
+            raise ConfigError("feeds has %r for step %d, expected a feed_dict" % (feed, number + 1))
+        made._step(session, fetches, feed)
+    if not made.ranges:
+        raise ConfigError("feeds is empty, expected a feed_dict for each step")
+    return made
 
 
 def checked(steps: Any, what: str) -> int:

@@ -29,6 +29,7 @@ from npu_shim.session import (
     doors,
     kernel_names,
     lines,
+    measures,
     observers,
     rounding,
     session_options,
@@ -257,6 +258,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     if done.graph_def is not graph_def:
         kernel_names.distinct(graph_def, done.graph_def)
     keep, result = [*feeds, *fetches, *preserved], call_fusion.fused(done.graph_def)
+    if config_proto.is_local(entry):
+        result = measures.fuse(result, keep, clusters.accelerator())
     if marks:
         result = clusters.mark(result, keep)
         unchecked.tell_of_clusters(result, number)

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from npu_shim.rewriter.tables.dtypes import INFINITE_FROM
+from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 
 SUFFIX = ".ranges.json"
 READS = ("Identity", "ReadVariableOp")
@@ -16,6 +16,10 @@ MOST_LINES = 12  # of a group in the text
 # a gradient this far below float16's largest value leaves room for a larger loss scale
 HEADROOM = 2.0**5
 LOST = 0.01  # share of a gradient's values that may be lost
+# where a tensor's largest value is above it, the values that float16 loses are below 1/2048 of that: any sum with it in
+# float16 loses them too, and healthy gradients have such values, as those of a softmax
+SMALL = ZERO_UP_TO * 2048
+NOISE = 2.0**-23  # of the largest gradient: less than that may be what float32 leaves of a sum that cancels
 
 
 @dataclass
@@ -128,16 +132,15 @@ def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list
 
 
 def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
-    lost = [each for each in gradients if each.share(each.below) > LOST]
+    largest = max((each.largest for each in gradients), default=0.0)
+    small = [each for each in gradients if NOISE * largest <= each.largest <= SMALL]
+    lost = [each for each in small if each.share(each.below) > LOST]
     if not lost:
         return []
-    told = "%d gradients lose more than %g %% of their values to zero in float16" % (len(lost), 100 * LOST)
-    largest = max(each.largest for each in gradients)
-    room = INFINITE_FROM / largest / HEADROOM if largest else 1.0
-    if room < 2:
-        return [told + ", and no larger loss scale fits beside the largest gradient, %.4g" % largest]
+    text = "%d gradients have no value above %.2g, and over %g %% of their values would be zero in float16"
+    factor = 2 ** int(math.log2(INFINITE_FROM / largest / HEADROOM))  # 2 or more: the largest is SMALL / NOISE at most
     now = "" if scale is None else " (now %g)" % scale[1]
-    return ["%s: a loss scale %d times larger%s keeps more of them" % (told, 2 ** int(math.log2(room)), now)]
+    return [text % (len(lost), SMALL, 100 * LOST) + ": a loss scale %d times larger%s keeps more of them" % (factor, now)]
 
 
 def as_text(found: Sequence[Range], steps: int, scale: tuple[float, float] | None, left_out: int) -> str:

@@ -3,7 +3,7 @@
     x -> Cast (float16) -> Cast (float32) -> MatMul        what the rewriter writes, what `rewrite` and plans show
     x -> NpuShimRound (float16) -> MatMul                  what a session on a CPU runs, with the same values
 
-The op is defined in native/rounding.cc, so only sessions of processes that have loaded the hook get it: `rewrite()` and
+The op is defined in native/kernels.cc, so only sessions of processes that have loaded the hook get it: `rewrite()` and
 `npu-shim plan --write` return graphs that any TensorFlow runs. Function bodies keep their Casts.
 """
 
@@ -57,9 +57,13 @@ def _is_rounding_cast(node, source, target, accelerator):
     """Whether a node is a Cast that the rewriter marked, from `source` to `target`, on a CPU of this process."""
     if node.op != "Cast" or ROUNDED not in node.attr or node.attr["Truncate"].b:
         return False
+    return runs_here(node, accelerator) and (node.attr["SrcT"].type, node.attr["DstT"].type) == (source, target)
+
+
+def runs_here(node: tf.NodeDef, accelerator: str) -> bool:
+    """Whether a node runs on a CPU of this process; `accelerator` as of `fuse_casts`."""
     here = "/job:" not in node.device or "/job:localhost/" in node.device
-    on_cpu = (device_type(node.device) or accelerator) == "CPU"
-    return here and on_cpu and (node.attr["SrcT"].type, node.attr["DstT"].type) == (source, target)
+    return here and (device_type(node.device) or accelerator) == "CPU"
 
 
 def _count_readers(graph_def):

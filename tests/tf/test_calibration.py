@@ -14,7 +14,7 @@ import npu_shim
 from npu_shim import cli
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
-from npu_shim.session import calibration, dump, training
+from npu_shim.session import calibration, dump, measures, training
 from npu_shim.session.ranges import Range, as_text, of_json, proposals
 
 
@@ -67,6 +67,39 @@ def test_ranges_are_those_of_numpy_exactly(group, monkeypatch):
     assert min(one.steps for one in hook.ranges.values()) == steps // groups
     assert hook.ranges["odd:0"].first_nonfinite == 1 or group == 3
     assert "odd:0" in hook.as_text().partition("what to change:")[2]
+
+
+ODD = [0.0, -0.0, 1e-45, -1e-45, 2.0**-25, np.nextafter(np.float32(2.0**-25), np.float32(1)), 2.0**-24, 1.0, -65519.99,
+       65520.0, -3e38, np.inf, -np.inf, np.nan, -np.nan]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40000, 200003])  # whole vectors and shards, and what is left behind them
+def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
+    values = np.random.RandomState(count).standard_cauchy(count).astype(np.float32)
+    values[::3] *= 1e-9
+    values[-len(ODD) :] = ODD[:count]
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None], "x")
+        made = tf.identity(measures.of(x))
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+            ran = sessions.Ran(session, made, {x: values})
+        assert [node.op for node in ran.nodes].count(measures.OP) == 1
+        assert not {"Abs", "Max", "Min", "IsFinite"} & {node.op for node in ran.nodes}
+    found = ran.values
+    if count:
+        assert found.tolist() == [float(each) for each in expected([values])]
+    else:
+        assert found.tolist() == [0.0, np.inf, 0, 0, 0, 0]
+
+
+def test_tensors_of_other_devices_and_other_processes_keep_the_ordinary_ops():
+    with tf.Graph().as_default() as graph:
+        tf.identity(measures.of(tf.placeholder(tf.float32, [4])), name="out")
+    graph_def = graph.as_graph_def()
+    assert measures.fuse(graph_def, ["out"], "GPU") is graph_def
+    for node in graph_def.node:
+        node.device = "/job:ps/task:0/device:CPU:0"
+    assert measures.fuse(graph_def, ["out"]) is graph_def
 
 
 def test_a_session_in_low_precision_is_measured_as_it_flows(patched, tmp_path, monkeypatch):
@@ -134,6 +167,33 @@ def test_an_optimizer_that_assigns_is_training_and_what_initializes_is_not():
             assert len(training.updates(dump.upstream(graph, [op], ()))) == expected
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_calibrate_runs_the_steps_of_a_session(several):
+    with tf.Graph().as_default(), tf.Session() as session:
+        train, names = build()
+        session.run(tf.global_variables_initializer())
+        given = (feeds(step) for step in range(3)) if several else feeds(0)
+        made = npu_shim.calibrate(session, [train, "loss:0"], given, **({} if several else {"steps": 4}))
+        assert set(names) <= set(made.ranges)
+        assert {one.steps for one in made.ranges.values()} == {3 if several else 4}
+        assert made.as_text().startswith("%d steps, " % (3 if several else 4))
+
+
+@pytest.mark.parametrize(("fetches", "given", "steps", "said"), [
+    ("y:0", {"x:0": np.ones([2, 4])}, 1, "fetches is 'y:0', which trains nothing"),
+    (None, [], None, "feeds is empty, expected a feed_dict for each step"),
+    (None, [{"x:0": np.ones([2, 4])}, 5], 2, "feeds has 5 for step 2, expected a feed_dict"),
+    (None, 5, 2, "feeds is 5, expected a feed_dict or an iterable of them"),
+    (None, {}, 0, "steps is 0, expected a number of steps, 1 or more"),
+])  # fmt: skip
+def test_calibrate_says_what_it_expects(fetches, given, steps, said):
+    with tf.Graph().as_default(), tf.Session() as session:
+        train, _ = build()
+        session.run(tf.global_variables_initializer())
+        with pytest.raises(ConfigError, match=said):
+            npu_shim.calibrate(session, fetches or train, given, steps)
+
+
 @pytest.mark.parametrize("steps", [0, -1, "x", 2.5, None])
 def test_a_number_of_steps_that_is_none(steps):
     with pytest.raises(ConfigError, match="expected a number of steps, 1 or more"):
@@ -152,19 +212,20 @@ def test_proposals_name_the_first_node_and_a_loss_scale_that_fits():
     bad = Range("b:0", "Exp", "float32", "b::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=2, turn=2)
     worse = Range("c:0", "Mul", "float32", "c::line", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=3, turn=1)
     high = Range("d:0", "Square", "float32", "d::line", 1, 1e6, 1.0, 4, 2, 0, 0)
-    gradient = Range("gradients/x:0", "Mul", "float32", "", 1, 2.0**-6, 1e-9, 100, 0, 10, 0)
+    gradient = Range("gradients/x:0", "Mul", "float32", "", 1, 2.0**-14, 1e-9, 100, 0, 10, 0)
+    largest = Range("gradients/y:0", "Mul", "float32", "", 1, 2.0**-6, 1e-9, 100, 0, 90, 0)
     assert proposals([whole], None) == []
     first, second = proposals([whole, bad, worse, high], None)
     assert first == "c:0 is the first that is not finite; to keep it in float32: c::line"
     assert second == "d:0 would be infinite where it is lowered; to keep it in float32: d::line"
     read = Range("a/read:0", "Identity", "float32", "", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1, turn=1)
     assert proposals([read, worse], None)[0] == first  # the step may have written before it was read
-    read = Range("a/read:0", "Identity", "float32", "", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1, turn=1)
-    assert proposals([read, worse], None)[0] == first  # the step may have written before it was read
-    (scaled,) = proposals([gradient], (8.0, 16.0))
+    assert proposals([largest], None) == []  # a gradient of softmax is so: 0.01 for the label, next to nothing for others
+    (scaled,) = proposals([gradient, largest], (8.0, 16.0))
+    assert scaled.startswith("1 gradients have no value above 6.1e-05")
     assert scaled.endswith("a loss scale 65536 times larger (now 16) keeps more of them")  # 65520 / 2^-6 / 2^5
-    gradient.largest = 4096.0
-    assert "no larger loss scale fits" in proposals([gradient], None)[0]
+    largest.largest = 4096.0
+    assert proposals([gradient, largest], None) == []  # the other may be what float32 leaves of a sum that cancels
     assert as_text([whole], 1, (8.0, 8.0), 2).startswith("1 steps, 1 tensors measured, 2 in loops or branches left out")
 
 

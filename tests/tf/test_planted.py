@@ -82,8 +82,7 @@ def found(model, plant):
         ) as monitored:
             for _ in range(8):
                 monitored.run(train, {"x:0": values})
-    # gradients are small numbers in any model; a fixed loss scale is no part of these
-    told = [line for line in proposals(list(hook.ranges.values()), None) if "gradients lose" not in line]
+    told = proposals(list(hook.ranges.values()), None)
     return [text for text in plan.warnings if "planted" in text or "float16" in text], told
 
 

@@ -7,14 +7,22 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import sessions as engine
+from npu_shim.estimator.estimator import NPUEstimator
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, LossScaleOptimizer
+from npu_shim.options import engine as options_of_engine
+from npu_shim.options.run_config import NPURunConfig
 
+has_no_jax = not (options_of_engine.has_jax() or options_of_engine.interpreter()) or tf.__version__.startswith("1.")
 Fetched = collections.namedtuple("Fetched", "train merged")
 X = np.random.RandomState(0).uniform(-1, 1, (6, 4)).astype(np.float32)
 
 
 def model(scale=2.0**10):
-    x = tf.placeholder(tf.float32, [None, 4], "x")
+    return model_of(tf.placeholder(tf.float32, [None, 4], "x"), scale)
+
+
+def model_of(x, scale=2.0**10):
     hidden = x
     for scope in ("first", "second"):
         with tf.variable_scope(scope):
@@ -44,16 +52,28 @@ def scalars(path):
     return found
 
 
-def test_a_monitored_session_writes_the_scalars_and_trains_the_same(patched, tmp_path):
+def _taken(session):
+    """Whether an engine runs the session's training steps."""
+    known = getattr(session, engine.ENGINE).known.values() if hasattr(session, engine.ENGINE) else ()
+    return any(each.step is not None and each.programs for each in known)
+
+
+ENGINES = ["session", pytest.param("pjrt", marks=pytest.mark.skipif(has_no_jax, reason="no JAX"))]
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_monitored_session_writes_the_scalars_and_trains_the_same(patched, tmp_path, kind):
     losses, written = {}, {}
     for watch in (False, True):
         with tf.Graph().as_default():
             train, loss, norm = model()
             folder = tmp_path / str(watch)
             hooks = [tf.train.SummarySaverHook(save_steps=1, output_dir=str(folder), summary_op=tf.summary.merge_all())]
-            creator = tf.train.ChiefSessionCreator(config=config(npu_shim_watch=watch))
+            creator = tf.train.ChiefSessionCreator(config=config(npu_shim_watch=watch, npu_shim_engine=kind))
             with tf.train.MonitoredSession(creator, hooks) as session:
                 runs = [session.run([train, loss, norm], {"x:0": X}) for _ in range(4)]
+                taken = _taken(session._tf_sess())
+            assert taken == (kind == "pjrt")
             losses[watch], written[watch] = [run[1:] for run in runs], scalars(folder)
     assert losses[True] == losses[False]
     assert set(written[False]) == {"loss"}
@@ -101,3 +121,41 @@ def test_runs_without_summaries_and_runs_that_train_nothing(patched):
             text = session.run(merged, {"x:0": X})
     tags = {value.tag for value in tf.Summary.FromString(text).value}
     assert tags == {"loss", "npu_shim/loss_scale", "npu_shim/skipped_steps"}
+
+
+def model_fn(features, labels, mode):
+    train, loss, _ = model_of(features)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train)
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("per_loop", [1, 3])
+def test_an_estimator_writes_the_scalars(patched, tmp_path, per_loop, kind):
+    options = {"precision_mode": "allow_mix_precision", "npu_shim_watch": True, "npu_shim_engine": kind}
+    made = NPURunConfig(model_dir=str(tmp_path), save_summary_steps=2, iterations_per_loop=per_loop, **options)
+    data = lambda: tf.data.Dataset.from_tensors((X, X)).repeat()  # noqa: E731
+    NPUEstimator(model_fn, config=made).train(data, max_steps=6)
+    written = scalars(tmp_path)
+    tags = {"npu_shim/loss_scale", "npu_shim/skipped_steps", "npu_shim/gradient_norm", "npu_shim/overflow_share/first"}
+    assert tags < set(written)
+    assert all(set(written[tag]) == set(written["loss"]) for tag in tags)
+    assert len(written["loss"]) >= 3
+
+
+def test_keras_in_a_session_tells_what_its_summaries_are_run_with(patched, tmp_path):
+    """fit and train_on_batch run no merged summaries; a script that runs its own beside the update has all of these."""
+    keras = pytest.importorskip("tensorflow.compat.v1.keras", reason="no Keras of TensorFlow 1")
+    with tf.Graph().as_default():
+        with tf.Session(config=config(npu_shim_watch=True)) as session:
+            keras.backend.set_session(session)
+            network = keras.Sequential([keras.layers.Dense(4, input_shape=(4,), name="only")])
+            network.compile("sgd", "mse")
+            first = network.train_on_batch(X, X)
+            tf.summary.scalar("loss", network.total_loss)
+            merged = tf.summary.merge_all()
+            fetched = network.train_function if hasattr(network.train_function, "updates_op") else None
+            feed = {network.inputs[0]: X, network._targets[0]: X, network.sample_weights[0]: np.ones(len(X))}
+            text, _ = session.run([merged, fetched.updates_op], feed)
+            assert np.isfinite(first)
+    found = {value.tag for value in tf.Summary.FromString(text).value}
+    assert {"loss", "npu_shim/gradient_norm", "npu_shim/overflow_share/only"} <= found

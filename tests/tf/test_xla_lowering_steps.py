@@ -49,6 +49,40 @@ OPTIMIZERS = {
 }
 
 
+def sums_by_row(optimizer, use_resource):
+    """(graph, loss, train, gradient of the table): gradients with a row for each different index (SparseSegment*GradV2)."""
+    graph = tf.Graph()
+    with graph.as_default():
+        ids = tf.placeholder(tf.int32, [IDS], "ids")
+        e, segments = table("e", use_resource), np.arange(IDS, dtype=np.int32) // 3
+        given = dict(data=tf.convert_to_tensor(e), indices=ids, segment_ids=segments, num_segments=4)
+        made = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
+        loss = tf.reduce_sum(tf.square(tf.concat([each(sparse_gradient=True, **given) for each in made], 1) - 1.0))
+        (gradient,) = tf.gradients(loss, e)
+        train = optimizer().apply_gradients([(gradient, e)])
+        tf.global_variables_initializer()
+    return graph, loss, train, gradient
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "descent"])
+def test_gradients_with_a_row_for_each_index(optimizer, use_resource):
+    make = {**OPTIMIZERS, "descent": lambda: tf.train.GradientDescentOptimizer(0.01)}[optimizer]
+    graph, loss, train, gradient = sums_by_row(make, use_resource)
+    assert isinstance(gradient, tf.IndexedSlices)
+    feeds = [{"ids:0": np.random.RandomState(seed).randint(0, 9, IDS)} for seed in range(2)]
+    assert not {op for op in steps(graph, [loss, train], feeds) if "GradV2" in op}
+
+
+@pytest.mark.parametrize("use", ["rows", "norm", "indices"])
+def test_what_can_tell_rows_of_one_index_apart_stays_in_the_session(use):
+    graph, loss, _, gradient = sums_by_row(OPTIMIZERS["adam"], True)
+    with graph.as_default():
+        asked = {"rows": gradient.values, "norm": tf.global_norm([gradient]), "indices": tf.unique(gradient.indices)[0]}
+    with pytest.raises(npu_shim.PlanError, match="as many rows as the data say"):
+        npu_shim.compile_step(graph, [loss, asked[use]], ["ids:0"])({"ids:0": np.arange(IDS)})
+
+
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 def test_tables_that_two_losses_share(optimizer, use_resource):

@@ -20,7 +20,7 @@ import tempfile
 from typing import Sequence
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HOOK = tuple(os.path.join(HERE, name) for name in ("hook.cc", "rounding.cc", "arrivals.cc"))  # sources of its library
+HOOK = tuple(os.path.join(HERE, name) for name in ("hook.cc", "kernels.cc", "arrivals.cc"))  # sources of its library
 BUILT = os.path.join(HERE, "built")
 
 
@@ -86,7 +86,7 @@ def command(
     define = "-DNPU_SHIM_TF=%d" % (100 * int(major) + int(minor))
     link = tf.sysconfig.get_link_flags()
     where = [] if portable else ["-Wl,-rpath," + f[2:] for f in link if f.startswith("-L")]
-    shared = [compiler(), "-O2", "-fPIC", "-shared", "-w", define, *standard, *flags, *sources, "-o", output]
+    shared = [compiler(), "-O3", "-fPIC", "-shared", "-w", define, *standard, *flags, *sources, "-o", output]
     return [*shared, *link, *libraries, *where]
 
 

@@ -7,9 +7,9 @@ from typing import Any, Callable, Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.lowering import bodies, order, splice, uniques
+from npu_shim.xla.lowering import bodies, order, repeated, splice, uniques
 from npu_shim.xla.lowering.facts import UNIQUE, UNIQUE_HERE, Facts
-from npu_shim.xla.lowering.table import TABLE
+from npu_shim.xla.lowering.table import BY_ROW, TABLE
 
 
 def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
@@ -40,7 +40,7 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
 
 def _lowered(graph_def, keep, table, given, nested):
     """Lowers one graph or body; merges into `given` the facts that its calls pass to functions in `nested`."""
-    graph_def = _without_uniques(graph_def, keep)
+    graph_def = _without_uniques(_with_rows(graph_def, keep, table), keep)
     chosen = {node.name: table[node.op] for node in graph_def.node if node.op in table}
     if not chosen and not nested:
         return graph_def
@@ -74,6 +74,16 @@ def _callers_first(graph_def, table):
             if name in library:
                 visit(name)
     return [name for name in reversed(order_of) if behind[name]]
+
+
+def _with_rows(graph_def, keep, table):
+    """Lowers the gradients that have a row for each index, so that what takes them has a known size."""
+    chosen = {node.name: table[node.op] for node in graph_def.node if node.op in BY_ROW and node.op in table}
+    if not chosen:
+        return graph_def
+    facts = Facts(graph_def)
+    repeated.require_summed(graph_def, chosen, frozenset(keep), facts)
+    return _replaced(graph_def, chosen, facts)
 
 
 def _without_uniques(graph_def, keep):

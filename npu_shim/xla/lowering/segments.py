@@ -41,14 +41,27 @@ def gradient(scale: Any) -> Callable[[Site], Any]:
     """Makes the table row of a gradient: each summed row gets its segment's gradient."""
 
     def lowered(site):
-        given, indices, segments, _ = site.inputs
-        rows = _wide(tf.gather(given, segments))
-        factor = scale(_sizes(segments, tf.shape(given)[0], rows.dtype))
-        if factor is not None:
-            rows = sums.times_rows(tf.gather(factor, segments), rows)
-        return tf.cast(sums.by_segment(rows, indices, site.inputs[3]), given.dtype)
+        given, indices, segments, count = site.inputs
+        return tf.cast(sums.by_segment(_spread(scale, given, segments), indices, count), given.dtype)
 
     return lowered
+
+
+def gradient_by_row(scale: Any) -> Callable[[Site], Any]:
+    """Makes the table row of a gradient with its indices: a row for each index, however often it comes; see repeated."""
+
+    def lowered(site):
+        given, indices, segments, _ = site.inputs
+        return [tf.cast(_spread(scale, given, segments), given.dtype), tf.identity(indices)]
+
+    return lowered
+
+
+def _spread(scale, given, segments):
+    """The gradient of each summed row."""
+    rows = _wide(tf.gather(given, segments))
+    factor = scale(_sizes(segments, tf.shape(given)[0], rows.dtype))
+    return rows if factor is None else sums.times_rows(tf.gather(factor, segments), rows)
 
 
 def _scaled(scale, summed, segments, dtype):

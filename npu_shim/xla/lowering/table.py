@@ -56,6 +56,11 @@ SEGMENTS = {  # TensorFlow 2.15.1, core/kernels/segment_reduction_ops_impl.h
     "SparseSegmentMeanGrad": segments.gradient(segments.MEAN),
     "SparseSegmentSqrtNGrad": segments.gradient(segments.SQRT_N),
 }
+BY_ROW = {  # with a row for each index, whose number is data; they are lowered before what takes them
+    "SparseSegmentSumGradV2": segments.gradient_by_row(segments.SUM),
+    "SparseSegmentMeanGradV2": segments.gradient_by_row(segments.MEAN),
+    "SparseSegmentSqrtNGradV2": segments.gradient_by_row(segments.SQRT_N),
+}
 LOSSES = {  # TensorFlow 2.15.1, core/util/ctc/ctc_loss_calculator.h
     "CTCLoss": ctc.loss,
 }
@@ -77,4 +82,6 @@ RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
-TABLE = {**SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **LOSSES, **RECURRENT, **IMAGES, **RENAMED}
+TABLE = {
+    **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **RECURRENT, **IMAGES, **RENAMED,
+}  # fmt: skip
