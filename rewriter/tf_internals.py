@@ -245,6 +245,16 @@ def eager_mode() -> Any:
     return context.eager_mode()
 
 
+def constant_value(tensor: Any) -> Any:
+    """Returns the value (np.ndarray) of a tensor of a graph that constants and known shapes determine; None for others.
+
+    `tf.get_static_value` knows few ops; this evaluates any, StridedSlice of a Shape for instance.
+    """
+    from tensorflow.python.client import pywrap_tf_session
+
+    return pywrap_tf_session.TF_TryEvaluateConstant_wrapper(tensor.graph._c_graph, tensor._as_tf_output())
+
+
 def virtual_gpu_cluster() -> Any:
     """A Grappler cluster of a CPU and a GPU of compute capability 8.0, for offline runs on a machine without a GPU."""
     from tensorflow.core.protobuf import device_properties_pb2

@@ -30,7 +30,7 @@ from npu_shim.session.ranges import SUFFIX, Range
 
 SWITCH, FOLDER = "NPU_SHIM_CALIBRATE", "NPU_SHIM_CALIBRATION"
 SCOPE = "npu_shim_calibration"
-GROUP = 64  # tensors that a step measures
+GROUP = 256  # tensors that a step measures, at most
 STEPS = 10  # that `calibrate` runs with one feed_dict
 MOST_WAITING = 1000  # steps whose measures are kept as they came, for it costs a step less than to add them up
 
@@ -106,7 +106,8 @@ class Recorder:
         reachable = [each for each in tensors if _can_be_fetched(each, self._graph) and each.op not in inside]
         self.left_out = max(self.left_out, len(tensors) - len(reachable))
         scale = training.loss_scale(operations)
-        return [Group(reachable[k : k + GROUP], scale) for k in range(0, len(reachable), GROUP)]
+        size = -(-len(reachable) // -(-len(reachable) // GROUP)) if reachable else 1  # groups of one size cost the same
+        return [Group(reachable[k : k + size], scale) for k in range(0, len(reachable), size)]
 
 
 class Group:

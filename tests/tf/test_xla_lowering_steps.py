@@ -80,7 +80,7 @@ def test_what_can_tell_rows_of_one_index_apart_stays_in_the_session(use):
     with graph.as_default():
         asked = {"rows": gradient.values, "norm": tf.global_norm([gradient]), "indices": tf.unique(gradient.indices)[0]}
     with pytest.raises(npu_shim.PlanError, match="as many rows as the data say"):
-        npu_shim.compile_step(graph, [loss, asked[use]], ["ids:0"])({"ids:0": np.arange(IDS)})
+        npu_shim.compile_step(graph, [loss, asked[use]], ["ids:0"], initializer="init")({"ids:0": np.arange(IDS)})
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
@@ -263,3 +263,17 @@ def test_the_shape_of_a_sparse_tensor_must_be_known():
     shape = {"support/shape:0": feed.pop("support/shape:0")}
     step = npu_shim.compile_step(graph, fetches, list(feed), initializer="init", constants=shape)
     assert np.isfinite(step(feed)[0])
+
+
+def test_sizes_that_follow_from_the_shapes_of_feeds_are_known():
+    """Keras' UpSampling2D doubles the shape of what it takes; the gradient must know it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.placeholder(tf.float32, [None, None, None, 2], "x")
+        w = tf.get_variable("w", initializer=np.random.RandomState(1).randn(3, 3, 2, 2).astype("f"))
+        y = tf.nn.conv2d(x, w, 2, "SAME")
+        large = tf.image.resize_nearest_neighbor(y, tf.shape(y)[1:3] * 2)
+        loss = tf.reduce_mean(tf.square(large * tf.nn.conv2d(x, w, 1, "SAME") - 1.0))
+        train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
+        tf.global_variables_initializer()
+    steps(graph, [loss, train], [{"x:0": np.random.RandomState(0).randn(2, 6, 8, 2)}])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import data, output_of, source_of
 from npu_shim.xla import static_shapes
 
@@ -58,7 +59,10 @@ class Facts:
         """Returns the value (np.ndarray) of a tensor that constants and shapes determine; None for others."""
         while self._nodes[source_of(text)].op in ROUTES:
             text = self._nodes[source_of(text)].input[0]
-        return None if self._is_looped(text) else tf.get_static_value(self.tensor(text))
+        if self._is_looped(text):
+            return None
+        found = tf.get_static_value(self.tensor(text))
+        return tf_internals.constant_value(self.tensor(text)) if found is None else found
 
     def constants(self, node: Any) -> dict[int, np.ndarray]:
         """Returns input number -> value for a node's inputs with a known `constant`."""
