@@ -23,9 +23,10 @@ MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "S
 CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
                        "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
-# Candidate samplers run in the session, and so does what makes a tensor of fixed size of the labels that they have drawn:
-# else the program would be compiled for every number of these
-HITS, OF_HITS, MADE_DENSE = "ComputeAccidentalHits", ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape"), "SparseToDense"
+# Candidate samplers run in the session, and so does what makes a tensor of fixed size of the labels that they have hit:
+# else the program would be compiled for every number of hits
+HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
+OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
@@ -159,14 +160,12 @@ class _Facts:
         self._body_reasons = {}
 
     def nodes(self, touched):
-        hits = self._hits_made_dense()
-        return {
-            name: self._node(node, *touched.get(name, ((), ())), "how many rows it takes is data" if name in hits else None)
-            for name, node in self._needed.items()
-        }
+        hits = dict.fromkeys(self._hits_made_dense(), "how many labels were hit is data")
+        nodes = self._needed.items()
+        return {name: self._node(node, *touched.get(name, ((), ())), hits.get(name)) for name, node in nodes}
 
     def _hits_made_dense(self):
-        """Names of the nodes from the labels that a candidate sampler has drawn to a tensor of fixed size."""
+        """Names of the nodes between the labels that a candidate sampler has hit and a tensor of fixed size, with it."""
         consumers = collections.defaultdict(list)
         for node in self._needed.values():
             for text in arguments.data(node):

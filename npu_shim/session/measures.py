@@ -8,7 +8,7 @@ The op is defined in native/kernels.cc, so only sessions of processes that have 
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Iterable
 
 import numpy as np
 import tensorflow.compat.v1 as tf

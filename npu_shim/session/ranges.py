@@ -140,7 +140,8 @@ def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None
     text = "%d gradients have no value above %.2g, and over %g %% of their values would be zero in float16"
     factor = 2 ** int(math.log2(INFINITE_FROM / largest / HEADROOM))  # 2 or more: the largest is SMALL / NOISE at most
     now = "" if scale is None else " (now %g)" % scale[1]
-    return [text % (len(lost), SMALL, 100 * LOST) + ": a loss scale %d times larger%s keeps more of them" % (factor, now)]
+    told = text % (len(lost), SMALL, 100 * LOST)
+    return ["%s: a loss scale %d times larger%s keeps more of them" % (told, factor, now)]
 
 
 def as_text(found: Sequence[Range], steps: int, scale: tuple[float, float] | None, left_out: int) -> str:

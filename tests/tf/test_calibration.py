@@ -92,6 +92,19 @@ def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
         assert found.tolist() == [0.0, np.inf, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_tensor_whose_static_shape_is_not_its_own(patched, ours):
+    """T1: the reserved results of FusedBatchNormGradV3 are scalars in the kernel, and empty in the graph."""
+    with tf.Graph().as_default():
+        x = tf.get_variable("x", [2, 4, 4, 3])
+        y, *_ = tf.nn.fused_batch_norm(x, tf.ones([3]), tf.zeros([3]))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(y - 1.0)))
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision") if ours else None) as session:
+            session.run(tf.global_variables_initializer())
+            made = npu_shim.calibrate(session, train, steps=2)
+    assert [name for name in made.ranges if "FusedBatchNormGradV3:3" in name]
+
+
 def test_tensors_of_other_devices_and_other_processes_keep_the_ordinary_ops():
     with tf.Graph().as_default() as graph:
         tf.identity(measures.of(tf.placeholder(tf.float32, [4])), name="out")
@@ -220,7 +233,7 @@ def test_proposals_name_the_first_node_and_a_loss_scale_that_fits():
     assert second == "d:0 would be infinite where it is lowered; to keep it in float32: d::line"
     read = Range("a/read:0", "Identity", "float32", "", 1, 2.0, 1.0, 4, 4, 0, 4, first_nonfinite=1, turn=1)
     assert proposals([read, worse], None)[0] == first  # the step may have written before it was read
-    assert proposals([largest], None) == []  # a gradient of softmax is so: 0.01 for the label, next to nothing for others
+    assert proposals([largest], None) == []  # as of a softmax: 0.01 for the label, next to nothing for the others
     (scaled,) = proposals([gradient, largest], (8.0, 16.0))
     assert scaled.startswith("1 gradients have no value above 6.1e-05")
     assert scaled.endswith("a loss scale 65536 times larger (now 16) keeps more of them")  # 65520 / 2^-6 / 2^5

@@ -50,12 +50,12 @@ OPTIMIZERS = {
 
 
 def sums_by_row(optimizer, use_resource):
-    """(graph, loss, train, gradient of the table): gradients with a row for each different index (SparseSegment*GradV2)."""
+    """(graph, loss, train, gradient of the table, which has a row for each different index: SparseSegment*GradV2)."""
     graph = tf.Graph()
     with graph.as_default():
         ids = tf.placeholder(tf.int32, [IDS], "ids")
         e, segments = table("e", use_resource), np.arange(IDS, dtype=np.int32) // 3
-        given = dict(data=tf.convert_to_tensor(e), indices=ids, segment_ids=segments, num_segments=4)
+        given = {"data": tf.convert_to_tensor(e), "indices": ids, "segment_ids": segments, "num_segments": 4}
         made = [getattr(tf.raw_ops, "SparseSegment%sWithNumSegments" % kind) for kind in ("Sum", "Mean", "SqrtN")]
         loss = tf.reduce_sum(tf.square(tf.concat([each(sparse_gradient=True, **given) for each in made], 1) - 1.0))
         (gradient,) = tf.gradients(loss, e)

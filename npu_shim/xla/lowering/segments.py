@@ -48,7 +48,7 @@ def gradient(scale: Any) -> Callable[[Site], Any]:
 
 
 def gradient_by_row(scale: Any) -> Callable[[Site], Any]:
-    """Makes the table row of a gradient with its indices: a row for each index, however often it comes; see repeated."""
+    """Makes the table row of a gradient with its indices: a row for each, also where one comes again (repeated.py)."""
 
     def lowered(site):
         given, indices, segments, _ = site.inputs
