@@ -165,7 +165,7 @@ class _Facts:
         return {name: self._node(node, *touched.get(name, ((), ())), hits.get(name)) for name, node in nodes}
 
     def _hits_made_dense(self):
-        """Names of the nodes between the labels that a candidate sampler has hit and a tensor of fixed size, with it."""
+        """Names of the nodes from the labels that a candidate sampler has hit to a tensor of fixed size."""
         consumers = collections.defaultdict(list)
         for node in self._needed.values():
             for text in arguments.data(node):
