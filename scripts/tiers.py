@@ -11,7 +11,7 @@ RULES = (
     "differential", "engine_compiled", "export_graphs", "functions_random", "gradient_arrays", "loop_shapes",
     "migrate_checkpoint", "migrate_faults", "guides", "lint", "mode_goldens", "numerics", "page", "planted", "plot",
     "rank_collectives", "rank_faults", "real_graphs", "shapes", "tensor_lists", "tune", "watching", "xla_constants",
-    "xla_graphs", "xla_recompute",
+    "xla_graphs", "xla_late_sums", "xla_recompute",
 )  # fmt: skip
 WITH_JAX = ("tests/pure/test_pjrt.py", "tests/pure/test_pjrt_cost.py")  # JAX cannot be installed beside 2.15
 VERSION = ("tests/tf", *("--ignore=tests/tf/test_%s.py" % name for name in RULES), *QUICK)

@@ -7,14 +7,17 @@ from typing import Any, Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 
-def nodes(scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any], first: str) -> list[Any]:
+def nodes(
+    scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any], first: str | None = None
+) -> list[Any]:
     """Returns the NodeDefs that `build` makes.
 
     Args:
         scope: prefix of their names, such as "v/choice/".
         taken: list of (tensor in input notation, its tf.DType), the arguments of `build`.
         build: function of tensors that builds ops in a graph of its own.
-        first: name of an op in the scope; constants wait for it, so that they are in its loop and branch.
+        first: name of an op in the scope; constants wait for it, so that they are in its loop and branch. None outside
+            of loops and branches.
     """
     with tf.Graph().as_default() as graph:
         given = [tf.placeholder(dtype, name="%sin%d" % (scope, number)) for number, (_, dtype) in enumerate(taken)]
@@ -25,6 +28,6 @@ def nodes(scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any
     for node in made:
         for number, text in enumerate(node.input):
             node.input[number] = texts.get(text, text)
-        if node.op == "Const":
+        if node.op == "Const" and first is not None:
             node.input.append("^" + scope + first)
     return made

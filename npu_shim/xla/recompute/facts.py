@@ -56,7 +56,7 @@ def _flops(node: Any, operation: Any) -> int:
     if not all(shape.is_fully_defined() for shape in shapes):
         return 0
     first, second, *_, result = [shape.as_list() for shape in shapes]
-    summed = 0
+    summed = first[0] if node.op == "XlaDotV2" else 0  # as late_sums writes it
     if node.op == "MatMul" or node.op in table.BATCHED:
         summed = first[-2 if node.attr["transpose_a" if node.op == "MatMul" else "adj_x"].b else -1]
     if node.op == "Conv2D":
