@@ -241,26 +241,23 @@ def test_rows_that_are_not_finite():
             assert not np.isfinite(found).all()
 
 
-def test_two_gradients_of_one_loop_and_training():
-    """Adam on a GRU with clipped gradients, and another gradient of the same loop: 10 steps of a session."""
+def test_training_and_a_second_gradient_of_the_loop():
+    """Adam on a GRU, whose gradients wait for each other, beside clipped ones of another loss: a session's steps."""
     with sessions.control_flow(1), tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [BATCH, STEPS, WIDTH], "x")
         draw = tf.random_uniform_initializer(-0.5, 0.5, seed=5)
-        cell = tf.nn.rnn_cell.GRUCell(WIDTH, kernel_initializer=draw)
-        with tf.variable_scope("rnn", initializer=draw):
-            y = tf.nn.dynamic_rnn(cell, x, dtype=tf.float32)[0]
-        loss, other = tf.reduce_mean(tf.square(y - 0.3)), tf.reduce_sum(y[:, -1])
-        weights = tf.trainable_variables()
-        clipped, norm = tf.clip_by_global_norm(tf.gradients(loss, weights), 0.05)
-        by_other = tf.gradients(other, weights)
-        train = tf.train.AdamOptimizer(0.05).apply_gradients(zip(clipped, weights), name="train")
+        y = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(WIDTH, kernel_initializer=draw), x, dtype=tf.float32)[0]
+        loss = tf.reduce_mean(tf.square(y - 0.3))
+        clipped, norm = tf.clip_by_global_norm(tf.gradients(tf.reduce_sum(y[:, -1]), tf.trainable_variables()), 0.05)
+        train = tf.train.AdamOptimizer(0.05).minimize(loss, name="train")
         tf.global_variables_initializer()
-    fetches = [loss, norm, *by_other]
+    fetches = [loss, norm, *clipped, train]
     with tf.Session(graph=graph) as session:
         session.run("init")
-        step = compile_step(session, [*fetches, train], [x])
+        assert len(late(step_function.build(session, fetches, [x]))) == 8
+        step = compile_step(session, fetches, [x])
         for number in range(10):
             given = np.float32(np.sin(np.arange(BATCH * STEPS * WIDTH) + number)).reshape([BATCH, STEPS, WIDTH])
-            found = step({x: given})[:-1]
-            for one, other in zip(found, session.run([*fetches, train], {x: given})):
-                np.testing.assert_allclose(one, other, 1e-4, 1e-5)
+            for found, expected in zip(step({x: given})[:-1], session.run(fetches[:-1], {x: given})):
+                np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+            session.run(train, {x: given})

@@ -84,6 +84,11 @@ class View:
             self._graph = static_shapes.loopless(self._graph_def)
         return self._graph.as_graph_element(tensor_of(text))
 
+    def readers(self, name: str) -> list[Any]:
+        """Returns the nodes that take a tensor of a node; what only waits for it is not one of them."""
+        found = map(self.nodes.__getitem__, self.consumers[name])
+        return [node for node in found if name in map(source_of, data(node))]
+
     def gradient(self, condition: str) -> Gradient | None:
         """Returns the Gradient whose backward loop has the LoopCond of this name; None if there is none."""
         if condition not in self._gradients:
@@ -147,12 +152,11 @@ class View:
 
     def _users(self, name):
         """The nodes that take a handle, behind those that pass it on."""
-        for consumer in map(self.nodes.get, self.consumers[name]):
-            if name in map(source_of, data(consumer)):
-                if consumer.op in PASSES_ON:
-                    yield from self._users(consumer.name)
-                else:
-                    yield consumer
+        for reader in self.readers(name):
+            if reader.op in PASSES_ON:
+                yield from self._users(reader.name)
+            else:
+                yield reader
 
     def _constant(self, text):
         """The value of a constant of one element, also where it enters a loop; else None."""

@@ -13,11 +13,11 @@ and if all rows together take no more memory than the Stacks that the loop has: 
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import data, tensor_of
+from npu_shim.rewriter.graph.arguments import data, source_of, tensor_of
 from npu_shim.xla.late_sums.loops import Gradient, View
 
 SUMS = ("Add", "AddN", "AddV2")
@@ -98,7 +98,7 @@ def _terms(texts: Iterable[str], gradient: Gradient, view: View) -> list[Any]:
     found = []
     for text in texts:
         node = view.source(text)
-        terms = _terms_of(node, gradient, view) if len(view.consumers[node.name]) == 1 else []
+        terms = _terms_of(node, gradient, view) if len(view.readers(node.name)) == 1 else []
         if not terms:
             return []
         found += terms
@@ -124,15 +124,23 @@ def _widens(node: Any) -> bool:
 
 
 def _factor(text: str, gradient: Gradient, view: View) -> Factor:
-    casts: list[Any] = []
+    """The Factor that a tensor is, kept where it is popped, or else as narrow as it was."""
+    popped = _behind(text, view, lambda node: node.op in ("Cast", "Identity"))
+    if source_of(popped.kept) in gradient.stacks:
+        return popped._replace(is_popped=True)
+    return _behind(text, view, lambda node: node.op == "Identity" or _widens(node))
+
+
+def _behind(text: str, view: View, passes: Callable[[Any], bool]) -> Factor:
+    """The Factor behind the casts and Identities of a tensor that a function allows."""
+    casts: tuple[Any, ...] = ()
     node = view.source(text)
-    while node.op in ("Cast", "Identity"):
+    while passes(node):
         if node.op == "Cast":
-            casts.insert(0, tf.as_dtype(node.attr["DstT"].type))
-        node = view.source(node.input[0])
-    if node.name in gradient.stacks:
-        return Factor(tensor_of(node.name), tuple(casts), is_popped=True)
-    return Factor(tensor_of(text), (), is_popped=False)
+            casts = (tf.as_dtype(node.attr["DstT"].type), *casts)
+        text = node.input[0]
+        node = view.source(text)
+    return Factor(tensor_of(text), casts, is_popped=False)
 
 
 def _is_plain(found: Sum, view: View) -> bool:
