@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 import zlib
-from typing import Any, Callable
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -149,10 +149,13 @@ def watched(
     what = signature.of_run(session.graph, fetches, feed_dict)
     if not what:
         return watch.run_alone(functools.partial(once, fetches, feed_dict, options, run_metadata))
-    options = _with_step_key(what, options)
-    return watch.run(
-        what, _members, seconds, session, functools.partial(once, fetches, feed_dict, options, run_metadata)
-    )
+    what.plan = what.plan or _plan(what)
+    made = tf.RunOptions()
+    if options is not None:
+        made.CopyFrom(options)
+    made.experimental.collective_graph_key = what.plan.step_key
+    plain = functools.partial(once, fetches, feed_dict, made, run_metadata)
+    return watch.run(what, what.plan.members, seconds, session, plain)
 
 
 def refuse_partial(session: tf.Session, fetches: Any, feeds: Any) -> None:
@@ -172,27 +175,30 @@ def refuse_partial(session: tf.Session, fetches: Any, feeds: Any) -> None:
         raise tf.errors.UnimplementedError(None, None, text % (watch.name_of(ranks.world_rank()), collectives[0]))
 
 
-def _with_step_key(what, options):
-    """Returns the RunOptions with which ranks count this run alike.
+class _Plan(NamedTuple):
+    """The world ranks of the groups of a run, and the number by which ranks know that they make the same run."""
+
+    members: Mapping[int, Sequence[int]]
+    step_key: int
+
+
+def _plan(what):
+    """Works out the _Plan of a run.
 
     TensorFlow counts a run among those of its process that have the same collectives, and collectives meet only in runs
     of one number. So a run of a group and of a part of it would be counted apart from the run of the ranks outside of
     that part; here the collectives of the largest group decide.
     """
-    members = {group: frozenset(_members(group)) for group in what}
+    members = {group: _members(group) for group in what}
     widest = max(members, key=lambda group: len(members[group]))
-    apart = [group for group in members if not members[group] <= members[widest]]
+    apart = [group for group in members if not set(members[group]) <= set(members[widest])]
     if apart:
         named = [(what[group][0], sorted(members[group])) for group in (widest, apart[0])]
         text = "npu_shim: %s: a run has the collectives %s of ranks %s and %s of ranks %s; run them one after the other"
         words = (watch.name_of(ranks.world_rank()), *named[0], *named[1])
         raise tf.errors.InvalidArgumentError(None, None, text % words)
-    made = tf.RunOptions()
-    if options is not None:
-        made.CopyFrom(options)
     shown = ",".join(sorted(str(each.instance) for each in what[widest]))
-    made.experimental.collective_graph_key = 2**32 + zlib.crc32(shown.encode())
-    return made
+    return _Plan(members, 2**32 + zlib.crc32(shown.encode()))
 
 
 def _members(key):

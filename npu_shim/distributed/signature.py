@@ -15,11 +15,18 @@ PREFIX = "Collective"  # of the types of TensorFlow's collectives
 # where types have their keys that have no attributes of these names: among their inputs, as constants
 INPUTS = {"CollectiveAllToAllV2": {"group_key": 2, "instance_key": 3}}
 
+
+class Run(dict):  # type: ignore[type-arg]  # Python 3.7 takes no dict[int, ...] here
+    """The collectives of a run by the key of their group; `plan` is what else is worked out of them, once."""
+
+    plan: Any = None
+
+
 _known = weakref.WeakKeyDictionary()  # graph -> (its version, {(fetches, feeds) -> {group key -> collectives}})
 
 
-def of_run(graph: tf.Graph, fetches: Any, feed_dict: Any) -> Mapping[int, list[Collective]]:
-    """Returns the collectives that a run needs by the key of their group; the same objects for the same run.
+def of_run(graph: tf.Graph, fetches: Any, feed_dict: Any) -> Run:
+    """Returns the collectives that a run needs; the same objects for the same run.
 
     Args:
         graph: the session's.
@@ -31,9 +38,9 @@ def of_run(graph: tf.Graph, fetches: Any, feed_dict: Any) -> Mapping[int, list[C
         runs = {}
         _known[graph] = graph.version, runs
         if not _has_any(graph):
-            runs[None] = {}
+            runs[None] = Run()
     if None in runs:
-        return {}
+        return runs[None]
     handler = tf_internals.fetch_handler(graph, fetches)
     tensors, targets = handler.fetches(), handler.targets()
     fed = frozenset(_name(each) for each in feed_dict or ())
@@ -61,7 +68,7 @@ def _name(key):
 
 
 def _by_group(graph, roots, fed):
-    found: dict[int, list[Collective]] = {}
+    found = Run()
     functions = _functions(graph)
     for op in _needed(roots, fed):
         constants = _constants(each.op.node_def for each in op.inputs) if op.type in INPUTS else {}

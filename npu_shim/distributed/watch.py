@@ -42,6 +42,7 @@ OF_OTHERS = (tf.errors.UnavailableError, tf.errors.CancelledError, tf.errors.Abo
 GONE = "gone"
 
 _progress = Progress()
+_own: list[int] = []  # this process's rank, once it answers
 _states: dict[int, Mapping[str, Any]] = {}  # rank -> what it answered last
 _kept: list[Any] = []  # sessions with runs that do not end: to close or to forget them would wait for ever
 _arrivals: list[Callable[[], Mapping[int, Arrival]]] = []  # what tells what has come to this process's collectives
@@ -58,6 +59,7 @@ def _arrived():
 
 def begin() -> None:
     """Makes this process answer the other ranks."""
+    _own[:] = [ranks.world_rank()]
     channel.answer_by(_answer)
     threads.prepare()
 
@@ -156,7 +158,7 @@ def seconds_of(variable: str) -> float:
 
 def run(
     what: Mapping[int, list[Collective]],
-    members: Callable[[int], Sequence[int]],
+    members: Mapping[int, Sequence[int]],
     seconds: float | None,
     session: tf.Session,
     once: Callable[[], Any],
@@ -165,7 +167,7 @@ def run(
 
     Args:
         what: the collectives by the key of their group.
-        members: function of a group's key that returns its world ranks.
+        members: the world ranks of each group by its key.
         seconds: how long a rank may take to reach a collective; None or 0 where the environment says it.
         session: the session.
         once: function.
@@ -202,10 +204,9 @@ class _Waiting:
 
     def __init__(self, what, begun, members, limit):
         self._what, self._begun, self._limit = what, begun, limit * EARLY
-        self._members = {group: members(group) for group in what}
-        own, size = ranks.world_rank(), ranks.world_size()
-        others = {rank for each in self._members.values() for rank in each if rank != own}
-        self._own, self._others = own, sorted(others, key=lambda rank: (rank - own) % size)  # the next one first
+        self._members, self._own = members, _own[0]
+        others = {rank for each in members.values() for rank in each if rank != self._own}
+        self._others = sorted(others, key=lambda rank: (rank < self._own, rank))  # the next one first
         self._since = time.monotonic()
         self._silent: dict[int, float] = {}  # rank -> since when it gives no answer
         self._looks, self._looked = 0, 0.0
