@@ -21,7 +21,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import keys, ranks, signature, threads, watch
+from npu_shim.distributed import keys, ranks, settings, signature, threads, watch
 from npu_shim.rewriter.tf_internals import client_session, collective_ops
 
 LOG = logging.getLogger("npu_shim")
@@ -58,6 +58,7 @@ def joined(
     if config is not None:
         made.CopyFrom(config)
     made.experimental.collective_group_leader = task(0)
+    made.experimental.collective_nccl = _has_nccl()  # orders collectives, as NCCL needs it
     # as without a cluster: variables of two sessions have nothing to do with each other, whatever their names
     made.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
     del made.device_filters[:]
@@ -104,11 +105,20 @@ def _of_process(given):
     config.inter_op_parallelism_threads = ANSWERING + (given.inter_op_parallelism_threads or os.cpu_count() or 1)
     config.device_count.update(given.device_count)
     config.gpu_options.CopyFrom(given.gpu_options)
-    gpus = tf.config.experimental.list_physical_devices("GPU")
+    gpus = _gpus()
     if len(gpus) > 1 and not given.gpu_options.visible_device_list:
         config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
     config.experimental.collective_group_leader = task(0)
+    config.experimental.collective_nccl = _has_nccl()
     return config
+
+
+def _gpus():
+    return tf.config.experimental.list_physical_devices("GPU")
+
+
+def _has_nccl():
+    return settings.gpus_use_nccl() and bool(_gpus())
 
 
 def _started(given):

@@ -11,8 +11,9 @@ from typing import Sequence
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 BUCKET, DTYPE, SUMS = "NPU_SHIM_BUCKET_MB", "NPU_SHIM_GRADIENT_DTYPE", "NPU_SHIM_GRADIENT_SUMS"
+GPUS = "NPU_SHIM_GPU_COLLECTIVES"
 DEFAULT_MB = 32.0
-DTYPES, SUM_DTYPES = ("own", "float16", "bfloat16"), ("own", "float32")
+DTYPES, SUM_DTYPES, WAYS = ("own", "float16", "bfloat16"), ("own", "float32"), ("nccl", "ring")
 
 
 def bucket_bytes() -> int:
@@ -47,6 +48,15 @@ def sums_are_float32() -> bool:
         ConfigError: another word than "own" or "float32" in NPU_SHIM_GRADIENT_SUMS.
     """
     return _word(SUMS, SUM_DTYPES) == "float32"
+
+
+def gpus_use_nccl() -> bool:
+    """Whether GPUs meet by NCCL, or else by TensorFlow's rings over gRPC.
+
+    Raises:
+        ConfigError: another word than "nccl" or "ring" in NPU_SHIM_GPU_COLLECTIVES.
+    """
+    return _word(GPUS, WAYS) == "nccl"
 
 
 def way() -> str:

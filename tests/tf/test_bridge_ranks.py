@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster, layout
+from npu_shim import cli
+from npu_shim.distributed import cluster, collectives, layout
 
 COLLECTIVES = """
 from npu_bridge.npu_init import *
@@ -322,6 +323,58 @@ def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
     other.join()
     assert targets == ["grpc://1", "grpc://1"]
     assert len(started) == 1
+
+
+@pytest.mark.parametrize(("gpus", "way", "nccl"), [(0, "nccl", False), (2, "", True), (2, "ring", False)])
+def test_the_server_has_the_threads_and_devices_of_the_first_session(monkeypatch, gpus, way, nccl):
+    started = []
+
+    class Server:
+        target = "grpc://here"
+
+        def __init__(self, *_, config, **__):
+            started.append(config)
+
+    for name, value in {"RANK_SIZE": "2", "RANK_ID": "1", "NPU_SHIM_GPU_COLLECTIVES": way}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(tf.train, "Server", Server)
+    monkeypatch.setattr(tf.config.experimental, "list_physical_devices", lambda _: ["GPU"] * gpus)
+    monkeypatch.setattr(cluster, "_servers", [])
+    monkeypatch.setattr(cluster.atexit, "register", lambda *_: None)
+    wanted = tf.ConfigProto(intra_op_parallelism_threads=3, inter_op_parallelism_threads=4)
+    wanted.gpu_options.allow_growth = True
+    _, sessions = cluster.joined("", wanted)
+    cluster.joined("", None)
+    (server,) = started
+    assert server.intra_op_parallelism_threads == 3
+    assert server.inter_op_parallelism_threads > 4  # something must answer the others while the script's ops wait
+    assert server.gpu_options.allow_growth
+    assert server.gpu_options.visible_device_list == ("1" if gpus else "")
+    assert server.experimental.collective_nccl == sessions.experimental.collective_nccl == nccl
+
+
+def test_the_plan_says_how_many_collectives_and_programs(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("RANK_SIZE", "2")
+    monkeypatch.setenv("RANK_ID", "0")
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [64, 64], "x")
+        weights = [tf.get_variable("w%d" % at, initializer=np.eye(64, dtype=np.float32)) for at in range(3)]
+        loss = tf.reduce_mean(tf.matmul(tf.matmul(tf.matmul(x, weights[0]), weights[1]), weights[2]))
+        optimizer = collectives.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        train = optimizer.minimize(loss, name="train")
+        calls = [collectives.allreduce(weight.read_value(), "sum") for weight in weights]
+        tf.group(*calls, name="calls")
+    tf.io.write_graph(graph, str(tmp_path), "graph.pb", as_text=False)
+    for name in ("RANK_SIZE", "RANK_ID"):
+        monkeypatch.delenv(name)
+
+    def said(fetch):
+        assert cli.main(["plan", str(tmp_path / "graph.pb"), "--fetches", fetch]) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("collectives: "))
+
+    assert said(train.name).startswith("collectives: 1 in a run (1 CollectiveReduce), outside of what XLA compiles; ")
+    assert "engine pjrt: 2 programs around them" in said(train.name)
+    assert "1 in a run (1 CollectiveReduce) of 3 calls" in said("calls")
 
 
 @pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
