@@ -311,7 +311,9 @@ def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | Non
 
     @tf.custom_gradient
     def scattered(x):
-        parts = tf.unstack(_exchanged(tf.stack(tf.split(x, size)), group, key), size)
+        rest = x.shape.as_list()[1:]
+        shape = tf.concat([[size, -1], tf.shape(x)[1:]], 0) if None in rest else [size, -1, *rest]
+        parts = tf.unstack(_exchanged(tf.reshape(x, shape), group, key), size)
         return functools.reduce(REDUCE[reduction], parts), lambda dy: allgather(dy, group)
 
     return scattered(tf.convert_to_tensor(tensor))

@@ -82,10 +82,18 @@ def reduce(
 def reduce_scatter(
     tensor: Any, reduction: str, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD
 ) -> tf.Tensor:
-    """Returns this rank's equal part, along the first axis, of the result of `allreduce`; each call moves alone."""
+    """Returns this rank's equal part, along the first axis, of the result of `allreduce`; each call moves alone.
+
+    Raises:
+        ConfigError: an unknown reduction, fusion or group, or a tensor that has no equal parts.
+    """
     _check_reduction("reduce_scatter", reduction)
     _check_fusion("reduce_scatter", fusion)
     _check_size("reduce_scatter", rank_size, group)
+    shape = tf.convert_to_tensor(tensor).shape
+    rows = tf.dimension_value(shape[0]) if shape.ndims else None
+    if shape.ndims == 0 or (rows or 0) % rank_size:
+        raise ConfigError("reduce_scatter: %d ranks cannot share the rows of %r" % (rank_size, tensor))
     return cluster.reduce_scatter(tensor, reduction, group) if rank_size > 1 else tf.identity(tensor)
 
 

@@ -377,6 +377,14 @@ def test_the_plan_says_how_many_collectives_and_programs(monkeypatch, tmp_path, 
     assert "1 in a run (1 CollectiveReduce) of 3 calls" in said("calls")
 
 
+@pytest.mark.parametrize("shape", [[3, 2], []])
+def test_what_has_no_equal_parts_is_refused(monkeypatch, shape):
+    monkeypatch.setenv("RANK_SIZE", "2")
+    monkeypatch.setenv("RANK_ID", "0")
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="2 ranks cannot share the rows of"):
+        collectives.reduce_scatter(tf.zeros(shape, name="zeros"), "sum", 2)
+
+
 @pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
 def test_eleven_ranks_are_gathered_in_the_order_of_their_numbers(run):
     """TensorFlow's own order is that of names: 0, 1, 10, 2."""
