@@ -24,7 +24,7 @@ def checked(path: str, option: str) -> str:
 
 
 def checked_file(path: str, option: str, suffix: str) -> str:
-    """Returns the absolute path of a file that can be written; `option` asked for it.
+    """Returns the absolute path of a file that can be written; `option` asked for it. Any name ends in suffix "".
 
     Raises:
         ConfigError: another suffix, or a folder that is not there or cannot be written to.

@@ -20,6 +20,9 @@ OPTIONS = (
     "ops_info_dir", "amp_level",
 )  # fmt: skip
 
+# option -> what cannot stand beside it
+ALONE = {"engine": ("json", "html", "explain", "diff", "write"), "diff": ("json", "explain", "write")}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
@@ -59,7 +62,10 @@ def main(args: argparse.Namespace) -> int:
     from npu_shim.options import precision
     from npu_shim.options.table import of_keywords
 
+    require_alone(args)
     out = pages.checked(args.html, "--html") if args.html else None
+    if args.json and args.json != "-":
+        pages.checked_file(args.json, "--json", "")
     given = {name: getattr(args, name) for name in OPTIONS}
     wanted = [variant(word, given) for word in args.diff] if args.diff else [given]
     chosen = [precision.resolve(of_keywords(each)) for each in wanted]
@@ -79,14 +85,20 @@ def main(args: argparse.Namespace) -> int:
     if args.diff:
         return show_differences(asked, args, chosen, out)
     done = rewritten(asked, chosen[0])
-    if args.write:
-        graph_file.write(args.write, done.graph_def)
-    if out:
-        pages.write(out, [page_of(asked, chosen[0], done, os.path.basename(args.graph))], args.graph)
-    show(args, chosen[0], done)
+    text = text_of(args, chosen[0], done)  # a node of --explain that is none ends it before anything is written
+    write(asked, args, chosen[0], done, out)
+    print(text, end="")
     if not args.json and not args.explain:
         print(collectives(asked), end="")
     return 0
+
+
+def require_alone(args: argparse.Namespace) -> None:
+    """Raises ConfigError for an option whose output another one has no place for."""
+    for name, others in ALONE.items():
+        given = ["--" + other for other in others if getattr(args, other)]
+        if getattr(args, name) and given:
+            raise ConfigError("--%s and %s: each tells something else of the graph, give one" % (name, given[0]))
 
 
 class Asked(NamedTuple):
@@ -126,20 +138,34 @@ def page_of(asked: Asked, chosen: Precision, done: Rewritten, title: str) -> dic
     return pages.page(done, asked.graph, asked.feeds, asked.fetches, chosen, title)
 
 
-def show(args: argparse.Namespace, chosen: Precision, done: Rewritten) -> None:
-    """Prints the report or the explanation; writes the JSON file."""
+def text_of(args: argparse.Namespace, chosen: Precision, done: Rewritten) -> str:
+    """What is printed: the report, the explanation, or all decisions as JSON."""
     from npu_shim.rewriter.planner import explain, report
 
-    text = json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
+    if args.json == "-":
+        return as_json(done)
+    text: str = explain.explain(done.plan, args.explain) if args.explain else report.as_text(done.plan, done.seconds)
+    return text if args.explain else text + report.group("modify_mixlist", chosen.matched)
+
+
+def write(asked: Asked, args: argparse.Namespace, chosen: Precision, done: Rewritten, out: str | None) -> None:
+    """Writes the files that are asked for."""
+    from npu_shim.cli import graph_file, pages
+
+    if args.write:
+        graph_file.write(args.write, done.graph_def)
+    if out:
+        pages.write(out, [page_of(asked, chosen, done, os.path.basename(args.graph))], args.graph)
     if args.json and args.json != "-":
         with whole.file(args.json) as f:
-            f.write(text.encode("utf-8"))
-    if args.json == "-":
-        print(text, end="")
-    elif args.explain:
-        print(explain.explain(done.plan, args.explain), end="")
-    else:
-        print(report.as_text(done.plan, done.seconds) + report.group("modify_mixlist", chosen.matched), end="")
+            f.write(as_json(done).encode("utf-8"))
+
+
+def as_json(done: Rewritten) -> str:
+    """All decisions as JSON."""
+    from npu_shim.rewriter.planner import report
+
+    return json.dumps(report.as_json(done.plan, round(done.seconds, 3)), indent=1, sort_keys=True) + "\n"
 
 
 def show_differences(asked: Asked, args: argparse.Namespace, both: Sequence[Precision], out: str | None) -> int:

@@ -10,7 +10,7 @@ import tempfile
 from typing import Mapping, Sequence
 
 from npu_shim.options import engine, forced
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, nearest
 
 ENGINE, JAX, REPORT, CALIBRATE, SET = "--engine", "--jax", "--report", "--calibrate", "--set"
 # option -> what is expected behind it
@@ -66,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     given, argv = split(argv, OPTIONS)
     options, asked = dict(given), [word for name, word in given if name == SET]
-    if argv in ([], ["-m"]):
-        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
+    _require_script(argv)
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
@@ -77,19 +76,35 @@ def main(argv: Sequence[str]) -> int:
     return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
 
 
+def _require_script(argv: list[str]) -> None:
+    """Raises ConfigError where the words behind the options are no script, before anything is done for it."""
+    if argv in ([], ["-m"]):
+        raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
+    if argv[0] in ("-", "-m"):
+        return
+    if argv[0].startswith("-"):
+        name = argv[0].partition("=")[0]
+        raise ConfigError("npu-shim run has no option '%s'%s" % (name, nearest(name, OPTIONS)))
+    require_readable(argv[0])
+
+
+def require_readable(script: str) -> None:
+    """Raises ConfigError where a script cannot be read."""
+    try:
+        with open(script, "rb"):
+            pass
+    except OSError as reason:
+        raise ConfigError("script '%s' cannot be read: %s" % (script, reason.strerror)) from reason
+
+
 def _run(argv: list[str]) -> int:
     from npu_shim.compat import launcher
     from npu_shim.distributed import ranks
     from npu_shim.session.trial import protocol
 
     ranks.export()
-    try:
-        status: int = launcher.run(argv[0], argv[1:], _begin_trial if protocol.is_asked() else None)
-        return status
-    except OSError as reason:
-        if reason.filename != argv[0]:
-            raise
-        raise ConfigError("script '%s' cannot be read: %s" % (argv[0], reason.strerror)) from reason
+    status: int = launcher.run(argv[0], argv[1:], _begin_trial if protocol.is_asked() else None)
+    return status
 
 
 def _begin_trial() -> None:
@@ -107,10 +122,13 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
     steps = pages.checked_steps(options[CALIBRATE], CALIBRATE) if CALIBRATE in options else 0
     heading = " ".join(argv)
     with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
-        os.environ.update(pages.switches(folder, out, steps))
+        switches = pages.switches(folder, out, steps)
+        os.environ.update(switches)
         try:
             return _run(argv)
         finally:
+            for name in switches:
+                os.environ.pop(name, None)
             print(pages.tell(folder, out, steps, heading), file=sys.stderr)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any, Sequence
 
+from npu_shim.cli import run
 from npu_shim.cli.tuning import criteria, proposal, search, told
 from npu_shim.cli.tuning.progress import Progress
 from npu_shim.cli.tuning.state import SUFFIX, State, digest
@@ -77,18 +78,10 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     except re.error as reason:
         raise ConfigError("--metric '%s' is no regular expression: %s" % (args.metric, reason)) from reason
     if not args.module:
-        _require_readable(args.script)
+        run.require_readable(args.script)
     argv = (*(["-m"] if args.module else []), args.script, *args.args)
     trials, seed = _number(args.trials, TRIALS, LEAST, "--trials"), _number(args.seed, SEED, 0, "--seed")
     return Wanted(argv, asked, args.loss, args.metric, trials, seed, _writable(args.out or OUT))
-
-
-def _require_readable(script: str) -> None:
-    try:
-        with open(script, "rb"):
-            pass
-    except OSError as reason:
-        raise ConfigError("script '%s' cannot be read: %s" % (script, reason.strerror)) from reason
 
 
 def _number(text: str | None, default: int, least: int, option: str) -> int:

@@ -51,8 +51,8 @@ def _casts_at(plan: Plan, node: str) -> List[str]:
         readers = [names[position] for position, _ in cast.consumers]
         if cast.tensor.partition(":")[0] == node or node in readers:
             more = ", and %d more" % (len(readers) - 3) if len(readers) > 3 else ""
-            text = "  cast of %s to %s for %s%s"
-            lines.append(text % (cast.tensor, dtype_name(cast.dtype), ", ".join(readers[:3]), more))
+            shown = ", ".join(readers[:3]) or "what is fetched"
+            lines.append("  cast of %s to %s for %s%s" % (cast.tensor, dtype_name(cast.dtype), shown, more))
     return lines
 
 

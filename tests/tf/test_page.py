@@ -195,6 +195,35 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(graph, tm
     assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (["--html", "o.html", "--json", "o.json", "--write", "o.pb", "--explain", "dense/rel"], "no node 'dense/rel' in the"),
+    (["--html", "o.html", "--json", "nowhere/o.json"], "--json: there is no folder"),
+    (["--diff", "allow_mix_precision", "force_fp16", "--write", "o.pb"], "--diff and --write: each tells something else"),
+    (["--engine", "--html", "o.html"], "--engine and --html: each tells something else"),
+])  # fmt: skip
+def test_a_mistake_ends_the_command_before_any_of_its_files_is_written(
+    graph, tmp_path, capsys, monkeypatch, words, said
+):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = main(capsys, "plan", graph, "--fetches", "loss", "--precision-mode", "force_fp16", *words)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--report", "o.html", "nothing.py"], "script 'nothing.py' cannot be read: No such file or directory"),
+    (["--calibrate", "3", "nothing.py"], "script 'nothing.py' cannot be read: No such file or directory"),
+    (["--reprot", "o.html", "script.py"], "npu-shim run has no option '--reprot' (did you mean '--report'?)"),
+])  # fmt: skip
+def test_a_run_that_cannot_begin_is_one_line(tmp_path, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = main(capsys, "run", *words)
+    assert (status, out, err) == (2, "", "npu_shim: %s\n" % said)
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_plotly_there_is_one_clear_error(graph, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly", None)
     status, _, err = main(capsys, "plan", graph, "--fetches", "loss", "--html", tmp_path / "plan.html")
