@@ -9,6 +9,7 @@ WHOLE, OTHER, STOPS, OWN_FAULT = "whole", "other precision", "stops", "own fault
 _LOSS = re.compile("loss|cost|entropy", re.IGNORECASE)
 _NO_LOSS = re.compile("scale", re.IGNORECASE)  # a loss scale is no loss
 _ERROR = re.compile(r"^(?:E\s+)?[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*")
+NO_STEP = "it writes no variable"  # what the engine says of an evaluation
 LONGEST = 200  # characters of a cause
 
 
@@ -25,8 +26,8 @@ class Ran(NamedTuple):
 class Outcome(NamedTuple):
     """A row of the table: what a recipe came to, and the figures.
 
-    Where an engine ran the session: `taken` of the steps as programs, their number for the last step, the ops that a
-    step leaves to the host, and why others were not taken.
+    Where an engine ran the session: `taken` as programs of the steps that write variables, `written`; their number for
+    the last step, the ops that a step leaves to the host, and why others were not taken.
     """
 
     result: str
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
     float32_ms: Optional[float] = None
     float32_loss: Optional[float] = None
     taken: Optional[int] = None
+    written: int = 0
     programs: int = 0
     host_ops: int = 0
     why_not: str = ""
@@ -83,9 +85,10 @@ def _of_engine(steps):
     taken = [line for line in told if line["taken"]]
     if not told:
         return {}
-    why = next((line["why"] for line in told if not line["taken"]), "")
+    others = [line["why"] for line in told if not line["taken"] and line["why"] != NO_STEP]
     last = taken[-1] if taken else {"programs": 0, "host_ops": 0}
-    return {"taken": len(taken), "programs": last["programs"], "host_ops": last["host_ops"], "why_not": why}
+    counts = {"taken": len(taken), "written": len(taken) + len(others)}
+    return {**counts, "programs": last["programs"], "host_ops": last["host_ops"], "why_not": (others or [""])[0]}
 
 
 def _weight(recipe, line):

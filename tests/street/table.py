@@ -26,7 +26,7 @@ def row(name, outcome):
 def _engine_row(name, outcome):
     network, script = name.split(":")
     figures = (str(outcome.programs), str(outcome.host_ops), _figure(outcome.first_loss), _figure(outcome.step_ms))
-    taken = "%d of %d" % (outcome.taken, outcome.steps)
+    taken = "" if outcome.taken is None else "%d of %d" % (outcome.taken, outcome.written)
     short = network.replace("TensorFlow/", "", 1)
     return (short, script, outcome.result, taken, *figures, outcome.cause or outcome.why_not)
 
@@ -46,16 +46,17 @@ def counts(outcomes):
     ran = [outcome for outcome in outcomes if outcome.taken is not None]
     if not ran:
         return text
-    taken = sum(outcome.taken > outcome.steps / 2 for outcome in ran)
+    taken = sum(outcome.taken > outcome.written / 2 for outcome in ran)
     return text + "; the engine took the steps of %d of %d" % (taken, len(ran))
 
 
 def markdown(outcomes):
     """All results as a Markdown table. `outcomes`: name -> Outcome."""
-    head = ENGINE_HEAD if any(outcome.taken is not None for outcome in outcomes.values()) else HEAD
+    engine = any(outcome.taken is not None for outcome in outcomes.values())
+    head, cells_of = (ENGINE_HEAD, _engine_row) if engine else (HEAD, row)
     lines = ["| %s |" % " | ".join(head), "|" + " --- |" * len(head)]
     for name, outcome in sorted(outcomes.items()):
-        lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row(name, outcome)))
+        lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in cells_of(name, outcome)))
     return "\n".join([*lines, "", counts(outcomes.values()), ""])
 
 

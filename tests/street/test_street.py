@@ -6,7 +6,7 @@ import pytest
 import street
 import table
 from drive import folder_of, run
-from judge import OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, last_error
+from judge import NO_STEP, OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, last_error
 from recipe import Recipe, chosen, recipes
 
 # a loop that is stopped, and a script that ends by itself with a checkpoint
@@ -59,6 +59,18 @@ def test_the_first_loss_is_held_against_its_range():
     assert judge(within, ran(GRAPH, step(1))).result == WHOLE
     assert judge(within, ran(GRAPH, step(1, loss=7.0))).cause == "first loss 7.0, expected 2 to 3"
     assert judge(within, ran(GRAPH, {**step(1), "scalars": {}})).cause == "first loss not fetched, expected 2 to 3"
+
+
+def test_what_an_engine_takes_is_counted_among_the_steps_that_write():
+    taken = {"taken": True, "programs": 2, "host_ops": 3}
+    left = {"taken": False, "why": "a string"}
+    lines = [{**step(1), **taken}, {**step(2), "taken": False, "why": NO_STEP}, {**step(3), **left}]
+    outcome = judge(RECIPE, ran(GRAPH, *lines))
+    assert (outcome.taken, outcome.written, outcome.why_not, outcome.host_ops) == (1, 2, "a string", 3)
+    shown = table.markdown({"TensorFlow/a:b": outcome, "TensorFlow/c:d": judge(RECIPE, ran(GRAPH))})
+    assert "| a | b | whole | 1 of 2 | 2 | 3 | 2.5 |" in shown
+    assert "| c | d | stops |  | 0 | 0 |" in shown  # it has the same columns
+    assert "the engine took the steps of 0 of 1" in shown
 
 
 def test_a_loss_scale_that_is_fetched_is_no_loss():
