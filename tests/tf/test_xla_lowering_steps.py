@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.loss_scale import FixedLossScaleManager, LossScaleOptimizer
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
@@ -21,12 +22,13 @@ def table(name, use_resource, columns=COLUMNS):
 
 def steps(graph, fetches, feeds, count=3):
     """(values of the fetches, variables, graph of the compiled step) of compiled steps and of a session's."""
+    local = graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)
     with tf.Session(graph=graph) as session:
-        session.run("init")
+        session.run(["init", *(each.initializer for each in local)])
         step = npu_shim.compile_step(session, fetches, list(feeds[0]))
         found = [step(feeds[k % len(feeds)]) for k in range(count)]
         expected = [session.run(fetches, feeds[k % len(feeds)]) for k in range(count)]
-        state = session.run({v.op.name: v for v in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)})
+        state = session.run({v.op.name: v for v in [*graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES), *local]})
     for ours, theirs in zip(found, expected):
         for value, wanted in zip(ours, theirs):
             if wanted is not None:
@@ -65,9 +67,12 @@ def sums_by_row(optimizer, use_resource):
 
 
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "descent"])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam", "descent", "scaled"])
 def test_gradients_with_a_row_for_each_index(optimizer, use_resource):
-    make = {**OPTIMIZERS, "descent": lambda: tf.train.GradientDescentOptimizer(0.01)}[optimizer]
+    """"scaled" asks whether they are finite."""
+    descent = lambda: tf.train.GradientDescentOptimizer(0.01)  # noqa: E731
+    scaled = lambda: LossScaleOptimizer(descent(), FixedLossScaleManager(8.0))  # noqa: E731
+    make = {**OPTIMIZERS, "descent": descent, "scaled": scaled}[optimizer]
     graph, loss, train, gradient = sums_by_row(make, use_resource)
     assert isinstance(gradient, tf.IndexedSlices)
     feeds = [{"ids:0": np.random.RandomState(seed).randint(0, 9, IDS)} for seed in range(2)]

@@ -4,24 +4,33 @@
     r = gather(g, segment_ids)     i = indices                     r has a row for each of the indices
 
 Whoever sums the rows of an index, or adds them to a variable, gets the same from both. The rows may be scaled on the
-way to that; anything else may tell the difference, a norm of r for instance.
+way to that. Whether they are finite is the same too, as the loss scale asks of each gradient or of the sum of its
+squares. Anything else may tell the difference, a norm of r for instance.
 """
 
 from __future__ import annotations
 
 import collections
-from typing import Any, Collection, Iterator
+from typing import Any, Collection, Iterator, Optional, Tuple
+
+import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.xla.lowering.facts import UNIQUE, Facts
 
-ROWS, IDS = 0, 1  # numbers of the outputs
+# what a tensor is: such rows, those of a low dtype, the indices, a number that is finite where the rows are
+ROWS, LOW_ROWS, IDS, SQUARES = "rows", "low rows", "ids", "squares"
+WIDE = (tf.float32, tf.float64)  # the rows of an index, and their sum, are finite together
 PASSES = frozenset(["Identity", "Switch", "StopGradient", "PreventGradient", "Snapshot", "Cast"])
 # op -> the inputs that its result is proportional to, the others being the same for all rows
 SCALES = {"Neg": (0,), "Mul": (0, 1), "RealDiv": (0,), "Div": (0,)}
 # op -> its input that is summed by index, and the indices
 SUMS = {"UnsortedSegmentSum": (0, 1), "ResourceScatterAdd": (2, 1), "ResourceScatterSub": (2, 1)}
+TESTS = frozenset(["IsFinite", "IsInf", "IsNan"])
+ADDS_UP = frozenset(["AddN", "AddV2", "Pack", "Sum"])
+
+Outputs = Optional[Tuple[Tuple[int, str], ...]]  # (number of an output, what it is); None where rows can be told apart
 
 
 def require_summed(graph_def: Any, names: Collection[str], keep: Collection[str], facts: Facts) -> None:
@@ -33,21 +42,23 @@ def require_summed(graph_def: Any, names: Collection[str], keep: Collection[str]
         keep: names of the nodes that are fetched or run.
         facts: `facts.Facts` of the graph.
     """
-    readers = collections.defaultdict(list)
+    readers, waiting = collections.defaultdict(list), []
     for node in graph_def.node:
-        if node.name in names and node.name in keep:
-            raise _refusal(node)
+        if node.name in names:
+            if node.name in keep:
+                raise _refusal(node)
+            rows = ROWS if facts.tensor(node.name).dtype in WIDE else LOW_ROWS
+            waiting += [(node.name, 0, rows), (node.name, 1, IDS)]
         for number, text in enumerate(data(node)):
             readers[output_of(text)].append((node, number))
-    waiting = [(name, port, port) for name in sorted(names) for port in (ROWS, IDS)]
     seen = set(waiting)
     while waiting:
         name, port, what = waiting.pop()
         for node, number in readers[name, port]:
-            passed = _passed_on(node, number, what, facts)
+            passed = RULES[what](node, number, what, facts)
             if passed is None or (node.name in keep and node.op not in SUMS):
                 raise _refusal(node)
-            fresh = {(node.name, each, what) for each in passed} - seen
+            fresh = {(node.name, *each) for each in passed} - seen
             seen |= fresh
             waiting.extend(fresh)
 
@@ -59,21 +70,44 @@ def _refusal(node: Any) -> PlanError:
     )
 
 
-def _passed_on(node: Any, number: int, what: int, facts: Facts) -> tuple[int, ...] | None:
-    """The outputs of a consumer that are such rows or indices again; None where it may tell the difference."""
+def _of_rows(node: Any, number: int, what: str, facts: Facts) -> Outputs:
     if node.op in SUMS:
-        return () if number == SUMS[node.op][what] else None
+        return () if number == SUMS[node.op][0] else None
+    if node.op in TESTS:
+        return () if what == ROWS else None
+    if node.op == "L2Loss":
+        return ((0, SQUARES),) if what == ROWS else None
+    if number in SCALES.get(node.op, ()):
+        return ((0, what),) if all(_is_same_for_rows(text, node, facts) for text in _others(node, number)) else None
+    return _moved(node, number, what, facts)
+
+
+def _of_ids(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+    if node.op in SUMS:
+        return () if number == SUMS[node.op][1] else None
     if node.op in UNIQUE:
-        return () if what == IDS and "Counts" not in node.op else None
+        return () if "Counts" not in node.op else None
+    return _moved(node, number, what, facts)
+
+
+def _of_squares(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+    if node.op in TESTS:
+        return ()
+    return ((0, what), (1, what)) if node.op in ADDS_UP | PASSES else None
+
+
+RULES = {ROWS: _of_rows, LOW_ROWS: _of_rows, IDS: _of_ids, SQUARES: _of_squares}
+
+
+def _moved(node: Any, number: int, what: str, facts: Facts) -> Outputs:
+    """What a consumer gives that has the same rows or indices, perhaps with others behind or in front of them."""
     if node.op in PASSES:
-        return (0, 1)
+        return ((0, what), (1, what))
     if node.op == "ConcatV2":
         axis = facts.constant(data(node)[-1])
-        return (0,) if axis is not None and not axis.any() else None
+        return ((0, what),) if axis is not None and not axis.any() else None
     if node.op == "Reshape":
-        return (0,) if number == 0 and _keeps_rows(node, facts) else None
-    if what == ROWS and number in SCALES.get(node.op, ()):
-        return (0,) if all(_is_same_for_rows(text, node, facts) for text in _others(node, number)) else None
+        return ((0, what),) if number == 0 and _keeps_rows(node, facts) else None
     return None
 
 
