@@ -122,7 +122,8 @@ class Group:
         if self.fetches:
             return self
         with training.added(graph, SCOPE):
-            self.fetches = [tf.stack([measures.of(tensor) for tensor in self.tensors])]
+            given = measures.limits()
+            self.fetches = [tf.stack([measures.of(tensor, given) for tensor in self.tensors])]
         self.fetches += [] if self._scale is None else [self._scale]
         return self
 

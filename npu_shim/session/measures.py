@@ -1,14 +1,15 @@
 """What calibration measures of a tensor where it is computed: six numbers, by ordinary ops.
 
-    x -> Abs -> IsFinite, Greater, Select, Max, Min, Sum ... -> ConcatV2      in the graph that a script has and saves
-    x -> NpuShimMeasure                                                       what a session on a CPU runs, in one pass
+    x -> Reshape -> Abs -> IsFinite, Select, Max, Min, Sum ... -> ConcatV2      in the graph that a script has and saves
+    x -> Reshape -> NpuShimMeasure                                              what a session on a CPU runs
 
-The op is defined in native/kernels.cc, so only sessions of processes that have loaded the hook run it.
-"""
+The op reads the tensor once. It is defined in native/kernels.cc, so only sessions of processes that have loaded the
+hook run it.
+
 
 from __future__ import annotations
 
-from typing import Iterable
+from typing import Iterable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,11 +21,32 @@ from npu_shim.session import rounding
 
 OP = "NpuShimMeasure"
 MARK = "_npu_shim_measures"  # attribute of the last of a tensor's ordinary ops
-FIRST = "Abs"  # the op that reads the tensor
-MANY = 64  # nodes, more than the ordinary ops are
+FIRST = "Abs"  # the op that reads the tensor, as a vector
+# the ops behind that one, and what Grappler makes of them
+BEHIND = frozenset([
+    "Cast", "ConcatV2", "Const", "Greater", "GreaterEqual", "Identity", "IsFinite", "LessEqual", "LogicalAnd",
+    "LogicalNot", "Max", "Maximum", "Min", "OnesLike", "Pack", "SelectV2", "Sum",
+])  # fmt: skip
 
 
-def of(tensor: tf.Tensor) -> tf.Tensor:
+class Limits(NamedTuple):
+    """The constants of the ordinary ops, which the measures of many tensors share."""
+
+    zero: tf.Tensor
+    infinity: tf.Tensor
+    infinite_from: tf.Tensor
+    zero_up_to: tf.Tensor
+    first: tf.Tensor  # axis
+    flat: tf.Tensor  # shape
+
+
+def limits() -> Limits:
+    """Returns them, made in the current graph."""
+    numbers = (0.0, np.inf, INFINITE_FROM, ZERO_UP_TO)
+    return Limits(*(tf.constant(each, tf.float32) for each in numbers), tf.constant(0), tf.constant([-1]))
+
+
+def of(tensor: tf.Tensor, given: Limits) -> tf.Tensor:
     """Returns the measures of a float tensor.
 
     Returns:
@@ -32,24 +54,25 @@ def of(tensor: tf.Tensor) -> tf.Tensor:
         there is none; numbers of values: of all, of those that float16 makes infinite (or that are), of those that it
         makes zero, of those that are not finite.
     """
+    ops = tf.raw_ops  # several times quicker to call: a group of tensors has thousands
     with tf.device(tensor.op.device or None):
-        size = tf.abs(tensor if tensor.dtype == tf.float32 else tf.cast(tensor, tf.float32))
-        finite, positive = tf.math.is_finite(size), size > 0.0
-        largest = tf.maximum(tf.reduce_max(tf.where_v2(finite, size, 0.0)), 0.0)
-        smallest = tf.reduce_min(tf.where_v2(positive, size, np.float32(np.inf)))
-        counts = [
-            tf.size(size, out_type=tf.int64),
-            _count(size >= INFINITE_FROM),
-            _count(tf.logical_and(positive, size <= ZERO_UP_TO)),
-            _count(tf.logical_not(finite)),
+        wide = tensor if tensor.dtype == tf.float32 else tf.cast(tensor, tf.float32)
+        size = ops.Abs(x=ops.Reshape(tensor=wide, shape=given.flat))
+        finite, positive = ops.IsFinite(x=size), ops.Greater(x=size, y=given.zero)
+        largest = ops.Max(input=ops.SelectV2(condition=finite, t=size, e=given.zero), axis=given.first)
+        smallest = ops.Min(input=ops.SelectV2(condition=positive, t=size, e=given.infinity), axis=given.first)
+        counted = [
+            ops.OnesLike(x=finite),
+            ops.GreaterEqual(x=size, y=given.infinite_from),
+            ops.LogicalAnd(x=positive, y=ops.LessEqual(x=size, y=given.zero_up_to)),
+            ops.LogicalNot(x=finite),
         ]
-        made = tf.concat([tf.cast(tf.stack(each), tf.float64) for each in ([largest, smallest], counts)], 0)
+        counts = [ops.Sum(input=ops.Cast(x=each, DstT=tf.int64), axis=given.first) for each in counted]
+        magnitudes = ops.Pack(values=[ops.Maximum(x=largest, y=given.zero), smallest])
+        both = [ops.Cast(x=each, DstT=tf.float64) for each in (magnitudes, ops.Pack(values=counts))]
+        made = ops.ConcatV2(values=both, axis=given.first)
     made.op._set_attr(MARK, tf.AttrValue(b=True))
     return made
-
-
-def _count(truths):
-    return tf.reduce_sum(tf.cast(truths, tf.int64))
 
 
 def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
@@ -80,15 +103,16 @@ def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "C
 def _measured(node, nodes):
     """(the tensor that ordinary ops measure, their names); None for the tensor where they are not those of `of`."""
     waiting, inside, sources = [node.name], set(), set()
-    while waiting and len(inside) < MANY:
+    while waiting:
         each = nodes[waiting.pop()]
         inside.add(each.name)
         if each.op == FIRST:
             sources.add(each.input[0])
+        elif each.op in BEHIND:
+            waiting.extend({source_of(text) for text in arguments.data(each)} - inside)
         else:
-            found = {source_of(text) for text in arguments.data(each)}
-            waiting.extend(found - inside)
-    return (sources.pop() if len(sources) == 1 and not waiting else None), inside - {node.name}
+            return None, inside
+    return (sources.pop() if len(sources) == 1 else None), inside - {node.name}
 
 
 def _needed(nodes, replaced, unread):

@@ -80,7 +80,7 @@ def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
     values[-len(ODD) :] = ODD[:count]
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None], "x")
-        made = tf.identity(measures.of(x))
+        made = tf.identity(measures.of(x, measures.limits()))
         with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
             ran = sessions.Ran(session, made, {x: values})
         assert [node.op for node in ran.nodes].count(measures.OP) == 1
@@ -105,9 +105,21 @@ def test_a_tensor_whose_static_shape_is_not_its_own(patched, ours):
     assert [name for name in made.ranges if "FusedBatchNormGradV3:3" in name]
 
 
+def test_ordinary_ops_that_grappler_has_changed_stay():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4])
+        tf.identity(measures.of(tf.abs(x, name="own") * 2.0, measures.limits()), name="out")
+    graph_def = graph.as_graph_def()
+    (last,) = [node.name for node in graph_def.node if measures.MARK in node.attr]
+    assert {node.name: node.op for node in measures.fuse(graph_def, ["out"]).node}[last] == measures.OP
+    (first,) = [node for node in graph_def.node if node.op == "Abs" and node.name != "own"]
+    first.op = "_UnaryOpsComposition"
+    assert {node.name: node.op for node in measures.fuse(graph_def, ["out"]).node}[last] == "ConcatV2"
+
+
 def test_tensors_of_other_devices_and_other_processes_keep_the_ordinary_ops():
     with tf.Graph().as_default() as graph:
-        tf.identity(measures.of(tf.placeholder(tf.float32, [4])), name="out")
+        tf.identity(measures.of(tf.placeholder(tf.float32, [4]), measures.limits()), name="out")
     graph_def = graph.as_graph_def()
     assert measures.fuse(graph_def, ["out"], "GPU") is graph_def
     for node in graph_def.node:
