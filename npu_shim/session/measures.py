@@ -5,7 +5,7 @@
 
 The op reads the tensor once. It is defined in native/kernels.cc, so only sessions of processes that have loaded the
 hook run it.
-
+"""
 
 from __future__ import annotations
 
