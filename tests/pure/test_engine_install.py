@@ -130,7 +130,9 @@ def test_without_jax_anywhere_the_message_says_how_to_get_it():
 @pytest.mark.parametrize(
     ("given", "expected"), [("python3.12", "python3.12"), ("env/bin/python", "{here}/env/bin/python")]
 )
-def test_run_takes_the_interpreter_in_front_of_the_script(folder, monkeypatch, given, expected):
+def test_run_takes_the_interpreter_in_front_of_the_script(folder, tmp_path, monkeypatch, given, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
     monkeypatch.setenv(options.JAX, "/other/python")
     monkeypatch.setenv(options.VARIABLE, "session")
     ran = []
