@@ -23,8 +23,10 @@ pytestmark = [
 STEPS = 20
 DRAWS = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal")
 # Float32: what other orders of sums leave, times what a step of training makes of it. Mixed: the session's kernels
-# round a result to float16 where XLA's fused ones keep float32 inside, 2**-11 of a number each time.
-TOLERANCE = {"must_keep_origin_dtype": 1e-4, "allow_mix_precision": 4e-3}
+# round a result to float16 where XLA's fused ones keep float32 inside, 2**-11 of a number each time. In loops they also
+# round each step's product for a weight's gradient, which a program sums in float32: of lstm_lm_train's losses the
+# program's are at most 0.0010 from float32's, the session's 0.0048.
+TOLERANCE = {"must_keep_origin_dtype": 1e-4, "allow_mix_precision": 6e-3}
 modes = pytest.mark.parametrize("mode", TOLERANCE)
 
 
