@@ -219,11 +219,13 @@ def calibrate(session: tf.Session, fetches: Any, feeds: Any = None, steps: int |
         A Calibration with `ranges` and `as_text`.
 
     Raises:
-        ConfigError: `steps` is no positive number, the fetches train nothing, or there are no feeds.
+        ConfigError: no session, `steps` is no positive number, the fetches train nothing, or there are no feeds.
 
     Example:
         >>> print(npu_shim.calibrate(sess, train_op, ({x: batch} for batch in batches), steps=20).as_text())
     """
+    if not (hasattr(session, "run") and hasattr(session, "graph")):
+        raise ConfigError("session is %r, expected a tf.Session or MonitoredSession" % (session,))
     repeated = feeds is None or isinstance(feeds, Mapping)
     most = STEPS if steps is None and repeated else None if steps is None else checked(steps, "steps")
     made = Calibration(sys.maxsize if most is None else most)

@@ -219,6 +219,11 @@ def test_calibrate_says_what_it_expects(fetches, given, steps, said):
             npu_shim.calibrate(session, fetches or train, given, steps)
 
 
+def test_calibrate_needs_a_session():
+    with pytest.raises(ConfigError, match=r"session is 5, expected a tf\.Session or MonitoredSession"):
+        npu_shim.calibrate(5, "train")
+
+
 @pytest.mark.parametrize("steps", [0, -1, "x", 2.5, None])
 def test_a_number_of_steps_that_is_none(steps):
     with pytest.raises(ConfigError, match="expected a number of steps, 1 or more"):
