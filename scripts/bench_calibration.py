@@ -3,9 +3,8 @@
     python scripts/bench_calibration.py [MODEL...] [--steps N] [--write FILE]
 
 Two sessions train the same graph in the same mode, one of them calibrated as by `npu-shim run --calibrate`, and take
-turns step by step. The first step of each group of tensors is planned anew; the steps after that are compared by their
-medians. The last column has the whole run instead, planning and all: the seconds of the calibrated session's first
-steps by those of as many steps without it.
+turns step by step. The first step of each group of tensors is planned anew, and takes the seconds of the last column;
+the steps after that are compared by their medians.
 """
 
 import argparse
@@ -28,7 +27,7 @@ import reference_material
 MODE = "allow_mix_precision"
 Variable = collections.namedtuple("Variable", "op")
 GRAPHS = ("bert_tiny_train", "lstm_lm_train", "crnn_ctc_train")
-COLUMNS = ["model", "float tensors", "groups", "step", "calibrated", "ratio", "all first steps, ratio"]
+COLUMNS = ["model", "float tensors", "groups", "step", "calibrated", "ratio", "a group's first step"]
 
 
 def digits():
@@ -82,9 +81,9 @@ def measured(name, steps):
     if not groups:
         raise SystemExit("%s: no training step is found in its graph" % name)
     before, after = (statistics.median(taken[which][groups + 1 :]) for which in (False, True))
-    first = sum(taken[True][1 : groups + 1]) / sum(taken[False][1 : groups + 1])
+    first = statistics.mean(taken[True][:groups])
     times = ["%.2f ms" % (1e3 * before), "%.2f ms" % (1e3 * after), "%.2f" % (after / before)]
-    return [name, "%d" % len(recorder.found), "%d" % groups, *times, "%.1f" % first]
+    return [name, "%d" % len(recorder.found), "%d" % groups, *times, "%.1f s" % first]
 
 
 def _groups(recorder, calibrated):
