@@ -41,10 +41,11 @@ def case(function):
     return function
 
 
-def session(mode="force_fp32"):
+def session(mode="force_fp32", xla=b"off"):
     config = tf.ConfigProto()
     entry = config.graph_options.rewrite_options.custom_optimizers.add(name="NpuOptimizer")
     entry.parameter_map["precision_mode"].s = mode.encode()
+    entry.parameter_map["npu_shim_xla"].s = xla
     return tf.Session(config=config)
 
 
@@ -379,6 +380,22 @@ def calls():
             values = running.run(sums, {x: [RANK, 1, 2]}, tf.RunOptions(output_partition_graphs=True), told)
             ops = [node.op for graph in told.partition_graphs for node in graph.node]
             seen[name] = [[value.tolist() for value in values], ops.count("CollectiveReduce")]
+    return {"seen": seen}
+
+
+@case
+def compiled():
+    """What lies around a collective compiled by XLA, with values that depend on constants alone (W13)."""
+    seen = []
+    for switch in (b"off", b"on"):
+        with tf.Graph().as_default(), session(xla=switch) as running:
+            x, fixed = tf.placeholder(tf.float32, [4, 4]), tf.constant(numbers(4, 4, seed=3))
+            for _ in range(6):
+                fixed = tf.tanh(tf.matmul(fixed, fixed))
+            mixed = hccl_ops.allreduce(tf.matmul(fixed, x), "sum")
+            for _ in range(6):
+                mixed = tf.tanh(tf.matmul(mixed, fixed))
+            seen.append(running.run(mixed, {x: numbers(4, 4, seed=RANK)}).tolist())
     return {"seen": seen}
 
 

@@ -151,6 +151,13 @@ def test_calls_are_fused_as_their_arguments_say(found):
         assert {name: count for name, (_, count) in seen.items()} == {"by bytes": 3, "by id": 4, "alone": 8}
 
 
+def test_xla_compiles_what_lies_around_a_collective(found):
+    for rank in found:
+        plain, by_xla = rank["compiled"]["seen"]
+        np.testing.assert_allclose(by_xla, plain, atol=64 * EPSILON)
+        assert plain == found[0]["compiled"]["seen"][0]
+
+
 def test_collectives_of_a_second_graph(found):
     """TensorFlow remembers what dtype and shape an instance key had in the first."""
     size = len(found)

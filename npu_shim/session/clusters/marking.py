@@ -19,11 +19,12 @@ from typing import Any, Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed import ranks
 from npu_shim.options.scopes import OPT_OUT
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
-from npu_shim.session.clusters import conditionals, moves, slow_ops, traps
+from npu_shim.session.clusters import conditionals, folded, moves, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
@@ -99,6 +100,8 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
     target, out = accelerator(), traps.left_out(graph_def)
     if target == "CPU":
         out |= slow_ops.left_out(graph_def)
+    if ranks.world_size() > 1:
+        out |= folded.left_out(graph_def)
 
     def stays_out(node):
         opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
