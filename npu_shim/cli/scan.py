@@ -46,7 +46,8 @@ def main(args: argparse.Namespace) -> int:
         for each in problems:
             print("%s:%d: %s%s" % (each.path, each.line, word, each.reason))
     for path, line, reason in report.unread:
-        print("%s:%d: not Python %s: %s" % (path, line, platform.python_version(), reason))
+        where = "%s:%d: not Python %s" % (path, line, platform.python_version()) if line else path + ": cannot be read"
+        print("%s: %s" % (where, reason))
     for line in report.silent:
         print(line)
     print(summary(report.found, report.missing, len(files), len(report.unread), version))
