@@ -29,6 +29,7 @@ from npu_shim.session import doors, session_options
 from npu_shim.xla.refusals import NotConstant
 
 LOG = logging.getLogger("npu_shim")
+MANY_NODES = 10000  # of a program that takes XLA minutes
 MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
 
@@ -290,6 +291,9 @@ class Engine:
             )  # fmt: skip
         if more and others >= MANY_SHAPES:
             return None
+        nodes = len(made.parts[part].prepared.graph_def.node)
+        if nodes > MANY_NODES:
+            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes", request.text, nodes)
         start = time.perf_counter()
         described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform)
         number = self.device.load(replace(described, iterations=steps), hlo)

@@ -329,6 +329,17 @@ def test_shapes_beyond_the_bound_run_in_the_session():
         assert sum(number is not None for number in known.programs.values()) == engine.MANY_SHAPES
 
 
+def test_of_a_large_step_is_said_that_it_is_being_compiled(caplog, monkeypatch):
+    monkeypatch.setattr(engine, "MANY_NODES", 10)
+    x, y, _, _, train, _ = fed_classifier()
+    a, b = next(batches())
+    logging.getLogger("npu_shim").propagate = True
+    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+        session.run(train, {x: a, y: b})
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if re.search("engine: compiling the run of .*, [0-9]+ ops", line)]
+
+
 def test_rows_that_only_the_data_count_are_fetched_from_the_session():
     """A program would give the most rows that there may be, and anything in the rest."""
     x, y, _, logits, train, _ = fed_classifier()

@@ -68,6 +68,15 @@ def test_the_embeddings_sparse_update_is_out_and_the_embedding_in():
     assert not {"found", "squares"} & out
 
 
+@pytest.mark.skipif(not hasattr(tf.raw_ops, "SparseSegmentSumGradV2"), reason="this TensorFlow has no such op")
+def test_gradients_by_row_are_out():
+    def build(x, n):
+        rows = tf.raw_ops.SparseSegmentSumGradV2(grad=x, indices=n, segment_ids=n, dense_output_dim0=50)
+        tf.multiply(rows.output, 2.0, name="doubled")
+
+    assert "doubled" in out_of(build)
+
+
 def test_batches_of_a_dataset_are_no_trap():
     def build(x, n):
         data = tf.data.Dataset.from_tensors((np.ones([4, 8], np.float32), np.ones([4], np.int32))).repeat()

@@ -22,7 +22,8 @@ STRING = 7  # tf.string
 DYNAMIC = frozenset([
     "Where", "Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff", "DynamicPartition",
     "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5",
-    "SparseSlice", "SparseFillEmptyRows",
+    "SparseSlice", "SparseFillEmptyRows", "SparseSegmentSumGradV2", "SparseSegmentMeanGradV2",
+    "SparseSegmentSqrtNGradV2",
 ])  # fmt: skip
 SHAPE_OPS = frozenset(["Shape", "ShapeN", "Size", "Rank"])
 # op -> inputs that XLA must know when it compiles; they are the sizes of the result
