@@ -35,7 +35,7 @@ REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
 REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
 LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
-ANSWERING = 2  # threads
+THREADS = 2  # at least; more than cores make small steps a third slower
 
 _shared = weakref.WeakSet()  # graphs whose variables other ranks may read
 _lock = threading.Lock()
@@ -101,8 +101,8 @@ def _of_process(given):
     """Returns a ConfigProto with what a session's says about devices and threads: a process's first session decides."""
     config, given = tf.ConfigProto(), given or tf.ConfigProto()
     config.intra_op_parallelism_threads = given.intra_op_parallelism_threads
-    # the pool also runs what answers other ranks, while ops of the script's wait in it for their input
-    config.inter_op_parallelism_threads = ANSWERING + (given.inter_op_parallelism_threads or os.cpu_count() or 1)
+    # the pool also runs what answers other ranks, while an op of the script's may wait in it for its input
+    config.inter_op_parallelism_threads = max(THREADS, given.inter_op_parallelism_threads or os.cpu_count() or 1)
     config.device_count.update(given.device_count)
     config.gpu_options.CopyFrom(given.gpu_options)
     gpus = _gpus()
