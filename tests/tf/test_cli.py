@@ -130,6 +130,7 @@ def test_bad_input_is_one_line_and_exit_status_2(graph, capsys, tmp_path, case):
     assert re.search(message, err)
 
 
+@pytest.mark.slow
 def test_two_hash_seeds_give_the_same_bytes(graph, tmp_path):
     made = []
     for seed in ("1", "2"):

@@ -443,6 +443,7 @@ def _session_losses(graph, feeds, folder, interpreter, options):
         return [float(step(feeds)[0]) for _ in range(STEPS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits", "resnet50", "bert", "lstm"])
 def test_losses_under_jax_are_the_sessions(exported, name):
     session, under_jax = exported[name, "float32"]

@@ -342,7 +342,7 @@ def server():
     made.process.wait()
 
 
-KILLS = int(os.environ.get("NPU_SHIM_KILLS") or (200 if os.environ.get("NPU_SHIM_NIGHTLY") else 60))
+KILLS = int(os.environ.get("NPU_SHIM_KILLS") or (200 if os.environ.get("NPU_SHIM_NIGHTLY") else 30))
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ def imported(name):
 
 @pytest.mark.parametrize(
     ("name", "back_too"),
-    [("bert_tiny_train", True), pytest.param("resnet50_train", False, marks=pytest.mark.slow)],
+    [("bert_tiny_train", True), pytest.param("resnet50_train", False, marks=pytest.mark.nightly)],
 )
 def test_a_trained_model_goes_to_float16_and_back(tmp_path, name, back_too):
     with tf.Graph().as_default(), tf.Session() as session:
