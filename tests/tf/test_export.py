@@ -453,6 +453,7 @@ def test_losses_under_jax_are_the_sessions(exported, name):
     assert under_jax[-1] < under_jax[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MIXED)
 def test_losses_in_mixed_precision_are_the_compiled_steps(exported, name):
     compiled, under_jax = exported[name, "mixed"]
