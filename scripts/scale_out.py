@@ -24,13 +24,18 @@ BEGIN, END = "<!-- scripts/scale_out.py: %s -->", "<!-- end -->"
 CARD, HOST, RANKS = "h100", 8, (8, 64, 256, 1000)  # HOST: GPUs of one
 FORMS = (("float32", 4), ("float16", 2))  # of a step, and the bytes of an element that its gradients may travel in
 ADAM_SLOTS = 2
-BUCKET = 32 * 2**20  # npu_shim.distributed.settings.DEFAULT_MB
+A_RANK, MOST = 2 * 2**20, 32 * 2**20  # of a bucket: npu_shim.distributed.settings
 
 
 def ring_seconds(size, bytes_, link, collectives=1):
     """Seconds for a ring of `size` ranks to reduce `bytes_` bytes, in so many collectives one after the other."""
     steps = 2 * (size - 1)
     return steps * (collectives * link["latency"] + bytes_ / size / link["bandwidth"])
+
+
+def bucket_bytes(size):
+    """Bytes at which a bucket that `size` ranks move is full."""
+    return min(A_RANK * size, MOST)
 
 
 def level_bytes(size, link):
@@ -62,7 +67,7 @@ def _bytes(trained):
     rows = []
     for model, of in trained.items():
         wide = 4 * of["elements"]
-        rows.append([model, of["variables"], _mb(wide), _mb(wide / 2), 1 + wide // BUCKET])
+        rows.append([model, of["variables"], _mb(wide), _mb(wide / 2), 1 + wide // MOST])
     return _table(head, rows)
 
 
@@ -94,7 +99,7 @@ def _shares(trained, seconds, links):
 
 def _ring(size, moved, link):
     """Seconds for all buckets of `moved` bytes, None where the link does not reach so many GPUs."""
-    return None if link["inside"] and size > HOST else ring_seconds(size, moved, link, 1 + moved // BUCKET)
+    return None if link["inside"] and size > HOST else ring_seconds(size, moved, link, 1 + moved // bucket_bytes(size))
 
 
 def _buckets(links):

@@ -64,7 +64,8 @@ def _buckets(nodes: Sequence[Any]) -> list[list[Any]]:
     # numbers as names: the order of the keys, which all ranks have in common
     last = len(nodes) - 1
     members = [buckets.Member(str(last - at), "", _bytes(node)) for at, node in enumerate(nodes)]
-    limit = settings.bucket_bytes() if nodes[0].attr[MARK].s == b"by bytes" else float("inf")
+    by_bytes, size = nodes[0].attr[MARK].s == b"by bytes", nodes[0].attr["group_size"].i
+    limit = settings.bucket_bytes(size) if by_bytes else float("inf")
     return [[nodes[at] for at in bucket] for bucket in buckets.by_bytes(members, limit)]
 
 

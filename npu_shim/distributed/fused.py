@@ -49,7 +49,7 @@ def _buckets(members, group, fusion):
     if strategy is not None:
         by, numbers = strategy
         return {"idx": buckets.by_index, "size": buckets.by_share}[by](members, numbers)
-    limits = {ALONE: 0, BY_STRATEGY: settings.bucket_bytes(), BY_ID: float("inf")}
+    limits = {ALONE: 0, BY_STRATEGY: settings.bucket_bytes(ranks.get_rank_size(group)), BY_ID: float("inf")}
     return buckets.by_bytes(members, limits[fusion])
 
 

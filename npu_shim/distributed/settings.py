@@ -12,17 +12,20 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 
 BUCKET, DTYPE, SUMS = "NPU_SHIM_BUCKET_MB", "NPU_SHIM_GRADIENT_DTYPE", "NPU_SHIM_GRADIENT_SUMS"
 GPUS = "NPU_SHIM_GPU_COLLECTIVES"
-DEFAULT_MB = 32.0
+A_RANK_MB, MOST_MB = 2.0, 32.0  # of a bucket, see docs/guides/scale_out.md
 DTYPES, SUM_DTYPES, WAYS = ("own", "float16", "bfloat16"), ("own", "float32"), ("nccl", "ring")
 
 
-def bucket_bytes() -> int:
-    """Returns the bytes at which a bucket is full: NPU_SHIM_BUCKET_MB (2**20 bytes each), 0 for no fusion; else 32 MB.
+def bucket_bytes(size: int) -> int:
+    """Returns the bytes at which a bucket is full, that a group of `size` ranks moves.
+
+    It is NPU_SHIM_BUCKET_MB (2**20 bytes each), 0 for no fusion; else 2 MB for each rank, at most 32 MB: a ring has more
+    latencies the more ranks it has, and laying tensors end to end to save some costs two copies of them.
 
     Raises:
         ConfigError: the environment says no number, or a negative one.
     """
-    text = os.environ.get(BUCKET) or str(DEFAULT_MB)
+    text = os.environ.get(BUCKET) or str(min(size * A_RANK_MB, MOST_MB))
     try:
         megabytes = float(text)
     except ValueError:

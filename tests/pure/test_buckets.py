@@ -70,7 +70,7 @@ def test_there_are_at_most_one_more_buckets_than_bytes_fill():
 
 
 def test_500_small_ones_are_one_bucket():
-    assert len(buckets.by_bytes(members(*[12] * 500), settings.bucket_bytes())) == 1
+    assert len(buckets.by_bytes(members(*[12] * 500), settings.bucket_bytes(2))) == 1
 
 
 def test_split_by_index():
@@ -89,7 +89,7 @@ def test_what_the_environment_says(monkeypatch):
     monkeypatch.setenv(settings.BUCKET, "0.5")
     monkeypatch.setenv(settings.DTYPE, "bfloat16")
     monkeypatch.setenv(settings.SUMS, "float32")
-    assert (settings.bucket_bytes(), settings.gradient_dtype(), settings.sums_are_float32()) == (
+    assert (settings.bucket_bytes(2), settings.gradient_dtype(), settings.sums_are_float32()) == (
         2**19,
         "bfloat16",
         True,
@@ -100,7 +100,7 @@ def test_what_the_environment_says(monkeypatch):
 def test_a_wrong_size_is_told(monkeypatch, text):
     monkeypatch.setenv(settings.BUCKET, text)
     with pytest.raises(ConfigError, match="NPU_SHIM_BUCKET_MB='%s'" % text):
-        settings.bucket_bytes()
+        settings.bucket_bytes(2)
 
 
 def test_a_wrong_word_is_told(monkeypatch):

@@ -33,7 +33,8 @@ def test_a_table_without_a_place_is_told():
 def test_a_bucket_is_as_large_as_by_default():
     from npu_shim.distributed import settings
 
-    assert settings.DEFAULT_MB * 2**20 == scale_out.BUCKET
+    for size in (2, 8, 16, 1000):
+        assert settings.bucket_bytes(size) == scale_out.bucket_bytes(size)
 
 
 def test_what_the_models_train_is_what_is_compiled():
