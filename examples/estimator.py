@@ -39,6 +39,7 @@ def input_fn(part, repeat):
 
 config = NPURunConfig(
     model_dir=tempfile.mkdtemp(),
+    tf_random_seed=1,
     save_checkpoints_steps=100,
     session_config=tf.ConfigProto(allow_soft_placement=True, log_device_placement=False),
     precision_mode="allow_mix_precision",

@@ -53,7 +53,8 @@ def without_gpu_kernels(monkeypatch):
 def test_the_shipped_table_is_the_registry_of_the_full_wheel():
     if not kernel_tables.has_gpu_kernels():
         pytest.skip("this TensorFlow has no GPU kernels; its full wheel has them even without a GPU")
-    registered = serving(registry.registered_kernels(), "GPU", ANY_DEVICE)
+    kernels = {op: each for op, each in registry.registered_kernels().items() if not op.startswith("NpuShim")}  # ours
+    registered = serving(kernels, "GPU", ANY_DEVICE)
     assert serving(kernel_tables.of_gpu(tf.__version__), "GPU") == registered
 
 

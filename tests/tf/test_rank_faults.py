@@ -164,7 +164,7 @@ def resumed(job, undisturbed, size, folder):
 SIZES = [2, pytest.param(3, marks=pytest.mark.nightly)]
 
 
-@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("bad", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_killed_rank_is_named_and_the_job_goes_on_bit_for_bit(job, undisturbed, bad):
     ended, folder = job("kill", bad=bad)
     assert ended[bad].status == -9

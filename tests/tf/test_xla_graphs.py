@@ -10,6 +10,7 @@ import npu_shim
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
 STEPS = 20
+FEWER = [pytest.param("bert_tiny_train", marks=pytest.mark.nightly), "lstm_lm_train"]  # graphs of the longer tests
 
 
 class Real:
@@ -73,6 +74,7 @@ def test_twenty_steps_are_those_of_the_session(real, float32):
     assert np.ptp(expected) > 100 * np.max(np.abs(losses - expected))
 
 
+@pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_a_loop_on_the_device_is_the_single_steps_bit_by_bit(real):
     # the lengths of a sequence mask without maxlen are a shape, which XLA must know
     constants = {name: value for name, value in real.fed.items() if "lengths" in name}
@@ -104,6 +106,7 @@ def test_twenty_steps_in_mixed_precision_are_as_near_to_float32_as_the_sessions(
     assert np.all(np.abs(losses - in_session) <= 2 * roundings)
 
 
+@pytest.mark.parametrize("real", FEWER, indirect=True)
 def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
     _, step = float32
     prefix = step.save(tmp_path / "model")
