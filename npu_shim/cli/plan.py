@@ -118,9 +118,12 @@ def collectives(asked: Asked) -> str:
 
     from npu_shim.distributed import call_fusion
     from npu_shim.engine import report as engine_report
+    from npu_shim.options import kernel_tables
 
     found = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
-    programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])
+    programs = None
+    if kernel_tables.compiles_steps():
+        programs = engine_report.programs(asked.graph, asked.fetches, [tensor_of(name) for name in asked.feeds])
     return in_graph.as_text(found, sum(calls.values()), programs)
 
 

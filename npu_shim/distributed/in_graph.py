@@ -23,21 +23,23 @@ def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def as_text(found: Mapping[str, int], calls: int, programs: int) -> str:
+def as_text(found: Mapping[str, int], calls: int, programs: int | None) -> str:
     """Returns a line of the report, "" where there are no collectives.
 
     Args:
         found: of `counted`, as a session runs them.
         calls: how many the script has, before those are fused that may be.
-        programs: how many programs XLA makes of what lies around them, 0 where it is not taken.
+        programs: how many programs XLA makes of what lies around them, 0 where it is not taken, None without an engine.
     """
     if not found:
         return ""
     kinds = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()))
     fused = " of %d calls" % calls if calls > sum(found.values()) else ""
+    line = "collectives: %d in a run (%s)%s, outside of what XLA compiles" % (sum(found.values()), kinds, fused)
+    if programs is None:
+        return line + "\n"
     around = "1 program" if programs == 1 else "%d programs" % programs if programs else "no program"
-    text = "collectives: %d in a run (%s)%s, outside of what XLA compiles; engine pjrt: %s around them (--engine)\n"
-    return text % (sum(found.values()), kinds, fused, around)
+    return "%s; engine pjrt: %s around them (--engine)\n" % (line, around)
 
 
 def _needed(nodes: dict[str, Any], fetches: Iterable[str]) -> list[Any]:

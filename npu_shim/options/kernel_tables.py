@@ -48,8 +48,13 @@ def of(device: str) -> KernelTable:
     return KernelTable(_shipped_gpu_or_own(), device, {**SLOW, **CUT_OFF} if tf.__version__.startswith("1.") else SLOW)
 
 
+def compiles_steps() -> bool:
+    """Whether this TensorFlow can compile a step as a whole: compile_step, export, engine pjrt."""
+    return not tf.__version__.startswith("1.")
+
+
 def _require_xla() -> None:
-    if tf.__version__.startswith("1."):
+    if not compiles_steps():
         raise ConfigError("device 'XLA' needs TensorFlow 2.15 or later, this is %s" % tf.__version__)
 
 

@@ -64,7 +64,7 @@ def accuracy(ended):
 
 @pytest.mark.parametrize("name", [*NAMES, "plain"])
 def test_an_example_learns(done, name):
-    assert accuracy(done[name]) >= 0.90  # chance is 0.1
+    assert accuracy(done[name]) >= 0.85  # chance is 0.1; Keras shuffles as it likes: 0.89 to 0.94
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"manual_float16"}))
