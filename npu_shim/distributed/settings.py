@@ -19,8 +19,8 @@ DTYPES, SUM_DTYPES, WAYS = ("own", "float16", "bfloat16"), ("own", "float32"), (
 def bucket_bytes(size: int) -> int:
     """Returns the bytes at which a bucket is full, that a group of `size` ranks moves.
 
-    It is NPU_SHIM_BUCKET_MB (2**20 bytes each), 0 for no fusion; else 2 MB for each rank, at most 32 MB: more ranks make
-    more latencies in a ring, and laying tensors end to end to save some costs two copies of them.
+    It is NPU_SHIM_BUCKET_MB (2**20 bytes each), 0 for no fusion; else 2 MB for each rank, at most 32 MB: more ranks
+    make more latencies in a ring, and laying tensors end to end to save some costs two copies of them.
 
     Raises:
         ConfigError: the environment says no number, or a negative one.
