@@ -15,6 +15,10 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:1] = [str(HERE), str(HERE.parent)]
+
+from npu_shim.distributed.settings import default_bucket_bytes as bucket_bytes  # noqa: E402
+
 PAGE = HERE.parent / "docs" / "guides" / "scale_out.md"
 TRAINED = HERE / "data" / "trained_variables.json"
 COMPILED = HERE.parent / "benchmarks" / "gpu_compiled.json"
@@ -24,18 +28,12 @@ BEGIN, END = "<!-- scripts/scale_out.py: %s -->", "<!-- end -->"
 CARD, HOST, RANKS = "h100", 8, (8, 64, 256, 1000)  # HOST: GPUs of one
 FORMS = (("float32", 4), ("float16", 2))  # of a step, and the bytes of an element that its gradients may travel in
 ADAM_SLOTS = 2
-A_RANK, MOST = 2 * 2**20, 32 * 2**20  # of a bucket: npu_shim.distributed.settings
 
 
 def ring_seconds(size, bytes_, link, collectives=1):
     """Seconds for a ring of `size` ranks to reduce `bytes_` bytes, in so many collectives one after the other."""
     steps = 2 * (size - 1)
     return steps * (collectives * link["latency"] + bytes_ / size / link["bandwidth"])
-
-
-def bucket_bytes(size):
-    """Bytes at which a bucket that `size` ranks move is full."""
-    return min(A_RANK * size, MOST)
 
 
 def level_bytes(size, link):
@@ -67,7 +65,7 @@ def _bytes(trained):
     rows = []
     for model, of in trained.items():
         wide = 4 * of["elements"]
-        rows.append([model, of["variables"], _mb(wide), _mb(wide / 2), 1 + wide // MOST])
+        rows.append([model, of["variables"], _mb(wide), _mb(wide / 2), 1 + wide // bucket_bytes(RANKS[-1])])
     return _table(head, rows)
 
 
@@ -156,7 +154,6 @@ def written(page, made):
 
 def measure():
     """Returns what the models train, built at the sizes of benchmarks/gpu_compiled.json."""
-    sys.path[:1] = [str(HERE), str(HERE.parent)]
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import bench_models
 

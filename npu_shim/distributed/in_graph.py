@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping
 
-PREFIX = "Collective"
+PREFIX = "Collective"  # of the types of TensorFlow's collectives
 
 
 def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:

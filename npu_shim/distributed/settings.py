@@ -16,6 +16,11 @@ A_RANK_MB, MOST_MB = 2.0, 32.0  # of a bucket, see docs/guides/scale_out.md
 DTYPES, SUM_DTYPES, WAYS = ("own", "float16", "bfloat16"), ("own", "float32"), ("nccl", "ring")
 
 
+def default_bucket_bytes(size: int) -> int:
+    """Returns `bucket_bytes` of `size` ranks where the environment does not say it."""
+    return int(min(size * A_RANK_MB, MOST_MB) * 2**20)
+
+
 def bucket_bytes(size: int) -> int:
     """Returns the bytes at which a bucket is full, that a group of `size` ranks moves.
 
@@ -25,7 +30,9 @@ def bucket_bytes(size: int) -> int:
     Raises:
         ConfigError: the environment says no number, or a negative one.
     """
-    text = os.environ.get(BUCKET) or str(min(size * A_RANK_MB, MOST_MB))
+    text = os.environ.get(BUCKET)
+    if not text:
+        return default_bucket_bytes(size)
     try:
         megabytes = float(text)
     except ValueError:

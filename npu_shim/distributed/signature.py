@@ -8,10 +8,10 @@ from typing import Any, Iterator, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import keys
+from npu_shim.distributed.in_graph import PREFIX
 from npu_shim.distributed.progress import Collective
 from npu_shim.rewriter import tf_internals
 
-PREFIX = "Collective"  # of the types of TensorFlow's collectives
 # where types have their keys that have no attributes of these names: among their inputs, as constants
 INPUTS = {"CollectiveAllToAllV2": {"group_key": 2, "instance_key": 3}}
 

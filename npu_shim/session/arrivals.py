@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import progress, signature
+from npu_shim.distributed import in_graph, progress, signature
 from npu_shim.session.native import loader
 
 OP = "NpuShimArrive"
@@ -47,7 +47,7 @@ def _all_nodes(graph_def):
 
 
 def _is_collective(node):
-    return node.op.startswith(signature.PREFIX) and bool(node.input) and not node.input[0].startswith("^")
+    return node.op.startswith(in_graph.PREFIX) and bool(node.input) and not node.input[0].startswith("^")
 
 
 def _mark(nodes, output):

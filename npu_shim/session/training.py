@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.session import dump
+from npu_shim.session import dump, ranges
 
 LOSS_SCALE = re.compile(r"^(?:.*/)?loss_scale(?:_\d+)?$")  # names of what holds it
 MOST_NAMES = 12  # in a message
@@ -172,7 +172,7 @@ def _without_sources(tensors):
 def loss_scale(operations: Iterable[tf.Operation]) -> tf.Tensor | None:
     """Returns the loss scale as a step reads it: a constant or a variable of that name; None without one."""
     for op in operations:
-        reads = op.type in ("ReadVariableOp", "Identity") and op.inputs
+        reads = op.type in ranges.READS and op.inputs
         holder = op.inputs[0].op if reads else op if op.type == "Const" else None
         # a branch that is not taken, or a loop, has no value to fetch
         outside = op._get_control_flow_context() is None

@@ -28,6 +28,16 @@ typedef void (*Round)(const float* from, float* to, std::ptrdiff_t count);
 const std::ptrdiff_t kShard = 1 << 15;  // values: 20 us or less, what it costs to wake a thread
 const int kCyclesPerValue = 2;
 
+// Calls `of` with the begin and end of parts of `count` values: of all on this thread if they are few.
+template <typename Of>
+void InShards(tensorflow::OpKernelContext* context, std::ptrdiff_t count, const Of& of) {
+  if (count <= kShard) {
+    of(0, count);
+  } else {
+    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, kCyclesPerValue, of);
+  }
+}
+
 void RoundAnywhere(const float* from, float* to, std::ptrdiff_t count) {
   for (std::ptrdiff_t i = 0; i < count; ++i) to[i] = static_cast<float>(static_cast<Eigen::half>(from[i]));
 }
@@ -74,15 +84,9 @@ class RoundOp : public tensorflow::OpKernel {
     const float* from = input.flat<float>().data();
     float* to = output->flat<float>().data();
     const Round round = round_;
-    const std::ptrdiff_t count = input.NumElements();
-    if (count <= kShard) {
-      round(from, to, count);
-    } else {
-      context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
-          count, kCyclesPerValue, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
-            round(from + begin, to + begin, end - begin);
-          });
-    }
+    InShards(context, input.NumElements(), [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+      round(from + begin, to + begin, end - begin);
+    });
   }
 
  private:
@@ -181,18 +185,13 @@ class MeasureOp : public tensorflow::OpKernel {
     const Measure measure = measure_;
     Measures all = {0, kInfinity, 0, 0, 0};
     std::mutex lock;
-    const auto shards = [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+    InShards(context, count, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
       for (; begin < end; begin += kShard) {  // so that counts of 32 bits do
         const Measures some = measure(from + begin, std::min(kShard, end - begin));
         std::lock_guard<std::mutex> held(lock);
         all.Add(some);
       }
-    };
-    if (count <= kShard) {
-      shards(0, count);
-    } else {
-      context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(count, kCyclesPerValue, shards);
-    }
+    });
     auto found = output->flat<double>();
     found(0) = Value(all.largest);
     found(1) = Value(all.smallest);
