@@ -74,9 +74,11 @@ def _fork(line, folder):
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(written.fileno(), 1)
         os.dup2(written.fileno(), 2)
+        atexit._clear()  # the parent's own
         status = 70  # of a fork that dies without a word of Python's
         try:
             status = _typed(line, folder)
+            atexit._run_exitfuncs()
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -111,6 +113,7 @@ def _ended(words):
             return 1
         return end.code or 0
     except BaseException:
+        sys.last_type, sys.last_value, sys.last_traceback = sys.exc_info()  # as Python does, for what runs at exit
         sys.excepthook(*sys.exc_info())
         return 1
 

@@ -14,7 +14,6 @@ import logging
 import os
 import sys
 import threading
-import time
 import weakref
 import zlib
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
@@ -35,6 +34,7 @@ REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
 REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
 LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
+PART_SECONDS = 1  # after the final barrier
 THREADS = 2  # at least; more than cores make small steps a third slower
 
 _shared = weakref.WeakSet()  # graphs whose variables other ranks may read
@@ -234,7 +234,7 @@ def _end(process):
     while not ended and watch.is_waited_for():
         ended = call.ends(END_SECONDS)
     if ended and call.error is None:
-        time.sleep(1)  # the others may still be reading the barrier's own data
+        watch.part(PART_SECONDS)
     elif watch.leave(""):
         reason = type(call.error).__name__ if ended else "none came in %d s" % END_SECONDS
         LOG.warning("npu_shim: the other ranks exited without reaching the final barrier (%s)", reason)

@@ -143,6 +143,7 @@ class Progress:
         self._threads: set[int] = set()  # those that run collectives
         self._changed = self._moved = time.monotonic()  # any run; a run with collectives
         self._ended: str | None = None
+        self._through = False
         self._proposed: Fault | None = None
         self.fault: Fault | None = None
 
@@ -194,6 +195,10 @@ class Progress:
         """Says that this process is about to end."""
         self._ended = how
 
+    def through(self) -> None:
+        """Says that this process is through the final barrier."""
+        self._through = True
+
     def of_run(self, group: int, number: int) -> Sequence[Collective] | None:
         """Returns what a group's run had; None if it has not begun, or is forgotten."""
         with self._lock:
@@ -212,6 +217,7 @@ class Progress:
                 "still": now - self._moved,
                 "failed": {str(group): (n, why, now - at) for group, (n, why, at) in self._failed.items()},
                 "ended": self._ended,
+                "through": self._through,
                 "fault": self.fault,
             }
 

@@ -85,6 +85,19 @@ def is_waited_for() -> bool:
     return any(isinstance(state, dict) and state["running"] for state in states.values())
 
 
+def part(seconds: float) -> None:
+    """Stays until the other ranks are through the final barrier, as they may still be reading this rank's data of it.
+
+    Args:
+        seconds: how long at most.
+    """
+    _progress.through()
+    until, of = time.monotonic() + seconds, _others()
+    while of and time.monotonic() < until:
+        states = channel.for_each(of, _state)
+        of = [rank for rank, state in states.items() if state is None or (state != GONE and not state["through"])]
+
+
 def _answer(message):
     if message["do"] == "propose":
         return _progress.propose(Fault(*message["fault"]))

@@ -38,9 +38,10 @@ made.wait()
 
 @contextlib.contextmanager
 def driven(*codes, grace=10):
-    """A launch in a process of its own."""
+    """A launch in a process of its own, which takes SIGHUP even if these tests run under nohup."""
     argv = [sys.executable, "-c", DRIVER, json.dumps([grace, codes])]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    takes = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=takes) as process:
         try:
             yield process
         finally:
