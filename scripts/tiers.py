@@ -13,7 +13,8 @@ RULES = (
     "rank_collectives", "rank_faults", "real_graphs", "shapes", "tensor_lists", "tune", "watching", "xla_constants",
     "xla_graphs", "xla_late_sums", "xla_recompute",
 )  # fmt: skip
-WITH_JAX = ("tests/pure/test_pjrt.py", "tests/pure/test_pjrt_cost.py")  # JAX cannot be installed beside 2.15
+# JAX cannot be installed beside 2.15
+WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost"))
 VERSION = ("tests/tf", *("--ignore=tests/tf/test_%s.py" % name for name in RULES), *QUICK)
 
 

@@ -22,14 +22,37 @@ def stablehlo(hlo: bytes) -> bytes:
     from jax.interpreters import mlir
     from jaxlib import _jax
     from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo as dialect
 
     imported = _jax.mlir.hlo_to_stablehlo(hlo)
     with mlir.make_ir_context():
         module = ir.Module.parse(imported)
         _clean(ir, module)
-        artifact: bytes = dialect.serialize_portable_artifact(module, TARGET)
-        return artifact
+        return portable(module)
+
+
+def portable(module: Any, target: str = TARGET) -> bytes:
+    """Returns an MLIR module of StableHLO as a portable artifact of that version, within its context."""
+    from jaxlib.mlir.dialects import stablehlo as dialect
+
+    artifact: bytes = dialect.serialize_portable_artifact(module, target)
+    return artifact
+
+
+def newest() -> str:
+    """Returns the version of StableHLO that this jaxlib has, for what it reads itself."""
+    from jaxlib.mlir.dialects import stablehlo as dialect
+
+    version: str = dialect.get_current_version()
+    return version
+
+
+def parsed(artifact: bytes) -> Any:
+    """Returns a StableHLO portable artifact as an MLIR module, within an MLIR context."""
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    module = _jax.mlir.deserialize_portable_artifact(artifact)
+    return ir.Module.parse(module) if isinstance(module, (bytes, str)) else module  # a module since JAX 0.10 or so
 
 
 def _clean(ir: Any, module: Any) -> None:

@@ -1,6 +1,6 @@
 """The one door to JAX: which releases work, devices, a StableHLO program as a JAX function.
 
-Only this module and `convert` use what is not public in JAX. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
+Only this module, `convert` and `barriers` use what is not public in JAX. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import re
 from typing import Any, Callable, Sequence, Tuple
 
-from npu_shim.pjrt import convert
+from npu_shim.pjrt import barriers, convert
 from npu_shim.rewriter.errors import ConfigError
 
 Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
@@ -85,6 +85,7 @@ def function(
     zeros = jax.jit(lambda *_: tuple(jnp.zeros(shape, dtype) for shape, dtype in results))
     given = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in arguments]
     platform = {"gpu": "cuda"}.get(platform, platform)
+    artifact = barriers.placed(artifact) if platform == "cpu" else artifact
     template = export.export(zeros, platforms=[platform])(*given)
     program = dataclasses.replace(
         template, fun_name="step", mlir_module_serialized=artifact, module_kept_var_idx=tuple(range(len(arguments)))
@@ -111,10 +112,7 @@ def hlo_text(artifact: bytes) -> str:
     from jaxlib import _jax
 
     with mlir.make_ir_context():
-        module = _jax.mlir.deserialize_portable_artifact(artifact)
-        if not isinstance(module, (bytes, str)):  # a module since JAX 0.10 or so
-            written = io.BytesIO()
-            module.operation.write_bytecode(written)
-            module = written.getvalue()
-        text: str = _jax.mlir.mlir_module_to_xla_computation(module, return_tuple=True).as_hlo_text()
+        written = io.BytesIO()
+        convert.parsed(artifact).operation.write_bytecode(written)
+        text: str = _jax.mlir.mlir_module_to_xla_computation(written.getvalue(), return_tuple=True).as_hlo_text()
         return text
