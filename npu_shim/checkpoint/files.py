@@ -91,7 +91,7 @@ class Reader:
                 (part,) = session.run(tf.raw_ops.RestoreV2(
                     prefix=self.prefix, tensor_names=[name], shape_and_slices=[_spec(whole.shape, bounds)],
                     dtypes=[tf.float16]))
-                whole[_region(bounds)] = part
+                whole[index.region(*bounds)] = part
         return whole
 
 
@@ -145,7 +145,7 @@ class Writer:
         if self._group and self._bytes + array.nbytes > GROUP:
             self._flush()
         for bounds in slices:
-            self._group.append((name, array[_region(bounds)], dtype, _spec(array.shape, bounds)))
+            self._group.append((name, array[index.region(*bounds)], dtype, _spec(array.shape, bounds)))
         if not slices:
             self._group.append((name, array, dtype, ""))
         self._bytes += array.nbytes
@@ -280,10 +280,6 @@ def sync(path: str) -> None:
 def _spec(shape, bounds):
     """Returns how TensorFlow writes a part: 'SIZE SIZE START,LENGTH:START,LENGTH'."""
     return " ".join(map(str, shape)) + " " + ":".join("%d,%d" % pair for pair in zip(*bounds))
-
-
-def _region(bounds):
-    return tuple(slice(start, start + size) for start, size in zip(*bounds))
 
 
 def _working_folder(prefix, pid):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Any
+from typing import Any, Sequence
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
@@ -32,6 +32,23 @@ def slices(prefix: str) -> dict[str, Any]:
                 shape = [d.size for d in entry.shape.dim]
                 found[key.decode()] = [_bounds(part, shape) for part in entry.slices]
     return found
+
+
+def bounds(spec: str) -> tuple[list[int], list[int]]:
+    """Returns (start, size) of a part that is written as TensorFlow does: 'SIZE SIZE START,LENGTH:START,LENGTH'.
+
+    >>> bounds("5 2 2,2:-")
+    ([2, 0], [2, 2])
+    """
+    *shape, extents = spec.split()
+    pairs = zip(extents.split(":"), shape)
+    starts, sizes = zip(*(map(int, ("0," + size if each == "-" else each).split(",")) for each, size in pairs))
+    return list(starts), list(sizes)
+
+
+def region(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
+    """Returns the slices of a part in the whole tensor."""
+    return tuple(slice(first, first + count) for first, count in zip(start, size))
 
 
 def _bounds(part, shape):

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.checkpoint import selection
+from npu_shim.checkpoint import index, selection
 
 CASTABLE = (tf.float32, tf.float16, tf.bfloat16)
 COUNTERS = (tf.int32, tf.int64)  # good_steps is int32 in contrib and int64 in experimental
@@ -24,6 +24,11 @@ WHOLE_FLOAT16 = -tf.float16.as_datatype_enum  # a part to be cut from a whole: T
 # One tensor that a Saver reads. shape: tuple of int or None, of the whole tensor where `slice_spec` names a part.
 # variable: the name of the variable's op, which a dict of names to save under may give another name.
 Read = collections.namedtuple("Read", "name slice_spec dtype shape variable")
+
+# What one shard of a Saver reads, and the names of Tensors that a caller feeds. numbers: of the numbers of the ways.
+# reads: list of Read. cast: those that are read in one of several dtypes. wide: dict of these to their values before
+# the cast to the variables' dtypes. results: of what reaches the variables.
+Shard = collections.namedtuple("Shard", "numbers reads cast wide results")
 
 # A tensor of a file. shape: tuple of int.
 Stored = collections.namedtuple("Stored", "dtype shape")
@@ -75,7 +80,7 @@ def ways(
 
 def selected(
     filename: tf.Tensor, ways_of: Mapping[Read, Mapping[int, Callable[[Any], Any]]], known: tf.Tensor
-) -> Iterator[tuple[Read, Any, Any]]:
+) -> Iterator[tuple[Read, Any]]:
     """Reads each tensor in the one way that is known for it.
 
     Switches, and no `tf.cond`, since a checkpoint has hundreds of tensors and a branch costs milliseconds.
@@ -86,11 +91,11 @@ def selected(
         known: int32 Tensor [len(ways_of)], the numbers.
 
     Yields:
-        (Read, value, int64 count of values that became infinite or None where none can)
+        (Read, value, as float32 where it is cast)
     """
     if tf.executing_eagerly():
         for (read, found), number in zip(ways_of.items(), known.numpy()):
-            yield (read, *convert(found.get(number, found[UNKNOWN])(filename), read.dtype))
+            yield read, found.get(number, found[UNKNOWN])(filename)
         return
     numbers = sorted({number for found in ways_of.values() for number in found} - {UNKNOWN})
     chosen = {number: tf.unstack(tf.equal(known, number), len(ways_of)) for number in numbers}
@@ -101,7 +106,7 @@ def selected(
             if number != UNKNOWN:
                 unread, taken = tf.raw_ops.Switch(data=unread, pred=chosen[number][i])
             results.append(way(taken))
-        yield (read, *convert(tf.raw_ops.Merge(inputs=results).output, read.dtype))
+        yield read, tf.raw_ops.Merge(inputs=results).output
 
 
 def read_all(filename: tf.Tensor, reads: Sequence[Read]) -> dict[Read, tf.Tensor]:
@@ -131,6 +136,18 @@ def numbers(reads: Sequence[Read], stored: Mapping[str, Stored], parts: Mapping[
         else:
             found.append(UNKNOWN if dtype is None else dtype.as_datatype_enum)
     return found
+
+
+def unreadable(reads: Iterable[Read], stored: Mapping[str, Stored], parts: Mapping[str, Any]) -> list[Read]:
+    """Returns the Reads that need other parts of a float16 tensor than the file has; TensorFlow reads these only.
+
+    Args:
+        reads: list of Read.
+        stored: see `stored_tensors`.
+        parts: see `checkpoint.index.slices`.
+    """
+    split = [r for r in reads if r.name in parts and r.name in stored and stored[r.name].dtype == tf.float16]
+    return [r for r in split if not (r.slice_spec and index.bounds(r.slice_spec) in parts[r.name])]
 
 
 def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
@@ -172,9 +189,7 @@ def _read_as(filename, read, stored):
 def _part_of_whole(filename, read):
     """Reads a part of a variable by slicing the whole: TensorFlow finds only float16 parts that are stored as such."""
     (whole,) = read_all(filename, [read._replace(dtype=tf.float16, slice_spec="")]).values()
-    extents = [extent.split(",") for extent in read.slice_spec.split()[-1].split(":")]
-    begin, size = ([int(e[i]) if e[0] != "-" else (0, -1)[i] for e in extents] for i in (0, 1))
-    return _widen(tf.slice(whole, begin, size), read)
+    return _widen(tf.slice(whole, *index.bounds(read.slice_spec)), read)
 
 
 def _widen(value, read):

@@ -20,7 +20,7 @@ from typing import Any, ContextManager, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.checkpoint import index, restore_ops, selection
+from npu_shim.checkpoint import files, index, restore_ops, selection
 from npu_shim.checkpoint.restore_ops import CASTABLE, COUNTERS, UNKNOWN, convert, stored_tensors, warn_of_lost
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -61,16 +61,16 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             "write_version": write_version,
             "init_missing_loss_scale": init_missing_loss_scale,
         }
-        self._reads = []  # a shard: placeholder for stored dtypes, all its Reads, those that are cast, results
+        self._shards = []
 
     def _build_internal(self, *args, **kwargs):
         saver = tf_internals.saver_that_builds(self)
         if saver is not None and self._options["write_version"] is None:
             self._write_version = saver._write_version
-        self._reads = []
+        self._shards = []
         saver_def = super()._build_internal(*args, **kwargs)
         if saver is not None and not tf.executing_eagerly():
-            saver.restore = functools.partial(_restore, saver, tuple(self._reads), self._options, {})
+            saver.restore = functools.partial(_restore, saver, tuple(self._shards), self._options, {})
         return saver_def
 
     def bulk_restore(
@@ -86,32 +86,36 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         cast = {read: found for read, found in ways.items() if len(found) > 1}
         with tf.device("cpu:0"):
             values = restore_ops.read_all(filename_tensor, [read for read in reads if read not in cast])
-            known = self._known(filename_tensor, reads, list(cast))
+            fed, known = _known(filename_tensor, list(cast))
+            wide = dict(restore_ops.selected(filename_tensor, cast, known) if cast else ())
             lost = []
-            for read, value, count in restore_ops.selected(filename_tensor, cast, known) if cast else ():
-                values[read] = value
+            for read, value in wide.items():
+                # `restore` feeds `value`: control edges start from an op behind it, which Grappler leaves where it is
+                values[read], count = convert(tf.ensure_shape(value, value.shape), read.dtype)
                 lost.append((read.name, count))
             with tf.control_dependencies([tf.group(*values.values(), *warn_of_lost(lost))]):
                 results = [tf.identity(values[read]) for read in reads]
         if not tf.executing_eagerly():
-            self._reads[-1] += ([result.name for result in results],)
+            names = [result.name for result in results]
+            places = {read: value.name for read, value in wide.items()}
+            self._shards.append(restore_ops.Shard(fed.name, reads, list(cast), places, names))
         return results
 
-    def _known(self, filename, reads, cast):
-        """Returns int32 [len(cast)]: the number of the way to read each, fed by `restore` or found by trying."""
-        if tf.executing_eagerly():
-            path = filename.numpy().decode()
-            return tf.constant(restore_ops.numbers(cast, stored_tensors(path), index.slices(path)), tf.int32)
-        unknown = np.full(len(cast), UNKNOWN, np.int32)
-        fed = tf.placeholder_with_default(unknown, [len(cast)], name="stored_dtypes")
-        self._reads.append((fed.name, reads, cast))
-        if not cast:
-            return fed
-        return tf.cond(
-            tf.reduce_any(tf.not_equal(fed, UNKNOWN)),
-            lambda: tf.identity(fed),
-            lambda: restore_ops.found_by_trying(filename, cast),
-        )
+
+def _known(filename, cast):
+    """Returns (Tensor that `restore` feeds, int32 [len(cast)]): the number of the way to read each, fed or tried."""
+    if tf.executing_eagerly():
+        path = filename.numpy().decode()
+        return None, tf.constant(restore_ops.numbers(cast, stored_tensors(path), index.slices(path)), tf.int32)
+    unknown = np.full(len(cast), UNKNOWN, np.int32)
+    fed = tf.placeholder_with_default(unknown, [len(cast)], name="stored_dtypes")
+    if not cast:
+        return fed, fed
+    return fed, tf.cond(
+        tf.reduce_any(tf.not_equal(fed, UNKNOWN)),
+        lambda: tf.identity(fed),
+        lambda: restore_ops.found_by_trying(filename, cast),
+    )
 
 
 class CastFromFloat32SaverBuilder(CastingSaverBuilder):
@@ -174,7 +178,7 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)
     stored = stored_tensors(save_path)
-    reads = [read for _, part, _, _ in shards for read in part]
+    reads = [read for shard in shards for read in shard.reads]
     missing = [r.name for r in reads if r.name not in stored]
     if options["init_missing_loss_scale"]:
         missing = [name for name in missing if not selection.LOSS_SCALE.search(name)]
@@ -186,8 +190,19 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     if rows:
         raise tf.errors.InvalidArgumentError(None, None, _table(save_path, rows))
     parts = index.slices(tf.compat.as_text(save_path))
-    feeds = {placeholder: restore_ops.numbers(cast, stored, parts) for placeholder, _, cast, _ in shards if cast}
+    feeds = {shard.numbers: restore_ops.numbers(shard.cast, stored, parts) for shard in shards if shard.cast}
+    feeds.update(_joined_and_cut(shards, stored, parts, tf.compat.as_text(save_path)))
     return restore(_Feeding(sess, feeds), save_path)
+
+
+def _joined_and_cut(shards, stored, parts, save_path):
+    """Returns what to feed in place of what TensorFlow cannot read: name of a Tensor -> float32 array."""
+    places = {read: name for shard in shards for read, name in shard.wide.items()}
+    wanted = restore_ops.unreadable(places, stored, parts)
+    reader = files.Reader(save_path)
+    wholes = {name: reader.read(name, "float16") for name in sorted({read.name for read in wanted})}
+    regions = {read: index.region(*index.bounds(read.slice_spec)) if read.slice_spec else ... for read in wanted}
+    return {places[read]: wholes[read.name][regions[read]].astype(np.float32) for read in wanted}
 
 
 class _Feeding:

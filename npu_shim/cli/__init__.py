@@ -57,6 +57,7 @@ def _module(name: str) -> Any:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="npu-shim", description=sys.modules["npu_shim"].__doc__)
+    parser.add_argument("--version", action="version", version="npu-shim " + sys.modules["npu_shim"].__version__)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.required = True
     for name, text in COMMANDS.items():

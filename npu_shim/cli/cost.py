@@ -118,7 +118,7 @@ def _fits(args: argparse.Namespace) -> tuple[Any, str]:
     if options and args.recompute is None:
         forms = {**forms, name + ", recompute memory": dict(options, recompute="memory")}
     found = fit.of_graph(
-        source, fetches, partial(feeds_of, source, args), forms, card, python, args.batch, _progress, **given
+        source, fetches, partial(feeds_of, source, fetches, args), forms, card, python, args.batch, _progress, **given
     )
     return {"card": card.key, "memory": card.memory, "forms": fit.as_json(found)}, fit.as_text(card, found)
 

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the step is."""
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations of a training step")
-    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors to feed; default: all placeholders")
+    parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors to feed; default: the placeholders "
+                        "that the fetches need")  # fmt: skip
     parser.add_argument("--batch", metavar="N", type=int, help="size of unknown first dimensions of what is fed")
     parser.add_argument("--shape", metavar="X=2,3", action="append", default=[], help="shape of one feed; repeatable")
     parser.add_argument("--constant", metavar="X=JSON", action="append", default=[], help="a tensor's value, made part "
@@ -44,11 +45,12 @@ def add_step_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exports the step and says in lines what was written. Returns the exit status."""
     from npu_shim.export import step as export
+    from npu_shim.pjrt import manifest
 
     source, fetches, feeds, given = step_of(args)
-    if given["values"] is None and source.session is None:
-        print("no --checkpoint and no --init: the values of variables are not exported")
     written, again = export.exported(source, fetches, feeds, args.out, jax=args.jax, **given)
+    if manifest.STATE not in written.sha256:
+        print("no --checkpoint and no --init: the values of variables are not exported")
     print("%s: %d feeds, %d variables, %d results, as %s" % (
         args.out, len(written.feeds), len(written.state), len(written.results), written.kind
     ))  # fmt: skip
@@ -75,7 +77,7 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     if args.checkpoint and args.init:
         raise ConfigError("--checkpoint and --init both say where initial values come from; give one")
     constants = dict(_constant(text) for text in args.constant)
-    feeds = feeds_of(source, args, args.batch)
+    feeds = feeds_of(source, fetches, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
     given.update({"recompute": args.recompute} if args.recompute is not None else {})
@@ -87,20 +89,28 @@ def _device(wanted: str | None) -> str | None:
     return None if wanted is None else wanted.upper()
 
 
-def feeds_of(source: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
+def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
     """Returns feed name -> full shape; `batch` is the size of open first dimensions."""
-    wanted, constants = names(args.feeds), dict(_constant(text) for text in args.constant)
-    if not wanted:
-        placeholders = [op.name + ":0" for op in source.graph.get_operations() if op.type == "Placeholder"]
-        wanted = [name for name in placeholders if name not in constants]
+    constants = dict(_constant(text) for text in args.constant)
+    wanted = names(args.feeds) or _placeholders(source, fetches, constants)
     shapes = dict(_shape(text) for text in args.shape)
     feeds = {}
     for name in wanted:
         argument = source.feed(name)
-        feeds[name] = shapes.pop(argument.name, None) or _with_batch(argument, batch)
+        given = shapes.pop(argument.name, None)  # [] is the shape of a scalar
+        feeds[name] = _with_batch(argument, batch) if given is None else given
     if shapes:
         raise ConfigError("--shape is given for '%s', which is not fed" % sorted(shapes)[0])
     return feeds
+
+
+def _placeholders(source: Any, fetches: Any, constants: Any) -> list[str]:
+    """The placeholders that the fetches need: a graph has others, for prediction, or for another step."""
+    from npu_shim.session import dump
+
+    elements = [source.graph.as_graph_element(getattr(each, "name", each)) for each in map(source.fetch, fetches)]
+    needed = dump.upstream(source.graph, [getattr(each, "op", each) for each in elements], constants)
+    return [op.outputs[0].name for op in needed if op.type == "Placeholder" and op.outputs[0].name not in constants]
 
 
 def _with_batch(argument: Any, batch: int | None) -> Any:

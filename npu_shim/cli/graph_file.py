@@ -5,6 +5,7 @@ A SavedModel is named by its folder or by its saved_model.pb; a checkpoint by it
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -39,6 +40,8 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
         ConfigError: the file is missing, has another suffix, or is not a graph.
     """
     path = _file_of(path)
+    if not os.path.exists(path):
+        raise ConfigError("graph file '%s' cannot be read: %s" % (path, os.strerror(errno.ENOENT)))
     kind = _kind(path)
     try:
         with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:

@@ -95,6 +95,8 @@ def main(args: argparse.Namespace) -> int:
 
 def require_alone(args: argparse.Namespace) -> None:
     """Raises ConfigError for an option whose output another one has no place for."""
+    if args.json == "-" and args.explain:
+        raise ConfigError("--json - and --explain: both go to standard output, give one")
     for name, others in ALONE.items():
         given = ["--" + other for other in others if getattr(args, other)]
         if getattr(args, name) and given:

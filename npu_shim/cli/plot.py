@@ -85,6 +85,8 @@ def _read(path: str) -> Iterator[tuple[str, int, float]]:
     """(tag, step, value) of each scalar in an event file, up to what a running script has not written yet."""
     import tensorflow.compat.v1 as tf
 
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.ERROR)  # TensorFlow 2 says that its reader is old
     try:
         for event in tf.train.summary_iterator(path):
             for value in event.summary.value:
@@ -97,6 +99,8 @@ def _read(path: str) -> Iterator[tuple[str, int, float]]:
         return
     except tf.errors.OpError as reason:
         raise ConfigError("the event file '%s' cannot be read: %s" % (path, reason.message)) from reason
+    finally:
+        tf.logging.set_verbosity(verbosity)
 
 
 def _figure() -> Any:

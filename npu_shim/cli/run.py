@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import shutil
+import signal
 import sys
 import tempfile
-from typing import Mapping, Sequence
+import threading
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from npu_shim.options import engine, forced
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -124,12 +128,48 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
     with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
         switches = pages.switches(folder, out, steps)
         os.environ.update(switches)
-        try:
-            return _run(argv)
-        finally:
+
+        def tell() -> None:
             for name in switches:
                 os.environ.pop(name, None)
             print(pages.tell(folder, out, steps, heading), file=sys.stderr)
+
+        def tell_at_last() -> None:
+            tell()
+            shutil.rmtree(folder, ignore_errors=True)
+
+        with before_sigterm(tell_at_last):
+            try:
+                return _run(argv)
+            finally:
+                tell()
+
+
+@contextlib.contextmanager
+def before_sigterm(tell: Callable[[], None]) -> Iterator[None]:
+    """Scope in which SIGTERM, by which schedulers end what takes too long, calls `tell` before it ends the process.
+
+    A script that handles SIGTERM itself takes this away.
+    """
+    owner = os.getpid()
+
+    def last(number: int, _: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        try:
+            if os.getpid() == owner:  # a forked child has this handler too
+                tell()
+        finally:
+            os.kill(os.getpid(), number)
+
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, last)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is last:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def split(argv: list[str], known: Mapping[str, str]) -> tuple[list[tuple[str, str]], list[str]]:

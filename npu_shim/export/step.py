@@ -101,7 +101,9 @@ def exported(
     module = hlo_module(step, float32_products)
     require_fixed_sizes(describe(step, module, kind="hlo", float32_products=float32_products, options={}), module)
     program, kind = stablehlo(without_sources(module), jax or engine.interpreter() or _own_jax())
-    valued = values is not None or source.session is not None
+    # a frozen graph has no values that could be missing: what draws random numbers is ours
+    needed = [each for each in step.state if each.name != random_ops.STATE]
+    valued = values is not None or source.session is not None or not needed
     state = ((each.name, each.variable.numpy()) for each in step.state) if valued else None
     described = describe(step, module, kind=kind, float32_products=float32_products, options=options)
     keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])

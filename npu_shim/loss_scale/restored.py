@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.checkpoint import files
+from npu_shim.checkpoint import files, index
 from npu_shim.loss_scale.names import fits
 
 
@@ -43,7 +43,7 @@ def targets(saver: tf.train.Saver, graph: tf.Graph) -> list[Target]:
         found = _read_by(graph.get_operation_by_name(saver.saver_def.restore_op_name))
     else:
         shards = saver._builders_restore.args[1]
-        found = [(r.name, r.slice_spec, r.dtype, t) for _, reads, _, tensors in shards for r, t in zip(reads, tensors)]
+        found = [(r.name, r.slice_spec, r.dtype, t) for shard in shards for r, t in zip(shard.reads, shard.results)]
     return [
         Target(name, part, dtype.name, _whole(part) if part else shapes.get(name), tensor)
         for name, part, dtype, tensor in found
@@ -68,7 +68,7 @@ def values(wanted: Iterable[Target], sources: Mapping[str, str | None], stored: 
             continue
         value = reader.read(source, stored[source][0])
         value = value.view(_numpy("bfloat16")) if stored[source][0] == "bfloat16" else value
-        value = value[_region(target.part)] if target.part else value
+        value = value[index.region(*index.bounds(target.part))] if target.part else value
         feeds[target.tensor] = _convert(value, target)
     return feeds
 
@@ -124,11 +124,6 @@ def _read_by(restore_op):
 
 def _whole(part):
     return tuple(int(size) for size in part.split()[:-1])
-
-
-def _region(part):
-    bounds = (piece.split(",") for piece in part.split()[-1].split(":"))
-    return tuple(slice(None) if b == ["-"] else slice(int(b[0]), int(b[0]) + int(b[1])) for b in bounds)
 
 
 def _numpy(dtype):

@@ -21,10 +21,11 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
         what: where the words stand, for messages.
 
     Raises:
-        ConfigError: a word of another form, an unknown key, a value of another type.
+        ConfigError: a word of another form, an unknown key, a value of another type, or one that the option refuses.
     """
     known = table.parameter_keys()
     found: dict[str, Any] = {}
+    wrong: list[str] = []
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
@@ -35,7 +36,11 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
         if text and isinstance(value, table.Misplaced):
             kind = {"b": "true or false", "i": "a whole number"}[str(known[name].field)]
             raise ConfigError("%s: %s is '%s', expected %s" % (what, name, text, kind))
+        if text:  # now, and not when the script has come to its first session
+            wrong += ["%s: %s" % (what, problem) for problem in table.value_problems(known[name], value)]
         found[name] = None if not text else os.path.abspath(text) if name in FILES else value
+    if wrong:
+        raise ConfigError(*wrong)
     return found
 
 

@@ -247,7 +247,7 @@ def of_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def _precision_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     given = [name for name in PRECISION_MODES if name in values]
-    wrong = [problem for name in given for problem in _value_problems(options()[name], values[name])]
+    wrong = [problem for name in given for problem in value_problems(options()[name], values[name])]
     yield from wrong
     # an unknown mode is one mistake: whether a mixlist goes with it cannot be said
     if not isinstance(values.get("modify_mixlist", Misplaced()), Misplaced) and not wrong:
@@ -269,7 +269,8 @@ def _mixlist_problems(values: Mapping[str, Any], given: Any) -> Iterator[Problem
         yield Problem("modify_mixlist", "needs a mixed mode: %s; neither is given" % every, "INTERNAL")
 
 
-def _value_problems(option: Option, value: Any) -> Iterator[Problem]:
+def value_problems(option: Option, value: Any) -> Iterator[Problem]:
+    """Yields what is wrong with an option's value, whatever the other options are."""
     if isinstance(value, Misplaced):
         text = "written to %s, expected field '%s'" % (value.written, option.field)
         yield Problem(option.name, text, option.code)
@@ -289,7 +290,7 @@ def _value_problems(option: Option, value: Any) -> Iterator[Problem]:
 def _other_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     for name, option in options().items():
         if name in values and name not in PRECISION_MODES:
-            yield from _value_problems(option, values[name])
+            yield from value_problems(option, values[name])
     if "optypelist_for_implmode" in values and "op_select_implmode" not in values:
         yield Problem("optypelist_for_implmode", "needs op_select_implmode", "INVALID_ARGUMENT")
     shapes = ("input_shape", "dynamic_dims", "dynamic_node_type")

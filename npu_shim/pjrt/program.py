@@ -77,8 +77,10 @@ class Program:
             run when this returns; numpy.asarray waits for it.
 
         Raises:
-            ConfigError: a feed is missing, unknown, or of another shape or dtype.
+            ConfigError: a feed is missing, unknown, or of another shape or dtype; iterations is no such number.
         """
+        if iterations is not None and (not isinstance(iterations, (int, np.integer)) or iterations < 1):
+            raise ConfigError("iterations is %r, expected None or a whole number, 1 or more" % (iterations,))
         given = self._checked(feeds or {}, iterations)
         with self._lock, self._jax.enable_x64(True):
             if iterations is None or not self.has_slow_loops:

@@ -220,6 +220,9 @@ def prepare(
     wanted = tuple(source.fetch(each) for each in (fetches if isinstance(fetches, (list, tuple)) else [fetches]))
     if not wanted:
         raise ConfigError("fetches is %r, expected at least one tensor or operation" % (fetches,))
+    texts = [each.name for each in wanted if isinstance(each, Argument) and each.dtype == tf.string]
+    if texts:
+        raise ConfigError("fetch '%s' is text, which XLA does not compute; fetch it in a session" % texts[0])
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)

@@ -115,6 +115,13 @@ def test_a_loop_on_the_device_equals_single_steps_bit_for_bit(folder):
         np.testing.assert_array_equal(whole.state()[name], value)
 
 
+@pytest.mark.parametrize("count", [0, -1, 2.5, "3"])
+def test_iterations_are_a_number_of_steps(folder, count):
+    """U4: the shapes of the feeds were said to be wrong."""
+    with pytest.raises(ConfigError, match=r"iterations is .* expected None or a whole number, 1 or more"):
+        pjrt.load(folder, device="cpu").run(feeds(), iterations=count)
+
+
 def test_ten_steps_of_convolutions_equal_single_steps_bit_for_bit(tmp_path):
     kernel, image = (
         Tensor("state", "k", (3, 3, 2, 2), "float32", "parameter"), Tensor("feed", "x:0", (4, 8, 8, 2), "float32")

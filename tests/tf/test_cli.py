@@ -105,7 +105,9 @@ WRONG = {
     "misspelt mode, underscores": ([*FETCH, "--precision_mode=allow_mix"], "precision_mode.*allow_mix_precision"),
     "missing graph": (["/nowhere/graph.pb", "--fetches", "loss"], "/nowhere/graph.pb.*No such file"),
     "not a graph": (["JUNK", "--fetches", "loss"], "is not a graph"),
-    "other suffix": (["/nowhere/graph.onnx", "--fetches", "loss"], r"ends in \.pb"),
+    "other suffix": ([__file__, "--fetches", "loss"], r"ends in \.pb"),
+    "a folder that is not there": (["/nowhere/model", "--fetches", "loss"], "/nowhere/model.*No such file"),  # U4
+    "two answers": ([*FETCH, "--json", "-", "--explain", "loss"], "--json - and --explain"),  # U4
     "unknown fetch": (["GRAPH", "--fetches", "los"], "fetch 'los' is not in the graph.*did you mean 'loss'"),
     "unknown feed": ([*FETCH, "--feeds", "y"], "feed 'y' is not in the graph"),
     "no fetch": (["GRAPH"], "--fetches is needed"),

@@ -328,6 +328,33 @@ def test_a_step_that_gives_nothing_is_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_the_fetches_do_not_need_is_not_fed(tmp_path, capsys):
+    """U1: placeholders of another step were feeds, or their open shapes an error. U2: a scalar had no --shape."""
+    with tf.Graph().as_default() as graph:
+        tf.placeholder(tf.float32, name="unused")
+        given = tf.placeholder(tf.float32, [None, 4], "given")
+        rate = tf.placeholder(tf.float32, name="rate")
+        tf.multiply(tf.ones([2, 4]) + given, rate, name="y")
+        tf.as_string(rate, name="text")
+    (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    argv = ["export", str(tmp_path / "graph.pb"), "--out", str(tmp_path / "step"), "--shape", "rate=", "--batch", "2"]
+    assert cli.main([*argv, "--fetches", "text:0"]) == 2
+    assert "fetch 'text:0' is text, which XLA does not compute" in capsys.readouterr().err
+    assert cli.main([*argv, "--fetches", "y:0"]) == 0, capsys.readouterr().err
+    assert "not exported" not in capsys.readouterr().out
+    assert {t.name: t.shape for t in manifest.read(str(tmp_path / "step")).feeds} == {"given:0": (2, 4), "rate:0": ()}
+
+
+def test_a_frozen_graph_lacks_no_values(tmp_path):
+    """U3: it was exported "without values", and could not be loaded without `state`."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        tf.multiply(x, 2.0, name="twice")
+        tf.nn.dropout(x, rate=0.5, name="drawn")
+    assert manifest.STATE in export(graph, ["twice:0"], ["x:0"], str(tmp_path / "one")).sha256
+    assert manifest.STATE in export(graph, ["drawn/Mul:0"], ["x:0"], str(tmp_path / "other")).sha256
+
+
 def test_the_command_names_what_a_checkpoint_has_otherwise(tmp_path, capsys):
     graph, _, _ = partitioned(3, 5, tmp_path)
     _, checkpoint, _ = partitioned(2, 6, tmp_path)

@@ -165,6 +165,21 @@ def test_parts_of_float16_restore_as_they_were_saved(prefix, resource):
         assert not session.run(tf.convert_to_tensor(w)).any()
 
 
+@pytest.mark.parametrize("wanted", [tf.float16, tf.float32], ids=lambda d: d.name)
+@pytest.mark.parametrize("parts", [4, 2, None])
+def test_parts_of_float16_restore_into_any_layout(prefix, parts, wanted):
+    """U5: TensorFlow reads a part of float16 only as it is stored."""
+    value = np.arange(24, dtype=np.float16).reshape(12, 2) / 7
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", [12, 2], tf.float16, False, partitioner=tf.fixed_size_partitioner(3))
+        session.run([tf.assign(part, rows) for part, rows in zip(w, np.split(value, 3))])
+        path = tf.train.Saver().save(session, prefix)
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", [12, 2], wanted, False, partitioner=parts and tf.fixed_size_partitioner(parts))
+        saver().restore(session, path)
+        assert np.array_equal(session.run(tf.convert_to_tensor(w)), value.astype(NUMPY[wanted]))
+
+
 def test_sharded_savers_of_two_devices(prefix):
     path = write(prefix, {"a": VALUES, "b": VALUES[::-1].copy()})
     config = tf.ConfigProto(device_count={"CPU": 2})
