@@ -43,6 +43,35 @@ def patched():
 
 
 @pytest.fixture
+def activated():
+    """Sessions whose config names NpuOptimizer go through it within the test; the others are TensorFlow's own."""
+    import npu_shim
+    from npu_shim.session import patch
+
+    patch.activate()
+    yield
+    npu_shim.unpatch()
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    """The engine's devices: (steps of a run of each program that was loaded, steps of each run)."""
+    from npu_shim.engine import sessions as engine
+
+    loaded, ran, real = [], [], engine.open_device
+
+    def opened():
+        device = real()
+        load, run = device.load, device.run
+        device.load = lambda manifest, hlo: loaded.append(manifest.iterations) or load(manifest, hlo)
+        device.run = lambda number, *steps: ran.append(len(steps)) or run(number, *steps)
+        return device
+
+    monkeypatch.setattr(engine, "open_device", opened)
+    return loaded, ran
+
+
+@pytest.fixture
 def control_flow_of_version_1():
     """Graphs are built with Switch, Merge and Enter within the test."""
     import sessions

@@ -55,36 +55,51 @@ class Step(NamedTuple):
 
 def build(seed):
     """Returns the Step of a seed."""
-    return _Builder(seed).step()
+    return Builder(seed).step()
 
 
-class _Builder:
+class Builder:
+    """Builds a Step; the same seed gives the same one."""
+
     def __init__(self, seed):
         self._random, self._numbers = random.Random(seed), np.random.RandomState(seed)
         self._text, self._values = [], []
 
     def step(self):
+        """Returns the Step."""
         with tf.Graph().as_default() as graph:
             graph.seed = 1
-            self._x = tf.placeholder(tf.float32, self._one([SIZE, SIZE], [None, SIZE]), "x")
-            self._p = tf.placeholder(tf.bool, [], "p")
-            self._n = tf.placeholder(tf.int32, [], "n")
-            self._variables = [self._variable("v%d" % number) for number in range(3)]
-            self._optimizer = self._one(tf.train.GradientDescentOptimizer(1.0), tf.train.MomentumOptimizer(1.0, 1.0))
-            last = [tf.no_op()]
-            for number in range(self._random.randrange(3, 7)):
-                last = [self._section(number, last)]
-            # in float32: sums of many updates grow beyond 2048, where float16 has no odd numbers
-            with tf.control_dependencies(last), scopes.keep_dtype_scope():
-                # by names: what is fetched of memory could be changed by the next run
-                ends = [tf.maximum(each.read_value(), -1000.0, "end%d" % k) for k, each in enumerate(self._variables)]
-                used = tf.reduce_max(self._x) + tf.cast(self._n, tf.float32) + tf.cast(self._p, tf.float32)
-            tf.global_variables_initializer()
-            fetches = [each.name for each in (*self._values, *ends, used)]
+            fetches = [each.name for each in self._grown(3, 7)]
             feeds = [self._x.name, self._p.name, self._n.name, *self._fed()]
             batches = [self._batch(number, feeds) for number in range(RUNS)]
             names = [each.op.name for each in tf.global_variables()]
         return Step(graph, feeds, fetches, batches, names, self._text)
+
+    def _grown(self, least, most):
+        """Builds a step of `least` sections or more, fewer than `most`; returns what can be fetched."""
+        self._x = self._input()
+        self._p = tf.placeholder(tf.bool, [], "p")
+        self._n = tf.placeholder(tf.int32, [], "n")
+        self._variables = [self._variable("v%d" % number) for number in range(3)]
+        self._optimizer = self._one(tf.train.GradientDescentOptimizer(1.0), tf.train.MomentumOptimizer(1.0, 1.0))
+        last = self._first()
+        for number in range(self._random.randrange(least, most)):
+            last = [self._section(number, last)]
+        self._last = last[0]
+        # in float32: sums of many updates grow beyond 2048, where float16 has no odd numbers
+        with tf.control_dependencies(last), scopes.keep_dtype_scope():
+            # by names: what is fetched of memory could be changed by the next run
+            ends = [tf.maximum(each.read_value(), -1000.0, "end%d" % k) for k, each in enumerate(self._variables)]
+            used = tf.reduce_max(self._x) + tf.cast(self._n, tf.float32) + tf.cast(self._p, tf.float32)
+        tf.global_variables_initializer()
+        return [*self._values, *ends, used]
+
+    def _input(self):
+        return tf.placeholder(tf.float32, self._one([SIZE, SIZE], [None, SIZE]), "x")
+
+    def _first(self):
+        """What the first section waits for."""
+        return [tf.no_op()]
 
     def _one(self, *ways):
         return self._random.choice(ways)
@@ -284,8 +299,12 @@ def in_session(step, config=None, graph_def=None):
 
 def with_optimizer(step, options, **more):
     """Runs a step in a session with an NpuOptimizer; `more` are further keys of its parameter_map."""
-    keys = {"npu_shim_profile" if name == "profile" else name: value for name, value in options.items()}
-    return in_session(step, sessions.config(**keys, **more))
+    return in_session(step, sessions.config(**as_parameters(options), **more))
+
+
+def as_parameters(options):
+    """The keys of a parameter_map for options of rewrite()."""
+    return {"npu_shim_profile" if name == "profile" else name: value for name, value in options.items()}
 
 
 def rewritten(step, options, path):

@@ -1,22 +1,31 @@
 """Random training steps through every door: to the bit what plain TensorFlow gives. See differential.py.
 
-NPU_SHIM_NIGHTLY=1 in the environment tries two thousand steps a door.
+The engine's door is tried with random orders of runs as well, see differential_runs.py. NPU_SHIM_NIGHTLY=1 in the
+environment tries two thousand steps a door.
 """
 
 import functools
 import os
 
 import differential
+import differential_runs
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
+
+from npu_shim.options import engine
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step and export need TensorFlow 2.15"),
-    pytest.mark.usefixtures("control_flow_of_version_1", "patched"),
+    pytest.mark.usefixtures("control_flow_of_version_1", "activated"),
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
 COUNT = NIGHTLY or 60  # of steps a door: a fifth of a second each, half a second by XLA
+ENGINE, SCRIPTS = NIGHTLY or 8, NIGHTLY or 3  # a script has about ten programs
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
+HAS_ENGINE = pytest.mark.skipif(
+    not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"
+)
 
 
 @functools.lru_cache(maxsize=60)
@@ -58,6 +67,32 @@ def test_in_a_session_with_clusters():
 
 def test_as_a_compiled_step():
     check(differential.compiled, COUNT)
+
+
+@HAS_ENGINE
+def test_in_the_engine(counts):
+    def run(step, given):
+        del counts[1][:]
+        ran = differential.with_optimizer(step, given, npu_shim_engine="pjrt")
+        assert counts[1] == [1] * differential.RUNS, "the engine did not take every step"
+        return ran
+
+    check(run, ENGINE)
+
+
+@HAS_ENGINE
+def test_in_the_engine_among_other_runs(tmp_path, counts):
+    told = []
+    for seed in range(SCRIPTS):
+        script = differential_runs.build(seed)
+        config = sessions.config(**differential.as_parameters(options(seed)), npu_shim_engine="pjrt")
+        folders = [tmp_path / ("%d%s" % (seed, side)) for side in ("plain", "engine")]
+        expected = differential_runs.perform(script, folders[0])
+        found = differential_runs.perform(script, folders[1], config)
+        problems = differential_runs.differences(script, found, expected)
+        told += ["seed %d, %s: %s" % (seed, options(seed), each) for each in problems[:1]]
+    assert not told, "\n".join(told)
+    assert len(counts[1]) > 4 * SCRIPTS  # runs of a device
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")

@@ -55,22 +55,6 @@ def network(x, y, convolution=False):
     return loss, tf.train.MomentumOptimizer(rate, 0.9).minimize(loss, step)
 
 
-@pytest.fixture
-def counts(monkeypatch):
-    """(steps of a run of each program that was loaded, steps of each run)."""
-    loaded, ran, real = [], [], engine.open_device
-
-    def opened():
-        device = real()
-        load, run = device.load, device.run
-        device.load = lambda manifest, hlo: loaded.append(manifest.iterations) or load(manifest, hlo)
-        device.run = lambda number, *steps: ran.append(len(steps)) or run(number, *steps)
-        return device
-
-    monkeypatch.setattr(engine, "open_device", opened)
-    return loaded, ran
-
-
 def trained(kind, fetches, train, per_loop, runs, init):
     """(results of the runs, the last one perhaps the error that ended them; values of the variables)."""
     found = []
