@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from npu_shim.engine import nodes as walks
+from npu_shim.engine import rest
 from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 
@@ -75,6 +76,7 @@ class Cut:
         programs: the programs in order; several if a host op is in the middle of the step.
         stages: name of a node before the last program, or of a host op behind one -> its number.
         silent: names of the reports that are not run: in loops and conditionals, and assertions about the results.
+        waiting: names of the constants that wait for host ops; a session that runs the rest of the step is given them.
     """
 
     refusal: Optional[str] = None
@@ -85,6 +87,7 @@ class Cut:
     programs: Tuple[Program, ...] = ()
     stages: Mapping[str, int] = field(default_factory=dict)
     silent: Tuple[str, ...] = ()
+    waiting: Tuple[str, ...] = ()
 
     def place(self, tensor: str) -> Place:
         """Where a fetched tensor comes from."""
@@ -189,7 +192,19 @@ class _Cutting:
         self._require_no_crossing_in_control_flow(cut)
         for program in made:
             self._require_programs_run_once(program)
-        return cut
+        return replace(cut, waiting=tuple(sorted(self._waiting(cut))))
+
+    def _waiting(self, made: Cut) -> Set[str]:
+        """The constants that wait for what the session runs before the last program, see `rest.waiting`."""
+        before = {name for name, place in self._places.items() if place in (Place.FEED, Place.MIDDLE)}
+        once = {name for name in before if not self._nodes[name].shared and not self._nodes[name].report}
+        given = {*made.fed, *made.carried, *(tensor for tensor in self._fetches if source_of(tensor) in before)}
+        wanted = [source_of(tensor) for tensor in self._fetches if tensor not in given]
+        left = [name for name in rest.ungrouped(self._nodes, self._targets) if name not in before]
+        found, problem = rest.waiting(self._nodes, [*wanted, *left], given, once)
+        if problem:
+            raise _Refused(problem)
+        return found
 
     def _is_decided(self, name: str) -> bool:
         """Whether a host node has one place: it is not just a constant or handle that other host nodes use."""

@@ -44,6 +44,8 @@ def _plan(
     missing = [name for name in fetches if source_of(name) not in names]
     if missing:
         raise ConfigError(*("fetch '%s' is not in the graph%s" % (n, nearest(source_of(n), names)) for n in missing))
+    feeds = frozenset(feeds)
+    fetches = [name for name in fetches if name not in feeds]
     nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
     reason = cut.why_no_step(nodes)
     if reason:

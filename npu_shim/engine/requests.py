@@ -32,8 +32,8 @@ class Request:
 
     @property
     def nodes(self):
-        """Names of the nodes that are fetched or run."""
-        return [name.partition(":")[0] for name in self.tensors] + list(self.targets)
+        """Names of the nodes that are fetched or run; a fetched tensor that is fed needs none."""
+        return [name.partition(":")[0] for name in self.tensors if name not in self.feeds] + list(self.targets)
 
     @property
     def text(self):

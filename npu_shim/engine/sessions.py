@@ -130,6 +130,17 @@ class Engine:
         finally:
             self.truth.after_session(known.written)
 
+    def _last_in_session(self, known, made, request, once, given, arguments, number=0):
+        """Runs the rest of a step in the session, and returns what the run returns."""
+        tensors, targets = request.tensors, request.targets
+        found = {**given, **self._rest_in_session(known, made, once, given, tensors, targets, arguments[2:], number)}
+        return request.handler.build_results(self._session, [found[name] for name in tensors])
+
+    def _rest_in_session(self, known, made, once, given, tensors, targets, options, number=0):
+        """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
+        (asked, left), feeds = made.rest(number, given, tensors, targets)
+        return dict(zip(asked, self._in_session(known, once, [asked, left], feeds, *options)[0]))
+
     def _admit(self, made):
         """Opens the device for a Step and finds its variables; see `Runs`."""
         if not self._open_device():
@@ -164,11 +175,12 @@ class Engine:
             done += len(group)
             fetched = self._run_group(known, made, request, group, done == count)
             if fetched is None:  # the feeding parts are not run again
-                *first, last = ({**(arguments[1] or {}), **given} for given in group)
-                for given in first if done == count else [*first, last]:
-                    self._in_session(known, once, operations, given, None, None)
+                *first, last = group
+                for given in first if done == count else group:
+                    names = [operation.name for operation in operations]
+                    self._rest_in_session(known, made, once, given, (), names, (None, None))
                 if done == count:
-                    return self._in_session(known, once, arguments[0], last, *arguments[2:])
+                    return self._last_in_session(known, made, request, once, last, arguments)
         return self._results(request, {**group[-1], **fetched}, made.parts[-1].then)
 
     def _run_parts(self, known, made, request, once, arguments):
@@ -179,8 +191,7 @@ class Engine:
             for number, part in enumerate(made.parts):
                 fetched = self._run_group(known, made, request, [values], True, number)
                 if fetched is None:  # what ran in the session is not run again
-                    fetches, feed_dict, *rest = arguments
-                    return self._in_session(known, once, fetches, {**(feed_dict or {}), **given}, *rest)
+                    return self._last_in_session(known, made, request, once, given, arguments, number)
                 values.update(fetched)
                 if part is not made.parts[-1]:
                     hosts = self._host_run(part.then, {**request.feeds, **_of(values, part.then.feeds)})

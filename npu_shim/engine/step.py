@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
-from npu_shim.engine import facts
+from npu_shim.engine import facts, rest
 from npu_shim.engine.cut import Place
 from npu_shim.export import step as export
 from npu_shim.options import recompute
@@ -138,6 +138,7 @@ class Step:
         handles: name of a variable of the programs -> name of its node in the session's graph.
         own: name -> initial value of the programs' variables that the session does not have.
         nodes: name -> nodes.Node, for all nodes that the run needs.
+        waiting: tensor -> value of the constants that wait for the session's parts.
     """
 
     cut: Any
@@ -146,11 +147,28 @@ class Step:
     handles: Mapping[str, str]
     own: Dict[str, Any]
     nodes: Mapping[str, Any]
+    waiting: Mapping[str, Any]
 
     @property
     def updated(self):
         """Names of the variables that the programs write."""
         return sorted({each.name for part in self.parts for each in part.prepared.state if each.updated})
+
+    def rest(self, number, given, tensors, targets):
+        """What the session must run if program `number` cannot be compiled, without running anything again.
+
+        Args:
+            number: of the program, in front of which the session's parts have run.
+            given: dict of tensor name to value: the user's feeds and what these parts gave.
+            tensors: names of what is to be fetched.
+            targets: names of the operations that are to be run.
+
+        Returns:
+            (tensors that are not given, names of operations), feeds
+        """
+        done = {*self.feed.targets, *(name for part in self.parts[:number] for name in part.then.targets)}
+        left = [name for name in rest.ungrouped(self.nodes, targets) if name not in done]
+        return ([name for name in tensors if name not in given], left), {**given, **self.waiting}
 
     def knowing(self, missing, number):
         """Returns the step with one more constant, None if the session cannot compute that from the step's inputs.
@@ -230,7 +248,10 @@ def make(source, request, nodes, taken, options):
     }  # fmt: skip
     fed = [name for name in (*fetches, *cut.fed, *cut.carried) if cut.place(name) is Place.FEED]
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
-    return Step(cut, feed, parts, {name: node for name, node in handles.items() if name not in own}, own, nodes)
+    handles = {name: node for name, node in handles.items() if name not in own}
+    values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
+    waiting = {name + ":0": tf.make_ndarray(value) for name, value in zip(cut.waiting, values)}
+    return Step(cut, feed, parts, handles, own, nodes, waiting)
 
 
 def _is_read(cut, program, tensor):

@@ -211,3 +211,18 @@ def test_loops_have_depths():
     """)
     found = depths(nodes)
     assert [found[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
+
+
+def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_again_is_refused():  # E2
+    waits = STEP.replace("scale:Const()", "scale:Reading(^next)")
+    refusal = plan(graph(waits), ["loss:0"], ["apply"]).refusal
+    assert refusal.startswith("node 'scale' (Reading) waits for 'next' (IteratorGetNext), which the session runs")
+    group = STEP + "\n    both:NoOp(^apply ^next)"
+    assert plan(graph(group), ["loss:0"], ["both"]).refusal is None  # the session runs 'apply' alone
+
+
+def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session():  # E2
+    made = plan(graph(TWO + "\n    two:Const(^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"])
+    assert made.refusal is None
+    assert made.waiting == ("two",)
+    assert plan(graph(STEP.replace("scale:Const()", "scale:Const(^v)")), ["loss:0"], ["apply"]).waiting == ()

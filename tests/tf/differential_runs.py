@@ -154,9 +154,7 @@ def differences(script, found, expected):
 
 
 def _same(one, other):
-    return len(one) == len(other) and all(
-        a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other)
-    )
+    return len(one) == len(other) and all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other))
 
 
 def _shown(given):
@@ -209,7 +207,8 @@ class _Builder(differential.Builder):
         """An assertion, which comes before everything that is written."""
         self._bad = tf.placeholder_with_default(np.int32(NONE_BAD), [], "bad")
         self._ok = tf.placeholder_with_default(np.array(True), [], "ok")
-        with tf.control_dependencies([self._rows]):  # an assertion behind the program is not made
+        rows = self._rows if self._random.random() < 0.1 else tf.identity(self._rows)  # E2: such a step is refused
+        with tf.control_dependencies([rows]):  # an assertion behind the program is not made
             return [tf.Assert(self._ok, ["it is not"]) if self._one(True, False) else tf.group(self._ok)]
 
     def _leaf(self):
@@ -225,7 +224,7 @@ class _Builder(differential.Builder):
 
         def function(value, bad):
             if is_noted:
-                heard.append((number, value.dtype.name, value.tobytes()))
+                heard.append((number, value.dtype.name, (value + 0).tobytes()))  # of zeros only one
             if bad == number:
                 raise ValueError("python %d" % number)
             return value[::-1]
@@ -237,8 +236,9 @@ class _Builder(differential.Builder):
     def _reports(self, fetches):
         """What the session makes of results: summaries, text, a Python function's result."""
         *values, end, _ = fetches
-        text = [tf.summary.scalar("sum", tf.reduce_sum(values[0])), tf.summary.histogram("end", end)]
-        made = [tf.summary.merge(text), tf.as_string(tf.cast(end, tf.int32)), self._python(end)]
+        whole = tf.cast(end, tf.int32)  # of zeros only one
+        text = [tf.summary.scalar("sum", tf.reduce_sum(values[0])), tf.summary.histogram("end", whole)]
+        made = [tf.summary.merge(text), tf.as_string(whole), self._python(end)]
         fetches += [each for each in made if self._one(True, False, False)]
 
     def _others(self):
@@ -354,7 +354,8 @@ class _Builder(differential.Builder):
 
     def _failing(self):
         (words, fetches), number = self._one(*self._pool), self._random.randrange(-1, self._pythons)
-        feeds = {**self._feeds(), **({"bad:0": np.array(number, np.int32)} if number >= 0 else {"ok:0": np.array(False)})}
+        fails = {"ok:0": np.array(False)} if number < 0 else {"bad:0": np.array(number, np.int32)}
+        feeds = {**self._feeds(), **fails}
         return "train(%s) with bad %d" % (words, number), lambda side: side.run(fetches, feeds)
 
     def _several(self):

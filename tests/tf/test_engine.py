@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
+from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 
 pytestmark = [
@@ -316,6 +317,47 @@ def test_partial_runs_partial_fetches_and_fed_intermediates_see_the_newest_value
         value, _ = session.run([loss, train], {x: a, logits: given, y: b})
         np.testing.assert_allclose(value, np.log(2), rtol=1e-5)
         assert session.run(step) == 2
+
+
+def test_what_is_fetched_and_fed_is_not_computed():  # E1
+    """TensorFlow returns what was fed, and runs nothing for it; the engine ran the update in front of it."""
+    x = tf.placeholder(tf.float32, [4, 6], "x")
+    v = tf.get_variable("v", initializer=np.ones([6, 6], "f"))
+    with tf.control_dependencies([tf.assign_add(v, tf.matmul(x, tf.matmul(x, v), transpose_a=True))]):
+        hidden = tf.identity(x, "hidden")
+    w = tf.get_variable("w", initializer=np.ones([6, 2], "f"))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.matmul(hidden, w)), var_list=[w])
+    a = np.ones([4, 6], np.float32)
+    with opened() as session:
+        given, *_ = session.run([hidden, train], {x: a, hidden: 2 * a})
+        assert len(steps_of(session)) == 1
+        np.testing.assert_array_equal(given, 2 * a)
+        np.testing.assert_array_equal(session.run(v), np.ones([6, 6]))
+        np.testing.assert_allclose(session.run(w), np.full([6, 2], 1 - 0.8), rtol=1e-6)
+        np.testing.assert_array_equal(session.run(hidden, {x: a, hidden: a}), a)
+        np.testing.assert_array_equal(session.run(v), np.ones([6, 6]))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):  # E2
+    """What feeds it has run when XLA says no: the session must not run it again with the rest."""
+    data = tf.data.make_initializable_iterator(tf.data.Dataset.range(9).map(lambda n: tf.cast(n, tf.float32)))
+    x, calls = data.get_next(), []
+    y = tf.py_func(lambda value: calls.append(value) or value, [x], tf.float32)
+    v = tf.get_variable("v", initializer=np.ones([4, 4], "f"))
+    with tf.control_dependencies([x] if waits else []):
+        checked = tf.no_op()
+    with tf.control_dependencies([checked]):
+        loss = tf.reduce_sum(tf.matmul(v, v)) * tf.reshape(y, [])
+    train = tf.group(tf.train.GradientDescentOptimizer(0.0).minimize(loss), y)
+    monkeypatch.setattr(engine.Engine, "_load", lambda *_: None)
+    with opened() as session:
+        session.run(data.initializer)
+        looped = iterations.set_iteration_per_loop(session, tf.group(train), 2)
+        assert [session.run([x, each])[0] for each in (train, looped, train)] == [0, 2, 3]
+        assert calls == [0, 1, 2, 3]
+        assert bool(steps_of(session)) == (not waits)
+        assert waits == any("waits for 'IteratorGetNext'" in reason for reason in reasons_of(session))
 
 
 def test_shapes_beyond_the_bound_run_in_the_session():
