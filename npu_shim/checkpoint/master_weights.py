@@ -201,6 +201,9 @@ def _get(
     *args, **kwargs
 ):
     requested = _requested(dtype, initializer)
+    shaped = shape is not None and tf.TensorShape(shape).is_fully_defined()
+    value = None if requested in LOW or shaped or not (trainable or keep_float32_statistics) else _value_of(initializer)
+    initializer = value or initializer
 
     def ask(dtype, initializer):
         return getter(
@@ -209,7 +212,9 @@ def _get(
         )
 
     if requested not in LOW:
-        return ask(dtype, initializer)
+        made = ask(dtype, initializer)
+        requested = value and (value.dtype or _requested_before(made))
+        return _cast_of(made, requested, trainable, kwargs.get("caching_device")) if requested in LOW else made
     if not trainable and not keep_float32_statistics:
         kept = ask(dtype, initializer)
         _record(kept, requested, trainable, REASONS[1])
@@ -226,7 +231,11 @@ def _create(keep_float32_statistics, next_creator, **kwargs):
     requested = _requested(kwargs.get("dtype"), value)
     trainable = kwargs.get("trainable") is not False
     if requested not in LOW:
-        return next_creator(**kwargs)
+        told = requested is not None or not (trainable or keep_float32_statistics)
+        value = None if told else _value_of(value)
+        made = next_creator(**(dict(kwargs, initial_value=value) if value else kwargs))
+        low = value is not None and value.dtype in LOW
+        return _cast_of(made, value.dtype, trainable, kwargs.get("caching_device")) if low else made
     if not trainable and not keep_float32_statistics:
         kept = next_creator(**kwargs)
         _record(kept, requested, trainable, REASONS[1])
@@ -257,7 +266,34 @@ def _float32_initializer(initializer):
     return np.asarray(initializer).astype(np.float32)
 
 
+def _value_of(initializer):
+    """Returns a function that makes the same initial value, which decides the variable's dtype: float32 for a low one.
+
+    Its `dtype` is the low dtype that the value had, or None. None for what is no function without arguments.
+    """
+    if not _takes_nothing(initializer):
+        return None
+
+    def value():  # a plain function: TensorFlow 1.15 counts the arguments of no other callable
+        made = tf.convert_to_tensor(initializer())
+        if made.dtype not in LOW:
+            return made
+        value.dtype = made.dtype
+        return tf.cast(made, tf.float32)
+
+    value.dtype = None
+    return value
+
+
+def _requested_before(variable):
+    """The low dtype in which a variable was asked for when it was made; None for another one."""
+    found = _state(tf.get_default_graph()).requests.get(getattr(variable, "name", "").split(":")[0])
+    return found and tf.as_dtype(found.requested)
+
+
 def _takes_nothing(function):
+    if not callable(function) or inspect.isclass(function):
+        return False
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

@@ -29,6 +29,7 @@ STATE = (
 )
 LOSS_SCALE = re.compile(dict(STATE)["loss-scale state"])
 
+GATHERED_STEPS = re.compile(r"(^|/)accumulated_steps(_\d+)?$")
 BETA_POWER = re.compile(r"(^|/)beta_?[12]_power(_\d+)?$")
 OPTIMIZER = (
     r"(Lazy)?(Ada(m|mW|max|Max|grad|delta|factor)|Nadam|N?LAMB|LARS|RMS[Pp]rop|SGD|Ftrl|FTRL|Momentum)"
@@ -36,7 +37,7 @@ OPTIMIZER = (
 )
 # TensorFlow 1 names a slot after its optimizer, others after its content
 NAMED_SLOT = re.compile(r"^(%s|(adam|lamb|nadam)_[mv]|slot_v[rc]?)$|_slot_(m|v[rc]?)$" % OPTIMIZER)
-HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulator|accum_grad|accum_var|linear|velocity)$")
+HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulat(or|ed)|accum_grad|accum_var|linear|velocity)$")
 # names that a model may use beside a weight too, and the second slot that is there if it is an optimizer's
 SHARED_WORDS = {"m": "v", "v": "m", "mg": "rms", "linear": "accumulator", "accumulator": "linear"}
 FACTORED_WORDS = ("vr", "vc")
@@ -85,6 +86,8 @@ class Kinds:
         shape = self._shapes[plain]
         if BETA_POWER.search(plain):
             return Kind("beta power", True, shape == ())
+        if GATHERED_STEPS.search(plain) and shape == ():
+            return Kind("number of gathered steps", True)
         if OBJECT_SLOT.search(name) or OLD_KERAS.search(plain):
             return Kind("optimizer slot", True)
         if IN_OPTIMIZER.search(plain) and shape == () and HYPERPARAMETER.match(plain.rpartition("/")[2]):

@@ -15,12 +15,13 @@ from npu_shim.rewriter.errors import ConfigError
 
 class LossScaleSaver(tf.train.Saver):
     """A tf.train.Saver that finds `cond/beta1_power` as `beta1_power` and the reverse, `current_loss_scale` as
-    `loss_scale`, counters of 32 and of 64 bits, and lets loss-scale state start anew that the file does not have.
+    `loss_scale`, counters of 32 and of 64 bits, and lets start anew what the file does not have of loss-scale state and
+    of gradients that AccumulatingOptimizer gathers.
 
     It saves what tf.train.Saver saves, and restores what needs none of this as it does, partitioned variables and
     tables too, with `builder=CastingSaverBuilder()` in any floating-point dtype. Use it in place of it, in a Scaffold
     or a MonitoredTrainingSession as well. No ops are added by `restore`.
-    """  # noqa: D205 - one sentence, two lines
+    """  # noqa: D205 - one sentence, several lines
 
     _builders_restore = None
 
@@ -55,7 +56,7 @@ class LossScaleSaver(tf.train.Saver):
 def init_from_checkpoint(checkpoint: str, variables: Iterable[Any] | None = None) -> None:
     """Makes the initializers read a checkpoint of any of the wrappers: tf.train.init_from_checkpoint for a model_fn.
 
-    Loss-scale state that is missing in the file keeps its initializer.
+    Loss-scale state and gathered gradients that are missing in the file keep their initializers.
 
     Args:
         checkpoint: a checkpoint's prefix or its folder.

@@ -8,6 +8,8 @@ from typing import Mapping, Optional, Tuple
 # contrib and experimental build Adam's powers in a conditional; its number depends on the graph's other ones
 IN_COND = re.compile(r"^(?P<scope>(?:.*/)?)cond(?:_\d+)?/(?P<name>beta[12]_power(?:_\d+)?)$")
 STATE = re.compile(r"^(?:.*/)?(?P<name>(?:current_)?loss_scale|good_steps|bad_steps|hysteresis_left)(?:_\d+)?$")
+GATHERED = re.compile(r"^(?P<owner>.+)/accumulated(?:_\d+)?$")
+WINDOW = re.compile(r"^(?:.*/)?accumulated_steps(?:_\d+)?$")  # how many steps AccumulatingOptimizer has gathered
 Described = Tuple[str, Optional[Tuple[int, ...]]]  # dtype name, shape
 COUNTERS = ("int32", "int64")
 FLOATS = ("float32", "float16", "bfloat16")
@@ -41,7 +43,8 @@ def match(
         castable: whether float32, float16 and bfloat16 fit each other.
 
     Returns:
-        (dict of variable name to stored name, or to None for loss-scale state that starts anew; list of problems).
+        (dict of variable name to stored name, or to None for loss-scale state and gathered gradients that start anew;
+        list of problems).
     """
     by_canonical: dict[str, list[str]] = {}
     for name in sorted(stored):
@@ -50,7 +53,7 @@ def match(
     problems = []
     for name in sorted(wanted):
         candidates = [name] if name in stored else by_canonical.get(canonical(name), [])
-        if not candidates and is_state(name):
+        if not candidates and (is_state(name) or _is_gathered(name, wanted)):
             sources[name] = None
         elif len(candidates) != 1:
             what = "is not in the checkpoint" if not candidates else "could be any of %s" % ", ".join(candidates)
@@ -60,6 +63,13 @@ def match(
         else:
             sources[name] = candidates[0]
     return sources, problems
+
+
+def _is_gathered(name: str, wanted: Mapping[str, Described]) -> bool:
+    """Whether a variable is AccumulatingOptimizer's: its counter, or a sum beside a variable of the same type."""
+    found = GATHERED.match(name)
+    beside = found is not None and wanted.get(found.group("owner")) == wanted[name]
+    return WINDOW.match(name) is not None or (beside and any(map(WINDOW.match, wanted)))
 
 
 def fits(wanted: Described, stored: Described, castable: bool = False) -> bool:

@@ -286,6 +286,8 @@ emb/Adafactor_1 2                           drop
 emb_slot_vr 9                               drop
 emb_slot_vc 2                               drop
 emb/rows 9                                  cast
+emb/accumulated 9,2                         drop
+accumulated_steps                           drop
 beta1_power                                 drop
 cond_2/beta2_power 3                        ?
 bn/mean/EMA 3                               keep

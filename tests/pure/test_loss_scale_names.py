@@ -40,6 +40,12 @@ def test_state():
         ({"good_steps": I32}, {"good_steps": I64}, {"good_steps": "good_steps"}, 0),
         ({"loss_scale": F32}, {"w": F32}, {"loss_scale": None}, 0),
         ({"w": F32}, {"w": F32, "other": F32}, {"w": "w"}, 0),
+        # U8: what AccumulatingOptimizer gathers starts anew; a model's own weight of that name does not
+        (
+            {"w": F32, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F32},
+            {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
+        ),
+        ({"w": F32, "w/accumulated": F32}, {"w": F32}, {"w": "w"}, 1),
         # one name, two candidates; nothing there; another shape; another dtype
         ({"beta1_power": F32}, {"cond/beta1_power": F32, "cond_1/beta1_power": F32}, {}, 1),
         ({"w": F32}, {"v": F32}, {}, 1),

@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import checkpoint, managers
+from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
@@ -93,6 +94,23 @@ def test_saver_matrix(tmp_path, source, target):
         assert name in saved or name in ("loss_scale", "good_steps", "bad_steps")
         np.testing.assert_array_equal(restored[name], expected, err_msg=name)
         assert restored[name].dtype == start[name].dtype
+
+
+def test_gathered_gradients_start_anew(tmp_path):
+    """U8: no checkpoint could be restored into a graph with AccumulatingOptimizer, but its own."""
+    path, saved = save("ours", tmp_path)
+    with tf.Graph().as_default(), tf.Session() as session:
+        optimizer = AccumulatingOptimizer(tf.train.AdamOptimizer(0.1), 2)
+        step = optimizer.minimize(_loss(), tf.train.get_or_create_global_step())
+        saver = checkpoint.LossScaleSaver()
+        session.run(tf.global_variables_initializer())
+        session.run(step)
+        saver.restore(session, path)
+        restored = values(session)
+    assert restored["accumulated_steps"] == 0
+    assert not restored["w/accumulated"].any()
+    for name in MODEL:
+        np.testing.assert_array_equal(restored[name], saved[name], err_msg=name)
 
 
 def test_the_ordinary_saver_takes_our_checkpoint_into_the_plain_graph(tmp_path):
