@@ -19,6 +19,8 @@ LEAST, NEAR_BEST = 0.6, 0.9  # share of its ops that a step computes of its loss
 _APPLIES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
 ADDS = ("AssignAdd", "AssignSub", "AssignAddVariableOp", "AssignSubVariableOp")
 ASSIGNS = ("Assign", "AssignVariableOp")
+SCATTERS = tuple(kind + "Scatter" + verb for kind in ("", "Resource") for verb in ("Add", "Sub", "Update"))
+SUM_OF_ROWS = "UnsortedSegmentSum"  # with which optimizers sum the rows of a sparse gradient that are of one index
 _LOSS = re.compile("loss|cost", re.IGNORECASE)
 _OURS = "npu_shim"  # how the names of our own collections begin: what our hooks fetch
 _OWN = ("Const", "Placeholder", "PlaceholderWithDefault", "ReadVariableOp", "VariableV2", "Variable")
@@ -57,20 +59,57 @@ def added(graph: tf.Graph, scope: str) -> Iterator[None]:
 def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.Tensor]]:
     """Returns the updates of trained variables among the ops of a run, each with the tensor that it updates by.
 
-    That is an optimizer's op and its gradient. Optimizers of scripts' own assign the new value to a trained variable,
-    or add to it. What only initializes or restores variables reads none of them, and is no update.
+    That is an optimizer's op and its gradient, of a sparse one its rows. Optimizers of scripts' own assign the new
+    value to a trained variable, or add to it. What only initializes or restores variables reads none of them, and is
+    no update.
     """
+    if not operations:
+        return []
+    sums = {_scope(op): op.inputs[0] for op in operations if op.type == SUM_OF_ROWS}
     found = [(op, _gradient(op)) for op in operations if op.type.startswith(_APPLIES)]
-    if found or not operations:
-        return found
     trained = {_holder(each).name for each in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    assigns = [op for op in operations if op.type in (*ADDS, *ASSIGNS) and op.inputs[0].op.name in trained]
-    return [(op, op.inputs[1]) for op in assigns if op.type in ADDS or _reads(op.inputs[1].op, op.inputs[0].op)]
+    written = [op for op in operations if op.type in (*ADDS, *ASSIGNS, *SCATTERS) and _written(op) in trained]
+    rows = [(op, _rows(op, sums)) for op in written]
+    found += [(op, tensor) for op, tensor in rows if tensor is not None]
+    reads = [op for op in written if op.type not in ASSIGNS or _reads(op.inputs[1].op, outside(op.inputs[0]).op)]
+    return found or [(op, op.inputs[-1]) for op in reads]
+
+
+def outside(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor as it is outside of the branch of a step that may be skipped."""
+    while tensor.op.type in ("Switch", "RefSwitch"):
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def _gradient(operation):
     names = [each.name for each in operation.op_def.input_arg]
-    return operation.inputs[names.index("grad") if "grad" in names else len(names) - 1]
+    gradient = operation.inputs[names.index("grad") if "grad" in names else len(names) - 1]
+    return gradient.op.inputs[0] if gradient.op.type == SUM_OF_ROWS else gradient
+
+
+def _rows(operation, sums):
+    """The rows of a sparse gradient, by which ops that are no optimizer's own write a variable; else None.
+
+    TensorFlow's optimizers do so for want of such an op (Adam, plain descent), in a scope of the variable's name.
+    """
+    scope = _scope(operation)
+    if not re.search(r"(^|/)update_%s(_\d+)?$" % re.escape(_written(operation)), scope):
+        return None
+    if scope in sums or operation.type not in SCATTERS:
+        return sums.get(scope)
+    rows = operation.inputs[2]
+    while rows.op.type in ("Mul", "Neg") and _scope(rows.op) == scope:  # by the learning rate
+        rows = rows.op.inputs[0]
+    return rows
+
+
+def _scope(operation):
+    return operation.name.rpartition("/")[0]
+
+
+def _written(operation):
+    return outside(operation.inputs[0]).op.name
 
 
 def _holder(variable):

@@ -70,7 +70,7 @@ def _of_gradients(operations):
     """The norm of a step's gradients as the optimizer takes them, and the share of each scope that is not finite."""
     scopes: dict[str, list[tf.Tensor]] = {}
     for update, gradient in training.updates(operations):
-        outside, variable = _outside(gradient), _outside(update.inputs[0])
+        outside, variable = training.outside(gradient), training.outside(update.inputs[0])
         if outside.op._get_control_flow_context() is None and outside.dtype.is_floating:
             scopes.setdefault(variable.op.name.split("/")[0], []).append(outside)
     if not scopes:
@@ -82,13 +82,6 @@ def _of_gradients(operations):
         every = tf.add_n([tf.size(each, out_type=tf.int64) for each in gradients])
         found[SHARE + scope] = tf.cast(lost, tf.float32) / tf.cast(tf.maximum(every, 1), tf.float32)
     return found
-
-
-def _outside(tensor):
-    """A tensor as it is outside of the branch of a step that may be skipped."""
-    while tensor.op.type in ("Switch", "RefSwitch"):
-        tensor = tensor.op.inputs[0]
-    return tensor
 
 
 def _wide(tensor):

@@ -109,6 +109,36 @@ def test_an_overflow_is_told_by_scope_whatever_the_form_of_the_fetches(patched, 
         assert found
 
 
+SPARSE = {
+    "descent": tf.train.GradientDescentOptimizer, "adam": tf.train.AdamOptimizer, "adagrad": tf.train.AdagradOptimizer,
+    "momentum": lambda rate: tf.train.MomentumOptimizer(rate, 0.9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("resource", "scaled", "dense"), [(1, 1, 1), (0, 0, 1), (0, 1, 0), (1, 0, 0)])
+@pytest.mark.parametrize("kind", SPARSE)
+def test_sparse_gradients_count_by_their_rows(patched, kind, resource, scaled, dense):
+    """U10: those of optimizers that scatter them, and all in branches, were left out; of Adam the step was taken."""
+    with tf.Graph().as_default():
+        table = tf.get_variable("table", [5, 3], initializer=tf.ones_initializer(), use_resource=bool(resource))
+        w = tf.get_variable("w", [3, 1], initializer=tf.ones_initializer(), use_resource=bool(resource))
+        rows = tf.nn.embedding_lookup(table, [1, 1, 3])
+        loss = tf.reduce_sum(tf.square(tf.matmul(rows, w) if dense else rows))
+        optimizer = SPARSE[kind](0.25)
+        if scaled:
+            optimizer = LossScaleOptimizer(optimizer, ExponentialUpdateLossScaleManager(8.0, 100))
+        pairs = optimizer.compute_gradients(loss)
+        train = optimizer.apply_gradients(pairs)
+        tf.summary.scalar("loss", loss)
+        fetches = [train, tf.summary.merge_all(), tf.global_norm([gradient for gradient, _ in pairs])]
+        with tf.Session(config=config(npu_shim_watch=True)) as session:
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            _, text, norm = session.run(fetches)
+            tags = {value.tag: value.simple_value for value in tf.Summary.FromString(text).value}
+            np.testing.assert_allclose(tags["npu_shim/gradient_norm"], norm, rtol=1e-6)
+            assert tags["npu_shim/overflow_share/table"] == 0
+
+
 def test_runs_without_summaries_and_runs_that_train_nothing(patched):
     with tf.Graph().as_default() as graph:
         train, loss, _ = model()
