@@ -22,6 +22,7 @@ from npu_shim.checkpoint import index
 from npu_shim.checkpoint.plan import TensorInfo
 from npu_shim.rewriter.errors import ConfigError
 
+LISTING = "checkpoint"  # the file that names a folder's checkpoints
 OLD = "old"  # the folder, in a working folder, of the files that are replaced
 _in_use = set()  # this process's own working folders
 GROUP = 32 << 20  # bytes: small tensors share a data file of about this size, each larger one has its own
@@ -39,6 +40,9 @@ def find(path: str) -> str:
         if latest is None:
             raise ConfigError("the folder '%s' has no checkpoint" % path)
         return latest
+    if os.path.basename(path) == LISTING and os.path.isfile(path):
+        folder = os.path.dirname(path) or "."
+        raise ConfigError("'%s' is the list of a folder's checkpoints (did you mean '%s'?)" % (path, folder))
     prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
     if prefix != path and tf.train.checkpoint_exists(prefix):
         raise ConfigError("'%s' is one file of a checkpoint; give its prefix (did you mean '%s'?)" % (path, prefix))
@@ -253,7 +257,7 @@ def update_state(prefix: str, mode: str) -> None:
             written = os.path.getmtime(prefix + ".index")
             state.all_model_checkpoint_timestamps[:] = [*paths.values(), written]
         state.last_preserved_timestamp = old.last_preserved_timestamp
-    listing = os.path.join(folder, "checkpoint")
+    listing = os.path.join(folder, LISTING)
     remove_leftovers(listing)
     temporary = _working_folder(listing, os.getpid())
     try:

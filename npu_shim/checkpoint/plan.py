@@ -141,7 +141,7 @@ def plan(tensors: dict[str, TensorInfo], options: Options) -> MigrationPlan:
     Raises:
         ConfigError: with every problem: options out of range, rules that match nothing, two tensors with one new name.
     """
-    problems = _check_options(options) or _check_rules_match(tensors, options)
+    problems = _check_forms(options) or _check_options(options) or _check_rules_match(tensors, options)
     if problems:
         raise ConfigError(*problems)
     kinds = selection.Kinds(tensors)
@@ -156,6 +156,27 @@ def plan(tensors: dict[str, TensorInfo], options: Options) -> MigrationPlan:
     if problems:
         raise ConfigError(*problems)
     return MigrationPlan(options, tuple(sorted(actions, key=lambda a: (a.new_name, a.name))), ambiguous)
+
+
+def _check_forms(options: Options) -> list[str]:
+    """What a caller from Python may have written otherwise: text is a sequence of patterns of one letter each."""
+    expected = dict.fromkeys(("include", "exclude", "drop"), "patterns")
+    expected["rename"] = "pairs (pattern, replacement)"
+    given = {name: getattr(options, name) for name in expected}
+    problems = [
+        "%s: expected a list of %s, got %r" % (name, expected[name], value)
+        for name, value in given.items()
+        if not isinstance(value, (tuple, list)) or not all(_has_form(each, name) for each in value)
+    ]
+    if not isinstance(options.names, Mapping):
+        problems.append("names: expected a dict of old to new names, got %r" % (options.names,))
+    return problems
+
+
+def _has_form(each: Any, name: str) -> bool:
+    if name != "rename":
+        return isinstance(each, str)
+    return isinstance(each, (tuple, list)) and len(each) == 2 and all(isinstance(part, str) for part in each)
 
 
 def _check_options(options: Options) -> list[str]:

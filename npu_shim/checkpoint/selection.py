@@ -29,6 +29,7 @@ STATE = (
 )
 LOSS_SCALE = re.compile(dict(STATE)["loss-scale state"])
 
+LEARNING_RATE = re.compile(r"(^|/)(learning_rate|lr)(_\d+)?$")
 GATHERED_STEPS = re.compile(r"(^|/)accumulated_steps(_\d+)?$")
 BETA_POWER = re.compile(r"(^|/)beta_?[12]_power(_\d+)?$")
 OPTIMIZER = (
@@ -92,6 +93,8 @@ class Kinds:
             return Kind("optimizer slot", True)
         if IN_OPTIMIZER.search(plain) and shape == () and HYPERPARAMETER.match(plain.rpartition("/")[2]):
             return Kind("optimizer hyperparameter", True)
+        if LEARNING_RATE.search(plain) and shape == ():
+            return Kind("learning rate")  # a script's own
         return self._slot(plain, shape)
 
     def _slot(self, name: str, shape: Shape) -> Kind | None:

@@ -188,6 +188,11 @@ def test_master_copies_are_created():
     ({"include": ("zzz",)}, "include: 'zzz' matches no tensor"),
     ({"rename": (("zzz", "y"),)}, "rename: 'zzz' matches no tensor"),
     ({"exclude": ("(",)}, "'(' is not a regular expression"),
+    # U12: text was a sequence of patterns of one letter each; a dict ended in a ValueError
+    ({"include": "net"}, "include: expected a list of patterns, got 'net'"),
+    ({"drop": [1]}, "drop: expected a list of patterns, got [1]"),
+    ({"rename": {"a": "b"}}, "rename: expected a list of pairs"),
+    ({"names": [("a", "b")]}, "names: expected a dict of old to new names"),
     ({"names": {"w/Adm": "x"}}, "names: there is no tensor 'w/Adm' (did you mean 'w/Adam'?)"),
     ({"names": {"w": "table"}}, "the new name 'table' belongs to 'table' and 'w'"),
     ({"strip_prefix": "zzz"}, "strip_prefix: no tensor starts with 'zzz'"),
@@ -288,6 +293,9 @@ emb_slot_vc 2                               drop
 emb/rows 9                                  cast
 emb/accumulated 9,2                         drop
 accumulated_steps                           drop
+learning_rate                               keep
+train/lr_1                                  keep
+low_rank/lr 4,2                             cast
 beta1_power                                 drop
 cond_2/beta2_power 3                        ?
 bn/mean/EMA 3                               keep

@@ -212,3 +212,12 @@ def test_keras_optimizers_are_told_from_the_model(tmp_path, target, capsys, layo
     floats = {n: d for n, (d, _) in contents(target).items() if d.startswith("float")}
     assert sorted(n.split("/.ATTR")[0].split("/")[-1] for n in floats) == ["bias", "kernel"]
     assert set(floats.values()) == {"float16"}
+
+
+def test_the_list_of_a_folders_checkpoints_is_no_checkpoint(source, target, tmp_path, capsys):
+    """U13: it was read as a checkpoint in TensorFlow's first format: "not an sstable"."""
+    listing = tmp_path / "source" / "checkpoint"
+    listing.write_text('model_checkpoint_path: "m.ckpt"\n')
+    code, said = told(capsys, listing, target, "--to=float16")
+    assert code == 2
+    assert "is the list of a folder's checkpoints (did you mean '%s'?)" % listing.parent in said
