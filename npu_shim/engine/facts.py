@@ -13,6 +13,7 @@ from npu_shim.xla import host_reports, lowering, random_ops, references, writers
 from npu_shim.xla.control_flow import V1_OPS
 from npu_shim.xla.late_reads import ASKS, VARIABLES
 from npu_shim.xla.lowering.host import HOST
+from npu_shim.xla.optionals.places import OPTIONALS
 
 STRING, RESOURCE = tf.string.as_datatype_enum, tf.resource.as_datatype_enum
 FLOATS = frozenset(dtype.as_datatype_enum for dtype in (tf.float16, tf.bfloat16, tf.float32, tf.float64))
@@ -224,7 +225,7 @@ class _Facts:
         if any(argument.is_ref for argument in getattr(self._ops.get(op), "input_arg", ())):
             op = references.RENAMED.get(op, "Resource" + op)
         kernels = self._kernels.get(op)
-        if op in lowering.TABLE:
+        if op in lowering.TABLE or op in OPTIONALS:
             return None
         if not kernels:
             return "XLA has no kernel for it" + (", and " + HOST[op] if op in HOST else "")

@@ -2,8 +2,8 @@
 
     Graph, Session or GraphDef -> prune (pruning.py, unused.py) -> rewrite (rewriting.py) -> hoist reads out of branches
     (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
-    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> give gradients of lookups
-    in loops a fixed size (row_gradients.py) -> lower ops that XLA lacks (lowering) -> check open sizes (open_sizes.py)
+    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> hand over values in place
+    of Optionals (optionals) -> give gradients of lookups in loops a fixed size (row_gradients.py) -> lower ops that XLA lacks (lowering) -> check open sizes (open_sizes.py)
     -> sum weights' gradients after their loops (late_sums), make loops functional (control_flow.py) -> always run
     updates that are seldom skipped (skipped_updates.py) -> keep written variables from becoming constants
     (hidden_reads.py) -> compute again what need not be kept (recompute) -> StepFunction
@@ -36,6 +36,7 @@ from npu_shim.xla import (
     hidden_reads,
     host_reports,
     open_sizes,
+    optionals,
     ordering,
     random_ops,
     recompute,
@@ -180,6 +181,7 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         keep = [arguments.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
         with _shapes_that_fit(feeds):
+            graph_def = optionals.as_values(graph_def)
             graph_def = open_sizes.whole_uniques(row_gradients.of_fixed_size(graph_def, keep))
             graph_def = open_sizes.require_sound(lower(graph_def, keep))
             graph_def = skipped_updates.always(control_flow.to_functional(graph_def, keep))

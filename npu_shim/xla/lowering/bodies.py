@@ -5,7 +5,7 @@ f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -30,6 +30,33 @@ class Given(NamedTuple):
 
 
 UNKNOWN = Given(tf.TensorShape(None), False, None)
+
+
+def callers_first(graph_def: Any, wanted: Callable[[str], bool]) -> list[str]:
+    """Returns names of the functions that contain a wanted op, directly or through calls; callers before callees.
+
+    Args:
+        graph_def: tf.GraphDef; of its library, only what it calls counts.
+        wanted: function from an op's name to whether it is wanted.
+    """
+    library = {each.signature.name: each for each in graph_def.library.function}
+    behind: dict[str, bool] = {}
+    order: list[str] = []
+
+    def visit(name: str) -> bool:
+        if name not in behind:
+            behind[name] = False  # stops the recursion of a function that calls itself
+            nodes = library[name].node_def
+            inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
+            behind[name] = any(inner) or any(wanted(node.op) for node in nodes)
+            order.append(name)
+        return behind[name]
+
+    for node in graph_def.node:
+        for name in functions.called(node, library):
+            if name in library:
+                visit(name)
+    return [name for name in reversed(order) if behind[name]]
 
 
 def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, list[Given]]]:
@@ -101,6 +128,7 @@ def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> 
     for node in function.node_def:
         flat = made.node.add()
         flat.CopyFrom(node)
+        flat.attr.pop("_class", None)  # may name a node of another graph
         for number, text in enumerate(node.input):
             flat.input[number] = _flat(text, protos, outputs)
     return made

@@ -59,7 +59,7 @@ class Facts:
         """Returns the value (np.ndarray) of a tensor that constants and shapes determine; None for others."""
         while self._nodes[source_of(text)].op in ROUTES:
             text = self._nodes[source_of(text)].input[0]
-        if self._is_looped(text):
+        if self._is_looped(text) or self.tensor(text).dtype in (tf.resource, tf.variant):
             return None
         found = tf.get_static_value(self.tensor(text))
         return tf_internals.constant_value(self.tensor(text)) if found is None else found

@@ -6,7 +6,6 @@ from typing import Any, Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graphdef import functions
 from npu_shim.xla.lowering import bodies, order, repeated, splice, uniques
 from npu_shim.xla.lowering.facts import UNIQUE, UNIQUE_HERE, Facts
 from npu_shim.xla.lowering.table import BY_ROW, TABLE
@@ -25,7 +24,7 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
         PlanError: a node cannot be lowered; the error names it and what is missing.
     """
     table = TABLE if table is None else table
-    nested = _callers_first(graph_def, table)
+    nested = bodies.callers_first(graph_def, lambda op: op in table or op in UNIQUE)
     given = {}
     graph_def = _lowered(graph_def, keep, table, given, nested)
     for name in nested:
@@ -53,27 +52,6 @@ def _lowered(graph_def, keep, table, given, nested):
 
 def _library(graph_def):
     return {each.signature.name: each for each in graph_def.library.function}
-
-
-def _callers_first(graph_def, table):
-    """Names of the functions that contain an op of the table, directly or through calls, callers first."""
-    library = _library(graph_def)
-    behind, order_of = {}, []
-
-    def visit(name):
-        if name not in behind:
-            behind[name] = False  # stops the recursion of a function that calls itself
-            nodes = library[name].node_def
-            inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
-            behind[name] = any(inner) or any(node.op in table or node.op in UNIQUE for node in nodes)
-            order_of.append(name)
-        return behind[name]
-
-    for node in graph_def.node:
-        for name in functions.called(node, library):
-            if name in library:
-                visit(name)
-    return [name for name in reversed(order_of) if behind[name]]
 
 
 def _with_rows(graph_def, keep, table):
