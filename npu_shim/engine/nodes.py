@@ -115,10 +115,14 @@ def depths(nodes: Mapping[str, Node]) -> dict[str, int]:
 
 
 def _depth(nodes: Mapping[str, Node], name: str, known: Mapping[str, int]) -> int:
-    """Depth by the inputs whose depth is known; a loop's Switch and Merge have the depth of its Enter."""
+    """Depth by the inputs whose depth is known; a loop's Switch and Merge have the depth of its Enter.
+
+    Its NextIteration may wait for what a conditional inside of the loop does, through a ControlTrigger.
+    """
     op = nodes[name].op.replace("Ref", "")
     sources = [source_of(text) for text in nodes[name].inputs]
-    around = max((known.get(source, 0) for source in sources), default=0)
+    entered = [source for source in sources if "NextIteration" not in nodes[source].op]
+    around = max((known.get(source, 0) for source in entered), default=0)
     if op == "Enter":
         return around + 1
     if op == "Exit":
@@ -126,5 +130,5 @@ def _depth(nodes: Mapping[str, Node], name: str, known: Mapping[str, int]) -> in
     if op == "Switch":
         return around + (not any(nodes[source].op == "LoopCond" for source in sources))
     if op == "Merge":
-        return max(around - (not any("NextIteration" in nodes[source].op for source in sources)), 0)
+        return max(around - (entered == sources), 0)
     return around

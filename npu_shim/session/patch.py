@@ -150,9 +150,11 @@ def _base_init(self, original, target, graph, config):
 def _prepare_for_engine(config):
     """Changes the ConfigProto of a session with an engine, which feeds it tensors in the middle of its graph."""
     config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
-    # it would read around a fed x + x or -(-x), TensorFlow 2.15.1 and 2.21.0: with the values of what is above it
     options = config.graph_options.rewrite_options
+    # it would read around a fed x + x or -(-x), TensorFlow 2.15.1 and 2.21.0: with the values of what is above it
     options.arithmetic_optimization = options.OFF
+    # what waits for a copy of a fed tensor would wait for what computes it, and TensorFlow would run that
+    options.dependency_optimization = options.OFF
 
 
 def _attach_engine(session, values):

@@ -213,6 +213,31 @@ def test_loops_have_depths():
     assert [found[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
 
 
+def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside():  # E5
+    nodes = graph("""
+    start:Const()
+    enter:Enter(start)
+    merge:Merge(enter next)
+    cond:LoopCond(merge)
+    switch:Switch(merge cond)
+    decides:Less(switch:1)
+    branch:Switch(switch:1 decides)
+    push:StackPushV2(branch)
+    sync:ControlTrigger(^push)
+    joined:Merge(branch push)
+    next:NextIteration(joined ^sync)
+    %s
+    count:Enter(late9)
+    counts:Merge(count counted)
+    exit:Exit(leaves)
+    leaves:Switch(counts cond)
+    counted:NextIteration(counts ^sync)
+    behind:AsString(exit)
+    """ % "\n".join("late%d:Identity(%s)" % (n, "late%d" % (n - 1) if n else "start") for n in range(10)))
+    found = depths(nodes)
+    assert [found[name] for name in ("push", "joined", "merge", "counts", "exit", "behind")] == [2, 1, 1, 1, 0, 0]
+
+
 def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_again_is_refused():  # E2
     waits = STEP.replace("scale:Const()", "scale:Reading(^next)")
     refusal = plan(graph(waits), ["loss:0"], ["apply"]).refusal

@@ -122,7 +122,7 @@ class Builder:
     def _section(self, number, last):
         said = len(self._text)
         with tf.control_dependencies(last):
-            value = tf.identity(clip(self._matrix(2)), "section%d" % number)
+            value = self._after(clip(self._matrix(2)), "section%d" % number)
         self._values.append(value)
         with tf.control_dependencies([tf.group(value)]):
             written = self._write()
@@ -227,7 +227,11 @@ class Builder:
         variable = self._random.choice(self._variables)
         way = self._one(self._assign, self._scatter, self._written_in_cond, self._written_in_loop, self._trained)
         self._say("-> %s(%s)" % (way.__name__[1:], variable.op.name))
-        return way(variable, tf.identity(clip(self._matrix(1))))
+        return way(variable, self._after(clip(self._matrix(1))))
+
+    def _after(self, tensor, name=None):
+        """The tensor, once all that was built for it has run."""
+        return tf.identity(tensor, name)
 
     def _assign(self, variable, a):
         return self._one(tf.assign, tf.assign_add, tf.assign_sub)(variable, a)
