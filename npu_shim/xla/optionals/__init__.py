@@ -23,13 +23,15 @@ from npu_shim.xla.optionals import apply, places, views
 
 
 def as_values(graph_def: Any) -> Any:
-    """Returns a GraphDef without Optionals; the same object if it has none, or if a shape of one is not known.
+    """Returns a GraphDef without Optionals; the same object if it has none.
 
     Args:
         graph_def: tf.compat.v1.GraphDef with Placeholders of full shapes; it is not changed.
+
+    Raises:
+        PlanError: the shape of a value is not known.
     """
     if not views.have_any(graph_def, places.OPTIONALS):
         return graph_def
     seen = views.of(graph_def)
-    found = places.find(seen)
-    return graph_def if found is None else apply.apply(graph_def, seen, found)
+    return apply.apply(graph_def, seen, places.find(seen))

@@ -6,6 +6,7 @@ from typing import Any, Mapping, NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.xla.optionals.origins import Origins
@@ -50,8 +51,12 @@ class Found(NamedTuple):
     inside: Mapping[Slot, Value]
 
 
-def find(views: Mapping[str, View]) -> Found | None:
-    """Returns what the Optionals of a graph and its functions hold; None if that is not known."""
+def find(views: Mapping[str, View]) -> Found:
+    """Returns what the Optionals of a graph and its functions hold.
+
+    Raises:
+        PlanError: that is not known; the error names the node and says why.
+    """
     places = _Places(views)
     for name, view in views.items():
         for node in view.graph_def.node:
@@ -77,28 +82,29 @@ class _Places:
         self._library = dict.fromkeys(name for name in views if name != GRAPH)
         self._parent: dict[Slot, Slot] = {}
         self._optional: set[Slot] = set()
-        self._foreign: set[Slot] = set()  # slots that hold something else, or that an op uses which is not known here
+        self._foreign: dict[Slot, str] = {}  # slots that an op uses which is not known here, or makes: that op
         self._put: dict[Slot, Value] = {}  # slot of an OptionalFromValue -> what it puts in
         self._taken: dict[Slot, tuple[Slot, Value]] = {}  # slot of an OptionalGetValue -> (what it takes from, what)
 
-    def found(self) -> Found | None:
+    def found(self) -> Found:
         """The result of `find`, once all nodes are read."""
         optional = set(map(self._root, self._optional))
-        if not optional.isdisjoint(map(self._root, self._foreign)):
-            return None
+        for slot, op in self._foreign.items():
+            if self._root(slot) in optional:
+                raise _refused(slot, "which %s takes" % op)
         held: dict[Slot, set[Value]] = {root: set() for root in optional}
         for slot, value in self._put.items():
             if not value.shape.is_fully_defined() or value.dtype not in FIXED:
-                return None
+                raise _refused(slot, "a %s of shape %s, and XLA must know both" % (value.dtype.name, value.shape))
             held[self._root(slot)].add(_known(value))
-        inside = dict(self._put)
-        origins = Origins(self._views)
+        inside, origins = dict(self._put), Origins(self._views)
         for slot, (outer, wanted) in self._taken.items():
             origin = origins.of(outer[0], "%s:%d" % outer[1:3])
-            candidates = held[self._root(outer)] if origin is None else [_known(self._put[(*origin, 0, 0)])]
+            candidates = held[self._root(outer)] if origin is None else {_known(self._put[(*origin, 0, 0)])}
             fitting = [each for each in candidates if _fits(each, wanted)]
             if len(fitting) != 1:
-                return None
+                raise _refused(slot, "of shape %s, and which of %d values it is is not known" % (
+                    wanted.shape, len(candidates)))  # fmt: skip
             inside[slot] = Value(fitting[0].dtype, tf.TensorShape(fitting[0].shape))
         places = {slot: _common(held[self._root(slot)]) for slot in self._parent if self._root(slot) in optional}
         return Found(places, inside)
@@ -118,7 +124,7 @@ class _Places:
             other = [slot_of(name, node.name + ":1")] if node.op == "Switch" else []
             self._join(*forwarded, *([own, *other] if forwarded else []))
         else:
-            self._foreign.update(each for each in taken if each is not None)
+            self._foreign.update((each, node.op) for each in taken if each is not None)
 
     def _read_call(self, name, node, own, taken):
         kind = functions.kind_of(node, self._library)
@@ -144,7 +150,7 @@ class _Places:
             return
         value = node.name if node.op == "OptionalGetValue" else data(node)[0]
         if _components(node) != 1:
-            self._foreign.add(outer)
+            self._foreign[outer] = node.op
         elif is_variant(view, value):  # an Optional in an Optional
             self._join(outer, own if node.op == "OptionalGetValue" else taken[0])
         else:
@@ -158,7 +164,7 @@ class _Places:
     def _read_list(self, name, view, node, own, taken):
         handles = [each for each in taken[:1] if each is not None]
         if is_variant(view, node.name) and node.op != "TensorListGetItem":
-            self._foreign.add(own)  # a handle is no Optional
+            self._foreign[own] = node.op  # a handle is no Optional
             self._join(own, *handles)
         if "element_dtype" not in node.attr or node.attr["element_dtype"].type != tf.variant.as_datatype_enum:
             return
@@ -167,7 +173,7 @@ class _Places:
         elif node.op == "TensorListPopBack":
             self._join(element(own), slot_of(name, node.name + ":1"))
         elif node.op not in ("EmptyTensorList", "TensorListLength"):
-            self._foreign.update(map(element, [own, *handles]))
+            self._foreign.update((element(each), node.op) for each in [own, *handles])
 
     def _join(self, *slots):
         """Makes slots one class, and so their elements if they are lists."""
@@ -186,6 +192,11 @@ class _Places:
 def _components(node):
     """How many tensors an Optional holds."""
     return len(node.attr["output_types" if node.op == "OptionalGetValue" else "Toutput_types"].list.type)
+
+
+def _refused(slot, text):
+    where = "node '%s'%s" % (slot[1], " of function '%s'" % slot[0] if slot[0] != GRAPH else "")
+    return PlanError("%s: a value that a conditional of version 2 keeps for its gradient, %s" % (where, text))
 
 
 def _known(value):
