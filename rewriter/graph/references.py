@@ -16,6 +16,9 @@ What gives that memory stays float32 with them. Any op hands on the memory unles
 A reader whose input does wait may have a Cast, which waits for the same: TensorFlow's arithmetic optimizer moves Casts
 to the variable itself, also from behind what it takes for no work at all, as v/read + 0 is.
 
+An ordinary tensor that an op writes in place (a decoder's cache, the parts of tf.parallel_stack) is memory as a
+variable's is: a Cast behind it would be a copy of what is not written yet, or that others write no more.
+
 Calls are read as inlining.py writes them out: the body runs after what the call waits for, and what waits for the call
 runs after the body. A body that takes memory from before such a write reads it in float32: TensorFlow's own optimizer
 writes the body into its caller, and moves a Cast from behind the argument to the variable, where it waits no more.
@@ -64,6 +67,9 @@ _KEEP_WAITS = """
 """
 KEEP_WAITS = frozenset(_KEEP_WAITS.split())
 ENTRIES, EXITS = ("in", "enter"), ("out", "var")  # how inlining.py names what takes and gives the values of a call
+# these write into the memory of their first input, which is no reference
+IN_PLACE = frozenset(["InplaceUpdate", "InplaceAdd", "InplaceSub", "_ParallelConcatUpdate"])
+SAME_MEMORY = frozenset(["Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "EnsureShape"])
 LOOKS = "IsVariableInitialized"  # takes a reference and does not write
 
 
@@ -93,6 +99,7 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
     writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
         return Readings()
+    own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)
     _spread(written, consumers, controls)
     late: Set[int] = set()
@@ -104,7 +111,7 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
             if nodes[giver].layout.ref_outputs:
                 continue
             seen = written.get(giver, 0)
-            readers = [r for r in consumers[giver] if in_loop or written.get(r, 0) & bits & ~seen]
+            readers = [r for r in consumers[giver] if in_loop or written.get(r, 0) & bits & ~seen & ~own.get(r, 0)]
             if readers:
                 late.update(readers)
                 late.update(_upstream(nodes, giver, memory))
@@ -118,16 +125,30 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
 
 
 def _writers(view: GraphView) -> Tuple[Dict[int, int], Dict[int, int]]:
-    """Variable -> bits of its writers, and writer -> its bit; an optimizer writes several variables."""
+    """Variable -> bits of its writers, and writer -> its bit; an optimizer writes several variables.
+
+    What is written in place counts as a variable.
+    """
     writers: Dict[int, int] = {}
     written: Dict[int, int] = {}
     for position, node in enumerate(view.nodes):
+        if node.op in IN_PLACE:
+            bit = written.setdefault(position, 1 << len(written))
+            tensor = _first_giver(view, node.inputs[0].node)
+            writers[tensor] = writers.get(tensor, 0) | bit
         for number in node.layout.ref_inputs:
             variable = _variable(view, node.inputs[number].node)
             if variable is not None and not node.op.startswith("Ref") and node.op != LOOKS:
                 bit = written.setdefault(position, 1 << len(written))
                 writers[variable] = writers.get(variable, 0) | bit
     return writers, written
+
+
+def _first_giver(view: GraphView, position: int) -> int:
+    """The op that makes the memory which an op gives, itself where that cannot be told."""
+    while view.nodes[position].op in SAME_MEMORY:
+        position = view.nodes[position].inputs[0].node
+    return position
 
 
 def _controls(view: GraphView) -> Dict[int, Tuple[int, ...]]:

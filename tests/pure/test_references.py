@@ -71,6 +71,12 @@ CASES = {
     "before all writes": (
         "v:VariableV2 c:Const; r:Identity(v) p:IdentityN(r,r) q:Pow(r,c) a:MatMul(p,q) w:AssignAdd(v,a)", ""
     ),
+    "an ordinary tensor, written in place": (  # U14
+        "x:Const i:Const; c:MatMul(x,x) u:InplaceUpdate(c,i,x) r:Identity(c,^u); a:MatMul(r,x) b:MatMul(c,x)", "c r"
+    ),
+    "what is written in place is read by its own name": (
+        "x:Const i:Const; c:MatMul(x,x) u:InplaceUpdate(c,i,x) v:InplaceAdd(u,i,x); a:MatMul(v,x)", ""
+    ),
     "no reference variables": ("v:ReadVariableOp c:Const; a:MatMul(v,c)", ""),
 }  # fmt: skip
 

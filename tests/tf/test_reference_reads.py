@@ -220,3 +220,29 @@ def test_grappler_moves_no_cast_to_the_variable(graph_of_nothing, how, device): 
     assert sum(node.op == "Cast" for node in rewritten.node) >= len(fetches)
     for name, value, right in zip(fetches, run(rewritten, fetches), wanted):
         np.testing.assert_array_equal(value, right, name)
+
+
+def written_in_place():
+    """What is written into the memory of an ordinary tensor, and read by that tensor's name."""
+    w = tf.get_variable("w", initializer=START)
+    parts = tf.parallel_stack([w[0], w[2]])
+    cache = tf.matmul(w, tf.eye(16))
+    written = tf.raw_ops.InplaceUpdate(x=cache, i=[1], v=tf.fill([1, 16], 7.0))
+    with tf.control_dependencies([written]):
+        read = tf.identity(cache)
+    return [tf.matmul(parts, w), tf.matmul(read, tf.eye(16)), tf.reshape(read, [-1])]
+
+
+@pytest.mark.parametrize("mode", [*MODES, "force_fp32", "allow_mix_precision_bf16"])
+def test_what_is_written_in_place_is_no_copy(mode, patched):
+    """U14: a Cast stood between tf.parallel_stack's buffer and its writes, and gave what had been in that memory."""
+    with tf.Graph().as_default():
+        fetches = written_in_place()
+        results = []
+        for config in (tf.ConfigProto(), sessions.config(precision_mode=mode)):
+            with tf.Session(config=config) as session:
+                session.run(tf.global_variables_initializer())
+                results.append(session.run(fetches))
+    for plain, low in zip(*results):
+        np.testing.assert_array_equal(low, plain)
+    assert (results[0][2][16:32] == 7).all()
