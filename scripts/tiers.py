@@ -14,7 +14,7 @@ RULES = (
     "xla_graphs", "xla_late_sums", "xla_recompute",
 )  # fmt: skip
 # JAX cannot be installed beside 2.15
-WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost"))
+WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost", "_stored"))
 VERSION = ("tests/tf", *("--ignore=tests/tf/test_%s.py" % name for name in RULES), *QUICK)
 
 

@@ -15,6 +15,7 @@ from npu_shim.engine.worker import memory, starting
 from npu_shim.export import step as export
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.session import lines
 from npu_shim.xla.step_function import Prepared
 
 
@@ -27,6 +28,7 @@ class Running:
         prepared: step_function.Prepared.
         count: steps in one call.
         device: "CPU" or "GPU", which JAX must find first; None for what it finds.
+        cache: path of a folder that keeps compiled programs for later processes, "" for none.
 
     Attributes:
         recomputation: as that of `CompiledStep`.
@@ -35,10 +37,10 @@ class Running:
         ConfigError: there is no JAX.
     """
 
-    def __init__(self, prepared: Prepared, count: int, device: str | None) -> None:
+    def __init__(self, prepared: Prepared, count: int, device: str | None, cache: str = "") -> None:
         engine.require(tf.__version__)
         self.recomputation = None
-        self._prepared, self._count, self._wanted = prepared, count, device
+        self._prepared, self._count, self._wanted, self._cache = prepared, count, device, cache
         self._updated = [each for each in prepared.state if each.updated]
         self._lock = threading.RLock()
         self._forget_device()
@@ -99,12 +101,16 @@ class Running:
             described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
             export.require_fixed_sizes(described, module)
             try:
-                number = device.load(replace(described, iterations=self._count), export.without_sources(module))
+                loading = device.load(
+                    replace(described, iterations=self._count), export.without_origins(module), self._cache
+                )
             except (memory.NoRoom, starting.Gone):
                 raise
             except RuntimeError as reason:
                 raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
-            self.recomputation, self._programs[shapes] = made.recomputation, number
+            if loading.trouble:
+                lines.once(loading.trouble)
+            self.recomputation, self._programs[shapes] = made.recomputation, loading.number
         return self._programs[shapes]
 
     def _opened(self):

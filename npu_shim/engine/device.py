@@ -38,6 +38,20 @@ class Loaded(NamedTuple):
     passed: tuple[str, ...]
 
 
+class Loading(NamedTuple):
+    """What `load` did.
+
+    Attributes:
+        number: of the program, for `run`.
+        is_old: whether it came from the folder for compiled programs.
+        trouble: why that folder did not serve, "" if it did.
+    """
+
+    number: int
+    is_old: bool = False
+    trouble: str = ""
+
+
 class InProcess:
     """A JAX device in this process.
 
@@ -64,29 +78,27 @@ class InProcess:
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
 
-    def load(self, manifest: Manifest, hlo: bytes) -> int:
+    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
         """Compiles a program, a loop of steps if `manifest.iterations` is above 1.
 
         Args:
             manifest: pjrt.manifest.Manifest.
             hlo: bytes of an HloModuleProto.
-
-        Returns:
-            The number of the program, for `run`.
+            cache: path of a folder that keeps compiled programs for later processes, "" for none.
 
         Raises:
             ConfigError: StableHLO cannot express it.
             RuntimeError: XLA cannot compile it.
         """
         program = Program(
-            self._jax, manifest, jax_door.stablehlo(hlo), self._device, donate=self.platform != "cpu"
+            self._jax, manifest, jax_door.stablehlo(hlo), self._device, self.platform != "cpu", cache
         )  # fmt: skip
         replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         self._programs.append(Loaded(call, places, rows_of(places, manifest.iterations), replaced, kept, passed))
-        return len(self._programs) - 1
+        return Loading(len(self._programs) - 1, program.is_old, program.trouble)
 
     def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
         """Arrays for a program's feeds, in memory that all programs share since one runs at a time."""

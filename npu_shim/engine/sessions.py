@@ -24,8 +24,9 @@ from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
 from npu_shim.engine.worker import memory, remote, starting
 from npu_shim.options import engine as options_of_engine
+from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.session import doors, session_options
+from npu_shim.session import doors, lines, session_options
 from npu_shim.xla.refusals import NotConstant
 
 LOG = logging.getLogger("npu_shim")
@@ -69,6 +70,7 @@ class Engine:
     def __init__(self, session):
         self.truth = None
         self._session, self._options = session, session_options.of_session(session)
+        self._cache = stored.folder(self._options.values.get(stored.KEY))
         self.device = self._values = None
         self._off = ""  # why no more runs are taken
         self._building = threading.RLock()
@@ -307,11 +309,13 @@ class Engine:
             LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes", request.text, nodes)
         start = time.perf_counter()
         described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform)
-        number = self.device.load(replace(described, iterations=steps), hlo)
+        number, is_old, trouble = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self._most[number] = steps
         self._left[number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
-        seconds = time.perf_counter() - start
-        LOG.info("npu_shim: engine: %s", _describe_step(made, request, self.device, part, steps, seconds))
+        took = ("from the cache in %.1f s" if is_old else "compiled in %.1f s") % (time.perf_counter() - start)
+        LOG.info("npu_shim: engine: %s; %s", _describe_step(made, request, self.device, part, steps), took)
+        if trouble:
+            lines.once(trouble)
         return number
 
     def _on_device(self, made, number, group, is_last, part):
@@ -383,7 +387,7 @@ def _traces(options):
     )
 
 
-def _describe_step(made, request, on, part, steps, seconds):
+def _describe_step(made, request, on, part, steps):
     counts = Counter(made.cut.places.values())
     places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
     hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
@@ -391,4 +395,4 @@ def _describe_step(made, request, on, part, steps, seconds):
     loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
     count = len(made.parts)
     which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
-    return "%s is %s on %s%s%s; compiled in %.1f s" % (request.text, which, on.where, loop, around, seconds)
+    return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)

@@ -116,7 +116,7 @@ class Part:
         module = export.hlo_module(made, PRODUCTS)
         described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
         export.require_fixed_sizes(described, module)
-        return self._with_passed(described), export.without_sources(module)
+        return self._with_passed(described), export.without_origins(module)
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""

@@ -132,7 +132,7 @@ def write_form(
     step = step_function.prepare(source, fetches, feeds, **given).for_shapes()
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
-    return manifest.write(path, export.without_sources(module), described)
+    return manifest.write(path, export.without_origins(module), described)
 
 
 def _cost(name, step, compiled, float32_products):

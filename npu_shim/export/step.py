@@ -34,6 +34,7 @@ from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
+NAME = "step"  # of a program
 
 
 def export(
@@ -100,7 +101,7 @@ def exported(
         _require_values(step, values)
     module = hlo_module(step, float32_products)
     require_fixed_sizes(describe(step, module, kind="hlo", float32_products=float32_products, options={}), module)
-    program, kind = stablehlo(without_sources(module), jax or engine.interpreter() or _own_jax())
+    program, kind = stablehlo(without_origins(module), jax or engine.interpreter() or _own_jax())
     # a frozen graph has no values that could be missing: what draws random numbers is ours
     needed = [each for each in step.state if each.name != random_ops.STATE]
     valued = values is not None or source.session is not None or not needed
@@ -160,12 +161,19 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     return hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
 
 
-def without_sources(module: Any) -> bytes:
-    """Returns the bytes of an HloModuleProto without the file names and lines of the user's Python sources."""
+def without_origins(module: Any) -> bytes:
+    """Returns the bytes of an HloModuleProto that tell nothing of the process that made it.
+
+    The file names and lines of the user's Python sources are left out. The module's name, which counts the functions
+    that TensorFlow has made so far, is always the same.
+    """
     for computation in module.computations:
+        if computation.name == module.entry_computation_name:
+            computation.name = NAME
         for instruction in computation.instructions:
             instruction.metadata.ClearField("source_file")
             instruction.metadata.ClearField("source_line")
+    module.name = module.entry_computation_name = NAME
     return module.SerializeToString(deterministic=True)
 
 

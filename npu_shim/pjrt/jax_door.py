@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+import os
 import re
 from typing import Any, Callable, Sequence, Tuple
 
+from npu_shim import __version__
 from npu_shim.pjrt import barriers, convert
 from npu_shim.rewriter.errors import ConfigError
 
@@ -92,6 +94,25 @@ def function(
     )
     call: Callable[..., Any] = program.call
     return call
+
+
+def target(jax: Any, device: Any) -> list[str]:
+    """Returns what compiled code depends on besides its program: releases, device, processor and settings, as text."""
+    from jax._src.lib import xla_client
+    from jaxlib import version
+
+    try:
+        described = xla_client.get_topology_for_devices([device])
+        fits = str(described.fingerprint() if hasattr(described, "fingerprint") else described.serialize())
+    except RuntimeError:  # a backend that does not describe itself
+        fits = ""
+    flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
+    settings = ["%s=%s" % each for each in sorted(jax.config.values.items()) if "compilation_cache" not in each[0]]
+    client = device.client
+    return [
+        __version__, jax.__version__, version.__version__, client.platform, client.platform_version,
+        device.device_kind, fits, str(os.cpu_count()), *flags, *settings,
+    ]  # fmt: skip
 
 
 def stablehlo(hlo: bytes) -> bytes:

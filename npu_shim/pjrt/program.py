@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_door, manifest
+from npu_shim.pjrt import arrays, jax_door, manifest, stored
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError, nearest
 
+LOG = logging.getLogger("npu_shim")
 
-def load(folder: str, device: Any = None, state: Any = None) -> Program:
+
+def load(folder: str, device: Any = None, state: Any = None, cache: str | None = None) -> Program:
     """Loads an exported step.
 
     Args:
@@ -22,6 +25,7 @@ def load(folder: str, device: Any = None, state: Any = None) -> Program:
         device: "cpu", "cuda", a jax device, or None for JAX's default.
         state: initial values, dict of variable name to array, or the path of a file that `Program.save` wrote; default:
             the exported ones.
+        cache: path of a folder that keeps compiled programs for later processes; default: $NPU_SHIM_XLA_CACHE, if set.
 
     Returns:
         Program.
@@ -39,7 +43,7 @@ def load(folder: str, device: Any = None, state: Any = None) -> Program:
         state = manifest.state(folder, described)
         if state is None:
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
-    made = Program(jax, described, code, jax_door.device(jax, device))
+    made = Program(jax, described, code, jax_door.device(jax, device), cache=stored.folder(cache))
     made.restore(state)
     return made
 
@@ -50,15 +54,20 @@ class Program:
     Attributes:
         manifest: the step's Manifest.
         device: the jax device.
+        is_old: whether what was compiled last was loaded from the folder for compiled programs.
+        trouble: why that folder did not serve, "" if it did.
     """
 
-    def __init__(self, jax: Any, described: Manifest, artifact: bytes, device: Any, donate: bool = True) -> None:
+    def __init__(
+        self, jax: Any, described: Manifest, artifact: bytes, device: Any, donate: bool = True, cache: str = ""
+    ) -> None:
         self.manifest = described
         self.device = device
         self._jax = jax
         self._artifact = artifact
         self._compiled: dict[int | None, Any] = {}
-        self._donate = donate
+        self._donate, self._cache = donate, cache
+        self.is_old, self.trouble = False, ""
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
@@ -90,7 +99,11 @@ class Program:
 
     def _call(self, given: Mapping[str, Any], iterations: int | None = None) -> dict[str, Any]:
         fetched: dict[str, Any]
-        self._donated, fetched = self.compile(iterations)(self._donated, self._kept, given)
+        is_new = iterations not in self._compiled
+        program = self.compile(iterations)
+        if is_new and self.trouble:
+            LOG.warning("npu_shim: %s", self.trouble)
+        self._donated, fetched = program(self._donated, self._kept, given)
         return fetched
 
     @property
@@ -128,7 +141,9 @@ class Program:
         donated = {t.name: self._aval(t) for t in self.manifest.state if t.name in self.manifest.donated}
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
         given = {"donate_argnums": 0} if self._donate else {}
-        return self._jax.jit(whole, **given).lower(donated, kept, *arguments).compile()
+        lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
+        made, self.is_old, self.trouble = stored.compiled(self._jax, lowered, self.device, self._cache)
+        return made
 
     def _function(self) -> Callable[..., Any]:
         pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]

@@ -14,7 +14,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.session import lines
 from npu_shim.session.clusters import marking
-from npu_shim.xla import random_ops, step_checkpoint, step_function
+from npu_shim.xla import random_ops, rewriting, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -49,7 +49,8 @@ def compile_step(
         engine: what compiles and runs the program: "tensorflow", its own XLA; or "pjrt", today's XLA through JAX, in
             this process or in a worker, see `npu-shim engine install`.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass
-            the backward pass computes again instead of keeping it. A Session brings its own (those of its
+            the backward pass computes again instead of keeping it; `xla_cache`, a folder in which engine "pjrt" keeps
+            compiled programs for later processes. A Session brings its own (those of its
             NpuOptimizer), over which these win; a session without NpuOptimizer and a call without options is not
             rewritten.
 
@@ -76,7 +77,8 @@ def compile_step(
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
     target = device or marking.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
-    return CompiledStep(prepared, source, fetches, iterations_per_loop, running(prepared, iterations_per_loop, device))
+    made = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options))
+    return CompiledStep(prepared, source, fetches, iterations_per_loop, made)
 
 
 class CompiledStep:
@@ -226,12 +228,13 @@ class Running:
         prepared: step_function.Prepared.
         count: steps in one call.
         device: what `compile_step` was given.
+        cache: not used: TensorFlow keeps no programs of whole steps.
 
     Attributes:
         recomputation: as that of `CompiledStep`.
     """
 
-    def __init__(self, prepared: step_function.Prepared, count: int, device: str | None) -> None:
+    def __init__(self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "") -> None:
         self.recomputation = None
         self._prepared, self._count = prepared, count
         self._programs = {}  # shapes of the feeds -> the compiled function

@@ -7,6 +7,7 @@ from typing import Any, Mapping
 from npu_shim.options import precision, recompute, watch_options
 from npu_shim.options import table as option_table
 from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
@@ -25,11 +26,17 @@ def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | 
     own = option_table.of_keywords(given)
     values = {**(source.options or {}), **own}
     mode = recompute.wanted(values)
-    if source.options is None and not own.keys() - {recompute.KEY}:
+    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY}:
         return None, mode
     for name in watch_options.switched_on(values):
         lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
     return values, mode
+
+
+def cache_of(source: Any, given: Mapping[str, Any]) -> str:
+    """Returns the folder for compiled programs, "" for none; arguments and errors as for `options_of`."""
+    own = option_table.of_keywords(given)
+    return stored.folder({**(source.options or {}), **own}.get(stored.KEY))
 
 
 def rewritten(

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.engine.device import fill, rows_of, uninterrupted
+from npu_shim.engine.device import Loading, fill, rows_of, uninterrupted
 from npu_shim.engine.worker import starting
 from npu_shim.engine.worker.channel import Channel, Closed
 from npu_shim.engine.worker.kept import Kept
@@ -58,7 +58,7 @@ class Worker:
         self.platform: str = self.settle()["platform"]
         self.where = "%s, in a worker (%s)" % (self.platform, interpreter)
 
-    def load(self, manifest: Manifest, hlo: bytes) -> int:
+    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
         with self._lock:
             self.settle()
@@ -66,16 +66,16 @@ class Worker:
             fits = self._exchange is not None and self._exchange.size >= size
             block = self._exchange if fits and self._exchange is not None else Block.of(size)
 
-            def loaded(answer: Any) -> int:
+            def loaded(answer: Any) -> Loading:
                 self._exchange = block
                 number = int(answer["number"])
                 feeds, fetches = exchanged(block, manifest)
                 self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
-                return number
+                return Loading(number, bool(answer["is_old"]), str(answer["trouble"]))
 
-            message = {"do": "load", "manifest": asdict(manifest)}
-            number: int = self._ask(loaded, message, hlo, [] if fits else [block])
-            return number
+            message = {"do": "load", "manifest": asdict(manifest), "cache": cache}
+            loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
+            return loading
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables, see `InProcess.put`. Raises memory.NoRoom as well."""

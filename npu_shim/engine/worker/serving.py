@@ -106,9 +106,9 @@ class _Served:
     def _load(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
         self._exchange = blocks[0] if blocks else self._exchange
         described = manifest.decoded(message["manifest"])
-        number = self._device.load(described, data)
+        loading = self._device.load(described, data, message["cache"])
         self._programs.append((*exchanged(self._exchange, described), updated(described)))
-        return {"number": number}
+        return loading._asdict()
 
     def _put(self, message: Any, _: bytes, blocks: Sequence[Block]) -> Any:
         if blocks:

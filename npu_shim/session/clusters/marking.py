@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import ranks
 from npu_shim.options.scopes import OPT_OUT
+from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
@@ -69,7 +70,7 @@ def configure(values: Mapping[str, Any]) -> Shapes | None:
             return None
     except ConfigError:  # the first run raises it
         return None
-    folder = values.get("npu_shim_xla_cache") or os.environ.get("NPU_SHIM_XLA_CACHE")
+    folder = stored.folder(values.get(stored.KEY))
     if folder:
         _set_program_cache(folder)
     return Shapes()
@@ -79,7 +80,7 @@ def configure(values: Mapping[str, Any]) -> Shapes | None:
 def _set_program_cache(folder):
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if accelerator() != "GPU":
-        LOG.warning("npu_shim: npu_shim_xla_cache does nothing here: TensorFlow stores compiled programs for GPUs only")
+        LOG.warning("npu_shim: npu_shim_xla_cache keeps no clusters here: TensorFlow stores those of GPUs only")
     elif CACHE_FLAG not in flags:
         os.environ["TF_XLA_FLAGS"] = "%s %s=%s %s" % (flags, CACHE_FLAG, folder, CACHE_ON_GPU)
 
