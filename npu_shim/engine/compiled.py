@@ -12,7 +12,7 @@ from npu_shim.engine import sessions
 from npu_shim.engine.device import as_result
 from npu_shim.engine.step import PRODUCTS
 from npu_shim.engine.worker import memory, starting
-from npu_shim.export import step as export
+from npu_shim.export import programs
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import lines
@@ -97,13 +97,9 @@ class Running:
         device = self._opened()
         if shapes not in self._programs:
             made = replace(self._prepared, on_cpu=device.platform == "cpu").for_shapes(shapes)
-            module = export.hlo_module(made, PRODUCTS)
-            described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
-            export.require_fixed_sizes(described, module)
+            described, hlo = programs.of(made, PRODUCTS, self._cache)
             try:
-                loading = device.load(
-                    replace(described, iterations=self._count), export.without_origins(module), self._cache
-                )
+                loading = device.load(replace(described, iterations=self._count), hlo, self._cache)
             except (memory.NoRoom, starting.Gone):
                 raise
             except RuntimeError as reason:

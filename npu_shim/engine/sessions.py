@@ -308,7 +308,7 @@ class Engine:
         if nodes > MANY_NODES:
             LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes", request.text, nodes)
         start = time.perf_counter()
-        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform)
+        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
         number, is_old, trouble = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self._most[number] = steps
         self._left[number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts, rest
 from npu_shim.engine.cut import Place
-from npu_shim.export import step as export
+from npu_shim.export import programs
 from npu_shim.options import recompute
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import PlanError
@@ -89,13 +89,14 @@ class Part:
         """Names of the tensors that the program takes, in its order."""
         return [feed.name for feed in self.prepared.feeds.values()]
 
-    def compiled(self, shapes, constants, platform):
+    def compiled(self, shapes, constants, platform, cache=""):
         """Returns (Manifest, bytes of the HLO) for feeds of these shapes.
 
         Args:
             shapes: in the order of `feeds`.
             constants: dict of `constants` to np.ndarray.
             platform: of the device, "cpu", "gpu", ...
+            cache: path of the folder for compiled programs, "" for none.
 
         Raises:
             PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` if it must know a value.
@@ -112,11 +113,8 @@ class Part:
             for node in prepared.graph_def.node:
                 if node.name in rows:
                     node.attr[ROWS].i = int(rows[node.name])
-        made = prepared.for_shapes(shapes)
-        module = export.hlo_module(made, PRODUCTS)
-        described = export.describe(made, module, kind="hlo", float32_products=PRODUCTS, options={})
-        export.require_fixed_sizes(described, module)
-        return self._with_passed(described), export.without_origins(module)
+        described, hlo = programs.of(prepared.for_shapes(shapes), PRODUCTS, cache)
+        return self._with_passed(described), hlo
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""

@@ -2,7 +2,7 @@
 
     lowered program, releases, device, settings  ->  hash  ->  FOLDER/HASH.program
 
-A file appears whole or not at all and begins with its checksum; what is damaged or does not load is compiled anew and
+A file appears whole or not at all and begins with its checksum; what is damaged or does not load is made anew and
 replaced. (JAX has a cache of its own, jax_compilation_cache_dir: it is a setting of the whole process, which belongs to
 the script, its files are written in place, and a damaged one stays.)
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from npu_shim.pjrt import jax_door, whole
 from npu_shim.rewriter.errors import ConfigError
@@ -55,20 +55,60 @@ def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
     """
     if not cache:
         return Stored(lowered.compile())
-    path = os.path.join(cache, _name(jax, lowered, device) + SUFFIX)
-    trouble = ""
+    from jax.experimental import serialize_executable
+
+    name, trouble = _name(jax, lowered, device) + SUFFIX, ""
     try:
-        return Stored(_load(path, lowered, device), is_old=True)
-    except FileNotFoundError:
+        return Stored(_loaded(read(cache, name), lowered, device), is_old=True)
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except Exception as reason:  # what a file of another release or device holds can fail in any way
-        trouble = "'%s' cannot be used and is compiled anew: %s" % (path, _text(reason))
+        trouble = unusable(cache, name, reason)
     made = lowered.compile()
     try:
-        _store(path, made)
+        write(cache, name, serialize_executable.serialize(made)[0])
     except Exception as reason:  # the program is there all the same
-        trouble = "a compiled program is not kept: %s" % _text(reason)
+        trouble = not_kept(cache, reason)
     return Stored(made, trouble=trouble)
+
+
+def read(cache: str, name: str) -> bytes:
+    """Returns what `write` wrote to a folder under a name.
+
+    Raises:
+        FileNotFoundError or NotADirectoryError: there is no such file.
+        OSError or ConfigError: it cannot be read, is damaged, or another user's.
+    """
+    with open(os.path.join(cache, name), "rb") as f:
+        owner = os.fstat(f.fileno()).st_uid
+        if owner not in (os.getuid(), 0):
+            raise ConfigError("it belongs to another user (%d)" % owner)
+        mark, checksum, content = f.read(len(MARK)), f.read(hashlib.sha256().digest_size), f.read()
+    if mark != MARK or hashlib.sha256(content).digest() != checksum:
+        raise ConfigError("it is damaged")
+    return content
+
+
+def write(cache: str, name: str, content: bytes) -> None:
+    """Writes a file, which appears whole or not at all, to a folder, which is made if need be.
+
+    Raises:
+        OSError or ConfigError: it cannot be written.
+    """
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    with whole.file(os.path.join(cache, name)) as f:
+        f.write(MARK + hashlib.sha256(content).digest())
+        f.write(content)
+
+
+def unusable(cache: str, name: str, reason: Exception) -> str:
+    """Says that a file cannot be read."""
+    return "'%s' cannot be used and is made anew: %s" % (os.path.join(cache, name), _text(reason))
+
+
+def not_kept(cache: str, reason: Exception) -> str:
+    """Says that a file cannot be written, in the same words for all files of a folder."""
+    return "compiled programs are not kept in '%s': %s" % (cache, _text(reason))
 
 
 def _name(jax: Any, lowered: Any, device: Any) -> str:
@@ -79,42 +119,21 @@ def _name(jax: Any, lowered: Any, device: Any) -> str:
     return digest.hexdigest()[:40]
 
 
-def _load(path: str, lowered: Any, device: Any) -> Any:
+def _loaded(content: bytes, lowered: Any, device: Any) -> Any:
     from jax.experimental import serialize_executable
 
-    with open(path, "rb") as f:
-        content = _checked(f)
+    given = (lowered.in_tree, lowered.out_tree, device.client, [device])
     try:
-        return serialize_executable.deserialize_and_load(
-            content, lowered.in_tree, lowered.out_tree, device.client, [device]
-        )
+        return serialize_executable.deserialize_and_load(content, *given)
     except pickle.UnpicklingError as reason:
         raise ConfigError("it holds no program (%s)" % reason) from reason
 
 
-def _checked(f: BinaryIO) -> bytes:
-    """The content of a file. Raises ConfigError if it is another user's or damaged."""
-    owner = os.fstat(f.fileno()).st_uid
-    if owner not in (os.getuid(), 0):
-        raise ConfigError("it belongs to another user (%d)" % owner)
-    mark, checksum, content = f.read(len(MARK)), f.read(hashlib.sha256().digest_size), f.read()
-    if mark != MARK or hashlib.sha256(content).digest() != checksum:
-        raise ConfigError("it is damaged")
-    return content
-
-
-def _store(path: str, program: Any) -> None:
-    from jax.experimental import serialize_executable
-
-    content = serialize_executable.serialize(program)[0]
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with whole.file(path) as f:
-        f.write(MARK + hashlib.sha256(content).digest())
-        f.write(content)
-
-
 def _text(reason: Exception) -> str:
-    if isinstance(reason, ConfigError):
-        return "; ".join(reason.problems)
-    lines = str(reason).strip().splitlines()
+    cause = reason.__cause__ if isinstance(reason, ConfigError) and reason.__cause__ is not None else reason
+    if isinstance(cause, FileExistsError):
+        return "it is no folder"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    lines = ("; ".join(reason.problems) if isinstance(reason, ConfigError) else str(reason)).strip().splitlines()
     return lines[0] if lines else type(reason).__name__

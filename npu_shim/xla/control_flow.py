@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.native import functionalize
-from npu_shim.xla import branch_stacks, late_sums, static_shapes, trip_counts
+from npu_shim.xla import branch_stacks, function_names, late_sums, static_shapes, trip_counts
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 PASSES_ON = ("Identity", "Enter", "Switch")
@@ -47,7 +47,7 @@ def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
         graph_def = bound_stacks(branch_stacks.on_both_sides(static_shapes.fold(graph_def, keep)))
         graph_def = late_sums.after_loops(graph_def, keep)
     try:
-        return functionalize.functionalize(_without_waits_for_itself(graph_def))
+        return function_names.ordered(functionalize.functionalize(_without_waits_for_itself(graph_def)), graph_def)
     except functionalize.FunctionalizeError as reason:
         way_out = ROWS if JOINED_GRADIENTS.search(str(reason)) else IN_SESSION
         raise PlanError("a loop or tf.cond has no functional form: %s; %s" % (reason, way_out)) from reason

@@ -86,6 +86,7 @@ class StepFunction:
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
         recomputation: what is computed again, a `recompute.report.Recomputation`.
+        places: fetched name -> the tensor or operation that stands for it in graph_def.
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -98,6 +99,7 @@ class StepFunction:
     graph_def: Any
     plan: Plan | None
     recomputation: Recomputation
+    places: Mapping[str, str]
 
     def hlo(self, stage: str = "hlo") -> str | bytes:
         """Returns the step as XLA's HLO.
@@ -193,7 +195,8 @@ class Prepared:
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         given = tuple(feeds.values())
-        return StepFunction(given, self.fetches, self.state, function, graph_def, self.plan, recomputation)
+        made = (given, self.fetches, self.state, function, graph_def, self.plan, recomputation, self.places)
+        return StepFunction(*made)
 
 
 @contextlib.contextmanager

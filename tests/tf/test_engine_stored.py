@@ -73,12 +73,13 @@ def test_a_later_process_loads_what_an_earlier_one_compiled(patched, told, tmp_p
     code %= ([here, os.path.dirname(here)], "print(t.trained(), t.stepped())")
     own = dict(os.environ, PYTHONHASHSEED="7", NPU_SHIM_XLA_CACHE=cache)
     first = subprocess.run([sys.executable, "-c", code], env=own, stdout=subprocess.PIPE, check=True).stdout.decode()
-    assert len(os.listdir(cache)) == 2
+    kept = sorted(os.listdir(cache))
+    assert sum(name.endswith(".program") for name in kept) == 2
     with tf.Graph().as_default(), tf.Session() as session:  # other functions than there have been made by now
         session.run(tf.data.make_one_shot_iterator(tf.data.Dataset.range(3).map(lambda n: n + 1)).get_next())
     monkeypatch.setenv(stored.VARIABLE, cache)
     found = "%s %s\n" % (trained(), stepped())
-    assert len(os.listdir(cache)) == 2
+    assert sorted(os.listdir(cache)) == kept
     assert len(told("one program on cpu")) == len(told("; from the cache in ")) == 1
     assert found == first  # bit for bit
 
@@ -88,8 +89,7 @@ def test_a_session_s_option_wins_and_a_folder_that_does_not_serve_is_said_once(p
     monkeypatch.setenv(stored.VARIABLE, str(tmp_path / "unused"))
     for _ in range(2):
         losses = trained(npu_shim_xla_cache=str(tmp_path / "file"))
-    assert losses[2] < losses[0]
-    assert np.isfinite(stepped(xla_cache=str(tmp_path / "file"))).all()
+    assert np.isfinite(losses).all()
     assert len(told("; compiled in ")) == 2
-    assert len(told("a compiled program is not kept: ")) == 1
+    assert len(told("compiled programs are not kept in '")) == 1
     assert os.listdir(str(tmp_path)) == ["file"]

@@ -1,0 +1,81 @@
+"""Programs of steps as HLO, made by TensorFlow or read from the folder for compiled programs.
+
+TensorFlow makes HLO of the same graph in another order in each process, and takes minutes for large graphs. So the HLO
+is kept as well, under a hash of the graph; what is compiled of it is found by its own (pjrt.stored).
+"""
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import asdict
+from typing import Any, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim import __version__
+from npu_shim.export import step as export
+from npu_shim.pjrt import manifest, stored
+from npu_shim.pjrt.manifest import Manifest
+from npu_shim.session import lines
+
+SUFFIX = ".hlo"
+LENGTH = struct.Struct("<q")  # of the Manifest, in front of it; the HLO follows
+
+
+def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, bytes]:
+    """Returns a step's Manifest and the bytes of its HloModuleProto.
+
+    Args:
+        step: `xla.step_function.StepFunction`.
+        float32_products: as in `export.step.export`.
+        cache: path of the folder, "" for none.
+
+    Raises:
+        PlanError or ConfigError: XLA cannot compile the step, or a result has no fixed size.
+    """
+    if not cache:
+        return _made(step, float32_products)
+    name = _identity(step, float32_products) + SUFFIX
+    try:
+        return _unpacked(stored.read(cache, name))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except Exception as reason:  # a file of another release can fail in any way
+        lines.once(stored.unusable(cache, name, reason))
+    described, hlo = _made(step, float32_products)
+    try:
+        stored.write(cache, name, _packed(described, hlo))
+    except Exception as reason:
+        lines.once(stored.not_kept(cache, reason))
+    return described, hlo
+
+
+def _made(step, float32_products):
+    module = export.hlo_module(step, float32_products)
+    described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
+    export.require_fixed_sizes(described, module)
+    return described, export.without_origins(module)
+
+
+def _identity(step, float32_products):
+    """A hash of all that the HLO depends on."""
+    feeds = [(each.name, each.dtype.name, each.shape.as_list()) for each in step.feeds]
+    fetches = [each if isinstance(each, str) else (each.name, each.dtype.name) for each in step.fetches]
+    state = [(each.name, each.variable.dtype.name, each.variable.shape.as_list(), each.updated) for each in step.state]
+    counts = export.plan_counts(step.plan), step.recomputation.counts()
+    settings = [tf.__version__, __version__, float32_products, os.environ.get("TF_XLA_FLAGS", "")]
+    told = json.dumps([feeds, fetches, sorted(step.places.items()), state, counts, settings], default=str)
+    digest = hashlib.sha256(told.encode("utf-8", "surrogateescape"))
+    digest.update(step.graph_def.SerializeToString(deterministic=True))
+    return digest.hexdigest()[:40]
+
+
+def _packed(described, hlo):
+    text = json.dumps(asdict(described)).encode()
+    return LENGTH.pack(len(text)) + text + hlo
+
+
+def _unpacked(content):
+    (length,), rest = LENGTH.unpack_from(content), content[LENGTH.size :]
+    return manifest.decoded(json.loads(rest[:length].decode())), rest[length:]
