@@ -306,7 +306,8 @@ class Engine:
             return None
         nodes = len(made.parts[part].prepared.graph_def.node)
         if nodes > MANY_NODES:
-            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes", request.text, nodes)
+            unless = " unless it is in the cache" if self._cache else ""
+            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes%s", request.text, nodes, unless)
         start = time.perf_counter()
         described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
         number, is_old, trouble = self.device.load(replace(described, iterations=steps), hlo, self._cache)
