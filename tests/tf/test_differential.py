@@ -21,7 +21,7 @@ pytestmark = [
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
 COUNT = NIGHTLY or 60  # of steps a door: a fifth of a second each, half a second by XLA
-ENGINE, SCRIPTS = NIGHTLY or 8, NIGHTLY or 3  # a script has about ten programs
+ENGINE, SCRIPTS = NIGHTLY or 6, NIGHTLY or 2  # a script has about ten programs
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 HAS_ENGINE = pytest.mark.skipif(
     not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"
@@ -92,7 +92,7 @@ def test_in_the_engine_among_other_runs(tmp_path, counts):
         problems = differential_runs.differences(script, found, expected)
         told += ["seed %d, %s: %s" % (seed, options(seed), each) for each in problems[:1]]
     assert not told, "\n".join(told)
-    assert len(counts[1]) > 4 * SCRIPTS  # runs of a device
+    assert len(counts[1]) >= 3 * SCRIPTS  # runs of a device: what takes nothing shows nothing
 
 
 @pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
