@@ -18,6 +18,7 @@ from npu_shim.export import step as export
 from npu_shim.pjrt import manifest, stored
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.session import lines
+from npu_shim.session.clusters import marking
 
 SUFFIX = ".hlo"
 LENGTH = struct.Struct("<q")  # of the Manifest, in front of it; the HLO follows
@@ -64,7 +65,8 @@ def _identity(step, float32_products):
     fetches = [each if isinstance(each, str) else (each.name, each.dtype.name) for each in step.fetches]
     state = [(each.name, each.variable.dtype.name, each.variable.shape.as_list(), each.updated) for each in step.state]
     counts = export.plan_counts(step.plan), step.recomputation.counts()
-    settings = [tf.__version__, __version__, float32_products, os.environ.get("TF_XLA_FLAGS", "")]
+    flags = [os.environ.get(name, "") for name in ("TF_XLA_FLAGS", "XLA_FLAGS")]
+    settings = [tf.__version__, __version__, float32_products, marking.accelerator(), *flags]
     told = json.dumps([feeds, fetches, sorted(step.places.items()), state, counts, settings], default=str)
     digest = hashlib.sha256(told.encode("utf-8", "surrogateescape"))
     digest.update(step.graph_def.SerializeToString(deterministic=True))
