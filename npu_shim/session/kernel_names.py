@@ -3,11 +3,12 @@
 A session creates the kernel of a stateful op once and looks it up by the op's name in every graph that it runs. A
 node's dtype can depend on the fetches: the TensorArray of an RNN's input is float16 when the network only runs forward,
 and float32 when an embedding is trained through it. So a stateful op whose dtype has changed gets a name of its own.
+Where its old name is fetched, an IdentityN has that.
 """
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -17,12 +18,13 @@ from npu_shim.rewriter.graph.arguments import source_of
 _LOCATION = b"loc:@"
 
 
-def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
+def distinct(before: tf.GraphDef, after: tf.GraphDef, asked: Iterable[str] = ()) -> dict[str, str]:
     """Renames the stateful nodes of a rewritten graph whose dtypes have changed, in place.
 
     Args:
         before: tf.compat.v1.GraphDef, a session's graph.
         after: the rewritten GraphDef; it is changed.
+        asked: names of what a run fetches, tensors and nodes.
 
     Returns:
         Dict of old name -> new name.
@@ -39,7 +41,33 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
     if moved:
         for node in after.node:
             _rewire(node, moved)
+        by_name = {node.name: node for node in after.node}
+        fetched = {source_of(name) for name in asked}
+        after.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
     return moved
+
+
+def _under(name: str, node: Any) -> Any:
+    """A node of that name which gives another one's outputs."""
+    dtypes = _outputs(node)
+    if not dtypes:
+        return tf.NodeDef(name=name, op="NoOp", input=["^" + node.name], device=node.device)
+    inputs = ["%s:%d" % (node.name, number) for number in range(len(dtypes))]
+    made = tf.NodeDef(name=name, op="IdentityN", input=inputs, device=node.device)
+    made.attr["T"].list.type.extend(dtypes)
+    return made
+
+
+def _outputs(node: Any) -> list[int]:
+    """The dtypes of a node's outputs."""
+    found: list[int] = []
+    for each in tf_internals.op_defs()[node.op].output_arg:
+        if each.type_list_attr:
+            found += node.attr[each.type_list_attr].list.type
+        else:
+            count = node.attr[each.number_attr].i if each.number_attr else 1
+            found += [each.type or node.attr[each.type_attr].type] * count
+    return found
 
 
 def _dtypes(node: Any) -> list[int]:

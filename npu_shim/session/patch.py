@@ -258,7 +258,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
     if done.graph_def is not graph_def:
-        kernel_names.distinct(graph_def, done.graph_def)
+        kernel_names.distinct(graph_def, done.graph_def, [*fetches, *preserved])
     keep, result = [*feeds, *fetches, *preserved], call_fusion.fused(done.graph_def)
     if config_proto.is_local(entry):
         result = measures.fuse(result, keep, clusters.accelerator())

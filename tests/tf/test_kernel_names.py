@@ -38,6 +38,19 @@ def test_a_name_that_is_taken_is_not_taken_again():
     assert kernel_names.distinct(graph(NETWORK), after) == {"noise": "noise-in-float16_"}
 
 
+@pytest.mark.usefixtures("patched")
+def test_a_fetched_stateful_op_in_another_dtype_keeps_its_name():
+    """U15: a fetched tf.multinomial was "not found in the Graph" under force_fp16."""
+    with tf.Graph().as_default():
+        drawn = tf.multinomial(tf.placeholder_with_default([[0.0, 1.0, 0.5]], [1, 3]) * 2.0, 8, seed=2)
+        results = []
+        for settings in (tf.ConfigProto(), config(precision_mode="force_fp16")):
+            with tf.Session(config=settings) as session:
+                results.append([session.run([drawn, drawn.op])[0] for _ in range(2)])
+    assert all(ours.shape == (1, 8) and ours.dtype == plain.dtype for ours, plain in zip(*results))
+    np.testing.assert_array_equal(results[1], results[0])
+
+
 def test_nodes_that_are_as_they_were_keep_their_names():
     only_relu = graph(NETWORK.replace('"T" value { type: DT_FLOAT', '"T" value { type: DT_HALF'))
     for after in (graph(NETWORK), only_relu):
