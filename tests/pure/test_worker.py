@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from other_processes import ends, lives, stop
 
+from npu_shim.engine.device import Loading
 from npu_shim.engine.worker import memory, remote, starting
 from npu_shim.options import engine as options
 from npu_shim.pjrt.manifest import Manifest, Tensor
@@ -58,7 +59,7 @@ def interruptible():
 def opened(hlo, exact=None):
     """A device in a worker, with the step loaded and its state put."""
     device = remote.Worker(PYTHON, exact)
-    assert device.load(MANIFEST, hlo) == 0
+    assert device.load(MANIFEST, hlo) == Loading(0)
     device.put(START)
     return device
 

@@ -63,7 +63,7 @@ def counts(monkeypatch):
     def opened():
         device = real()
         load, run = device.load, device.run
-        device.load = lambda manifest, hlo: loaded.append(manifest.iterations) or load(manifest, hlo)
+        device.load = lambda manifest, *rest: loaded.append(manifest.iterations) or load(manifest, *rest)
         device.run = lambda number, *steps: ran.append(len(steps)) or run(number, *steps)
         return device
 
