@@ -10,7 +10,7 @@ from npu_shim.rewriter.graph.arguments import controls, data
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.xla.lowering import bodies
 from npu_shim.xla.optionals.places import Found, element, slot_of
-from npu_shim.xla.optionals.views import GRAPH, View
+from npu_shim.xla.optionals.views import GRAPH, View, called_by_name
 
 INT32, UINT8 = tf.int32.as_datatype_enum, tf.uint8.as_datatype_enum
 SHAPES = ("output_shapes", "_output_shapes")  # attributes that repeat what follows from the inputs
@@ -27,15 +27,16 @@ def apply(graph_def: Any, views: Mapping[str, View], found: Found) -> Any:
     library = dict.fromkeys(name for name in views if name != GRAPH)
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
+    told, defined = called_by_name(graph_def), {each.signature.name: each for each in made.library.function}
     for name, view in views.items():
-        flat = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+        flat = tf.GraphDef(versions=graph_def.versions, library=told)
         for node in view.graph_def.node:
             flat.node.extend(_rewritten(name, node, library, found))
         if name == GRAPH:
             del made.node[:]
             made.node.extend(flat.node)
             continue
-        function = next(each for each in made.library.function if each.signature.name == name)
+        function = defined[name]
         function.CopyFrom(bodies.as_function(function, flat))
         texts = [*view.arguments, *view.results]
         for argument, text in zip([*function.signature.input_arg, *function.signature.output_arg], texts):

@@ -154,7 +154,7 @@ class _Places:
         elif is_variant(view, value):  # an Optional in an Optional
             self._join(outer, own if node.op == "OptionalGetValue" else taken[0])
         else:
-            tensor = view.facts.tensor(value)
+            tensor = view.tensor(value)
             kept = Value(tensor.dtype, tensor.shape)
             if node.op == "OptionalFromValue":
                 self._put[own] = kept

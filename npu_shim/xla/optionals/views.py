@@ -1,4 +1,8 @@
-"""A graph and the functions that it calls as flat graphs, with dtypes and shapes of their tensors."""
+"""A graph and the functions that it calls as flat graphs, with dtypes and shapes of their tensors.
+
+TensorFlow does not infer from a function what a call of it returns. So it infers the shapes on a copy with all bodies
+inlined: each branch of a conditional, and one iteration of a loop.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ from typing import Any, Collection, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import data, output_of
 from npu_shim.rewriter.graphdef import functions
 from npu_shim.xla.lowering import bodies
 from npu_shim.xla.lowering.facts import Facts
 
-READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
 GRAPH = ""  # name of the View of the graph itself
+MOST_NODES = 200_000  # that the copy may have; further calls return what has no shape
 
 
 class View(NamedTuple):
@@ -19,15 +24,23 @@ class View(NamedTuple):
 
     Attributes:
         graph_def: the nodes as `bodies.as_graph` gives them.
-        facts: `Facts` about them.
         arguments: names of the nodes that stand for a function's arguments, in order.
         results: the tensors that a function returns, in order.
+        calls: names of the nodes that call functions.
+        facts: about the copy with all bodies inlined.
+        prefix: of the names that the nodes have there.
     """
 
     graph_def: Any
-    facts: Facts
     arguments: tuple[str, ...]
     results: tuple[str, ...]
+    calls: frozenset[str]
+    facts: Facts
+    prefix: str
+
+    def tensor(self, text: str) -> Any:
+        """Returns a tf.Tensor with the dtype and shape of a tensor."""
+        return self.facts.tensor(_inlined(text, self.prefix, self.calls))
 
 
 def have_any(graph_def: Any, ops: Collection[str]) -> bool:
@@ -36,104 +49,108 @@ def have_any(graph_def: Any, ops: Collection[str]) -> bool:
     return any(node.op in ops for nodes in every for node in nodes)
 
 
+def called_by_name(graph_def: Any) -> Any:
+    """Returns a FunctionDefLibrary of the functions whose names are ops of nodes, which tell what such nodes return."""
+    every = [graph_def.node, *(function.node_def for function in graph_def.library.function)]
+    ops = {node.op for nodes in every for node in nodes}
+    library = tf.GraphDef().library
+    library.function.extend(each for each in graph_def.library.function if each.signature.name in ops)
+    return library
+
+
 def of(graph_def: Any) -> Mapping[str, View]:
-    """Returns name of a function, or GRAPH -> its View, callers first.
-
-    TensorFlow does not infer the shapes of what a call returns. They are taken from the body, once its arguments have
-    shapes, and so on as long as that tells more.
-    """
-    returned: dict[str, list[Any]] = {}
-    while True:
-        views = _round(graph_def, returned)
-        now = {name: [view.facts.shape(text) for text in view.results] for name, view in views.items()}
-        if repr(now) == repr(returned) or (not returned and _all_known(views, now)):
-            return views
-        returned = now
-
-
-def _all_known(views, returned):
-    return all(
-        shape.is_fully_defined() or is_variant(views[name], text)
-        for name, shapes in returned.items()
-        for shape, text in zip(shapes, views[name].results)
-    )
-
-
-def _round(graph_def, returned):
-    """The Views, given the shapes that functions return as far as they are known."""
-    library = {each.signature.name: each for each in graph_def.library.function}
-    found = {GRAPH: View(graph_def, Facts(_told(graph_def, library, returned)), (), ())}
-    given: dict[str, list[bodies.Given]] = {}
-    _pass_on(found[GRAPH], library, given)
-    for name in bodies.callers_first(graph_def, lambda op: True):
-        function = library[name]
-        flat = bodies.as_graph(function, graph_def.library, given.get(name))
-        taken = tuple(argument.name for argument in function.signature.input_arg)
-        facts = Facts(_told(_with_handles(flat), library, returned))
-        found[name] = View(flat, facts, taken, tuple(bodies.results(function, graph_def.library)))
-        _pass_on(found[name], library, given)
-    return found
-
-
-def _told(flat, library, returned):
-    """A graph whose calls have the shapes that their functions return."""
-    if not returned:
-        return flat
-    made = tf.GraphDef()
-    made.CopyFrom(flat)
-    for node in made.node:
-        names = [name for name in functions.called(node, library) if name in returned]
-        if functions.kind_of(node, library) == functions.LOOP:
-            names = names[1:]  # the condition returns none of its variables
-        shapes = [_merged(each).as_proto() for each in zip(*(returned[name] for name in names))]
-        listed = tf.AttrValue(list=tf.AttrValue.ListValue(shape=shapes))
-        if shapes and functions.kind_of(node, library) != functions.CALL:
-            node.attr["output_shapes"].CopyFrom(listed)
-        elif shapes:  # a call has no such attribute, so that here another op gives what it gives
-            dtypes = [each.type for each in library[names[0]].signature.output_arg]
-            node.CopyFrom(tf.NodeDef(name=node.name, op="InfeedDequeueTuple"))
-            node.attr["dtypes"].list.type.extend(dtypes)
-            node.attr["shapes"].CopyFrom(listed)
-    return made
-
-
-def _merged(shapes):
-    """The shape of what either branch returns."""
-    first = shapes[0]
-    return first if all(repr(each) == repr(first) for each in shapes) else tf.TensorShape(None)
-
-
-def _with_handles(flat):
-    """A body whose handles of variables are VarHandleOps of their shapes, so that reads of them have shapes."""
-    handles = {n.name: n for n in flat.node if n.op == "Placeholder" and n.attr["dtype"].type == tf.resource}
-    if not handles:
-        return flat
-    made = tf.GraphDef()
-    made.CopyFrom(flat)
-    dtypes = {text: n.attr["dtype"].type for n in flat.node if n.op in READS for text in n.input[:1]}
-    for node in made.node:
-        if node.name in handles:
-            node.op = "VarHandleOp"
-            node.attr["dtype"].type = dtypes.get(node.name, tf.float32.as_datatype_enum)
-    return made
-
-
-def _pass_on(view, library, given):
-    """Adds the shapes that a view's calls pass on; calls of which some shapes are not known yet agree with the others.
-
-    If they turn out not to, XLA refuses the step.
-    """
-    for name, passed in bodies.calls(view.graph_def.node, library, view.facts):
-        shapes = [bodies.UNKNOWN._replace(shape=each.shape) for each in passed]
-        given[name] = [_first_known(*each) for each in zip(given.get(name, shapes), shapes)]
-
-
-def _first_known(one, other):
-    if one.shape.is_fully_defined() and other.shape.is_fully_defined():
-        return one if repr(one) == repr(other) else bodies.UNKNOWN
-    return one if one.shape.is_fully_defined() else other
+    """Returns name of a function, or GRAPH -> its View, callers first."""
+    copy = _Copy(graph_def)
+    copy.add(GRAPH, "", ())
+    facts = Facts(copy.made)
+    return {
+        name: View(flat, copy.arguments[name], copy.results[name], copy.calls[name], facts, copy.prefixes[name])
+        for name, flat in copy.flats.items()
+        if name in copy.prefixes
+    }
 
 
 def is_variant(view: View, text: str) -> bool:
     """Returns whether a tensor has dtype variant."""
-    return bool(view.facts.tensor(text).dtype.base_dtype == tf.variant)
+    return bool(view.tensor(text).dtype.base_dtype == tf.variant)
+
+
+class _Copy:
+    """A GraphDef with the bodies of all calls in it."""
+
+    def __init__(self, graph_def: Any) -> None:
+        library = {each.signature.name: each for each in graph_def.library.function}
+        names = bodies.callers_first(graph_def, lambda op: True)
+        self._library = {name: library[name] for name in names}
+        told = called_by_name(graph_def)
+        self.flats = {GRAPH: graph_def, **{name: bodies.as_graph(library[name], told, None) for name in names}}
+        self.arguments: dict[str, tuple[str, ...]] = {GRAPH: ()}
+        self.results: dict[str, tuple[str, ...]] = {GRAPH: ()}
+        for name in names:
+            self.arguments[name] = tuple(each.name for each in library[name].signature.input_arg)
+            self.results[name] = tuple(bodies.results(library[name], told))
+        self.calls = {
+            name: frozenset(node.name for node in flat.node if self._callees(node)) for name, flat in self.flats.items()
+        }
+        self.prefixes: dict[str, str] = {}  # of the first copy of each
+        self.made = tf.GraphDef(versions=graph_def.versions)
+
+    def add(self, name: str, prefix: str, taken: Any, within: tuple[str, ...] = ()) -> None:
+        """Adds a graph or body.
+
+        Args:
+            name: of the function, or GRAPH.
+            prefix: for the names of its nodes.
+            taken: the tensors that its arguments are, by their names in the copy.
+            within: names of the functions that it is called from.
+        """
+        self.prefixes.setdefault(name, prefix)
+        arguments = dict(zip(self.arguments[name], taken))
+        for node in self.flats[name].node:
+            inputs = [_inlined(text, prefix, self.calls[name]) for text in data(node)]
+            if node.name in arguments:
+                self._identity(prefix + node.name, arguments[node.name], node.attr["dtype"].type)
+            elif node.name in self.calls[name]:
+                self._add_call(node, prefix + node.name, inputs, (*within, name))
+            else:
+                copied = self.made.node.add()
+                copied.CopyFrom(node)
+                copied.name = prefix + node.name
+                del copied.input[:]
+                copied.input.extend(inputs)
+                copied.attr.pop("_class", None)
+
+    def _add_call(self, node, scope, inputs, within):
+        first = 1 if functions.kind_of(node, self._library) == functions.BRANCH else 0
+        callees = self._callees(node)
+        returns = callees[-1]  # of a loop the body; the branches of a conditional return the same shapes
+        for number, callee in enumerate(callees):
+            if callee in within or len(self.made.node) > MOST_NODES:
+                returns = None
+                continue
+            self.add(callee, "%s/npu_shim_%d/" % (scope, number), inputs[first:], within)
+        prefix = "%s/npu_shim_%d/" % (scope, len(callees) - 1)
+        for port, (argument, text) in enumerate(
+            zip(self._library[callees[-1]].signature.output_arg, self.results[callees[-1]])
+        ):
+            if returns is None:
+                node = self.made.node.add(name=_output(scope, port), op="Placeholder")
+                node.attr["dtype"].type = argument.type
+            else:
+                self._identity(_output(scope, port), _inlined(text, prefix, self.calls[returns]), argument.type)
+
+    def _identity(self, name, text, dtype):
+        self.made.node.add(name=name, op="Identity", input=[text]).attr["T"].type = dtype
+
+    def _callees(self, node):
+        return [name for name in functions.called(node, self._library) if name in self._library]
+
+
+def _inlined(text, prefix, calls):
+    """The name that a tensor of a graph or body has in the copy."""
+    source, port = output_of(text)
+    return _output(prefix + source, port) if source in calls else prefix + text
+
+
+def _output(scope, port):
+    return "%s/npu_shim_output_%d" % (scope, port)
