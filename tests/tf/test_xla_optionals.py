@@ -50,6 +50,12 @@ def called(p, x, w, v):
     return layer(layer(x))
 
 
+def twice(p, x, w, v):
+    """The gradient of a gradient: both keep values of the same conditional."""
+    y = tf.cond(p, lambda: tf.tanh(tf.matmul(x, w)) * x, lambda: tf.sigmoid(x * v[0]))
+    return y + tf.gradients(tf.reduce_sum(y), x)[0]
+
+
 def built(form, rows=SIZE):
     """A graph that trains two variables with a form of conditional."""
     with tf.Graph().as_default() as graph:
@@ -76,7 +82,7 @@ def in_session(graph, **more):
         return losses, session.run(["w/Read/ReadVariableOp:0", "v/Read/ReadVariableOp:0"])
 
 
-@pytest.mark.parametrize("form", [conditional, nested, chosen, looped, called])
+@pytest.mark.parametrize("form", [conditional, nested, chosen, looped, called, twice])
 @pytest.mark.parametrize(
     ("options", "tolerance", "rows"), [(KEPT, 1e-5, None), (MIXED, 5e-3, SIZE)], ids=["kept", "mixed"]
 )

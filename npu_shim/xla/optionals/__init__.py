@@ -12,14 +12,15 @@ Values pass through conditionals, loops and calls, and a loop's gradient keeps t
 one value have one dtype and one shape, which follow from the shapes of the step's feeds. Branches share their outputs,
 so that one may put a bool where the other puts a matrix: then the tensor holds the bytes of either.
 
-    views.of (graph and functions as flat graphs) -> places.find (which tensors are one place) -> apply.apply
+    views.of (graph and functions as flat graphs) -> origins.taken (which value is taken where)
+    -> places.find (which tensors are one place) -> apply.apply
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from npu_shim.xla.optionals import apply, places, views
+from npu_shim.xla.optionals import apply, origins, places, views
 
 
 def as_values(graph_def: Any) -> Any:
@@ -34,4 +35,5 @@ def as_values(graph_def: Any) -> Any:
     if not views.have_any(graph_def, places.OPTIONALS):
         return graph_def
     seen = views.of(graph_def)
+    seen = views.of(graph_def, origins.taken(seen))
     return apply.apply(graph_def, seen, places.find(seen))

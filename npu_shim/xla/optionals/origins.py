@@ -24,6 +24,18 @@ class _Site(NamedTuple):
     number: int
 
 
+def taken(views: Mapping[str, View]) -> dict[tuple[str, str], str]:
+    """Returns (name of a View, name of an OptionalGetValue) -> the tensor that it takes, by its name in the copy."""
+    origins, found = Origins(views), {}
+    for name, view in views.items():
+        for node in view.graph_def.node:
+            if node.op == "OptionalGetValue" and not is_variant(view, node.name):
+                origin = origins.of(name, node.input[0])
+                if origin is not None:
+                    found[name, node.name] = views[origin[0]].inlined(origins.value(*origin))
+    return found
+
+
 class Origins:
     """The origins of Optionals in a graph and its functions."""
 
@@ -72,6 +84,11 @@ class Origins:
                     return None
                 name, text = called, self._views[called].results[port]
                 entered.append(name)
+
+    def value(self, name: str, node: str) -> str:
+        """Returns the tensor that an OptionalFromValue of a View puts in."""
+        text: str = self._nodes[name][node].input[0]
+        return text
 
     def _site(self, name: str) -> _Site | None:
         """The only call of a function, None if there are several, or if it is a loop."""

@@ -13,7 +13,8 @@ from npu_shim.xla.optionals.origins import Origins
 from npu_shim.xla.optionals.views import GRAPH, View, is_variant
 
 OPTIONALS = frozenset(["OptionalFromValue", "OptionalNone", "OptionalGetValue"])
-FORWARDS = frozenset(["Identity", "Enter", "Exit", "NextIteration", "Merge"])  # all inputs and the first output
+# all inputs and the first output hold the same, or zeros
+FORWARDS = frozenset(["Identity", "Enter", "Exit", "NextIteration", "Merge", "ZerosLike"])
 LIST_OPS = frozenset(name for name in dir(tf.raw_ops) if "TensorList" in name)
 
 FIXED = frozenset([

@@ -40,7 +40,11 @@ class View(NamedTuple):
 
     def tensor(self, text: str) -> Any:
         """Returns a tf.Tensor with the dtype and shape of a tensor."""
-        return self.facts.tensor(_inlined(text, self.prefix, self.calls))
+        return self.facts.tensor(self.inlined(text))
+
+    def inlined(self, text: str) -> str:
+        """Returns the name of a tensor in the copy."""
+        return _inlined(text, self.prefix, self.calls)
 
 
 def have_any(graph_def: Any, ops: Collection[str]) -> bool:
@@ -58,9 +62,14 @@ def called_by_name(graph_def: Any) -> Any:
     return library
 
 
-def of(graph_def: Any) -> Mapping[str, View]:
-    """Returns name of a function, or GRAPH -> its View, callers first."""
-    copy = _Copy(graph_def)
+def of(graph_def: Any, equal: Mapping[tuple[str, str], str] | None = None) -> Mapping[str, View]:
+    """Returns name of a function, or GRAPH -> its View, callers first.
+
+    Args:
+        graph_def: GraphDef; it is not changed.
+        equal: (name of a View, name of a node) -> the tensor that is the node's result, by its name in the copy.
+    """
+    copy = _Copy(graph_def, equal or {})
     copy.add(GRAPH, "", ())
     facts = Facts(copy.made)
     return {
@@ -78,7 +87,8 @@ def is_variant(view: View, text: str) -> bool:
 class _Copy:
     """A GraphDef with the bodies of all calls in it."""
 
-    def __init__(self, graph_def: Any) -> None:
+    def __init__(self, graph_def: Any, equal: Mapping[tuple[str, str], str]) -> None:
+        self._equal = equal
         library = {each.signature.name: each for each in graph_def.library.function}
         names = bodies.callers_first(graph_def, lambda op: True)
         self._library = {name: library[name] for name in names}
@@ -110,6 +120,8 @@ class _Copy:
             inputs = [_inlined(text, prefix, self.calls[name]) for text in data(node)]
             if node.name in arguments:
                 self._identity(prefix + node.name, arguments[node.name], node.attr["dtype"].type)
+            elif (name, node.name) in self._equal:
+                self._identity(prefix + node.name, self._equal[name, node.name], node.attr["output_types"].list.type[0])
             elif node.name in self.calls[name]:
                 self._add_call(node, prefix + node.name, inputs, (*within, name))
             else:
