@@ -148,6 +148,17 @@ def test_a_full_disk_leaves_nothing_half_written(step, cache, caplog, monkeypatc
     assert os.listdir(cache) == []
 
 
+def test_where_jax_has_a_cache_of_its_own_that_serves(step, cache, tmp_path, caplog):
+    """What JAX had loaded was kept anew, without some of its functions: a later process failed at its first step."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "jax"))
+    try:
+        assert not run(step, cache)[0]
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+    assert "JAX's own cache of compiled programs is on" in said(caplog)[0]
+    assert not os.path.exists(cache)
+
+
 def test_without_a_folder_nothing_is_kept(step, tmp_path, monkeypatch):
     monkeypatch.delenv(stored.VARIABLE, raising=False)
     before = sorted(os.listdir(str(tmp_path)))
