@@ -24,6 +24,7 @@ from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 
 ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
+IN_PLACE = ("InplaceUpdate", "InplaceAdd", "InplaceSub")  # others may read the memory that they write into
 CONTAINERS = ("TensorArray", "Stack")  # beginnings of op types that hold values inside of one program
 
 
@@ -168,6 +169,10 @@ class _Cutting:
         hosts = [self._nodes[name] for name in sorted(self._subset) if self._is_decided(name)]
         for node in hosts:
             self._require_cuttable(node)
+        for node in self._subset.values():
+            if node.op in IN_PLACE:
+                text = "node '%s' (%s) writes into the memory of its input, which a program does not share"
+                raise _Refused(text % (node.name, node.op))
         middle = {n.name for n in hosts if n.name in self._before and n.name in self._behind and not n.report}
         feeding = {n.name for n in hosts if n.name in self._before and n.name not in self._behind}
         reading = {n.name for n in hosts if n.name not in feeding | middle and not self._is_silenced(n)}

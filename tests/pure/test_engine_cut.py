@@ -251,3 +251,11 @@ def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session(
     assert made.refusal is None
     assert made.waiting == ("two",)
     assert plan(graph(STEP.replace("scale:Const()", "scale:Const(^v)")), ["loss:0"], ["apply"]).waiting == ()
+
+
+def test_a_step_that_writes_into_the_memory_of_a_tensor_is_refused():
+    """E6: whoever reads that memory by its own name sees what was written."""
+    text = STEP + "\n    row:InplaceUpdate(scaled index loss)\n    index:Const()\n    seen:Identity(scaled ^row)"
+    assert plan(graph(text), ["seen:0"], ["apply"]).refusal == (
+        "node 'row' (InplaceUpdate) writes into the memory of its input, which a program does not share"
+    )
