@@ -23,7 +23,6 @@ from npu_shim.engine import rest
 from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 
-ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
 IN_PLACE = ("InplaceUpdate", "InplaceAdd", "InplaceSub")  # others may read the memory that they write into
 CONTAINERS = ("TensorArray", "Stack")  # beginnings of op types that hold values inside of one program
 
@@ -107,28 +106,6 @@ class Cut:
     def shown(self) -> Tuple[str, ...]:
         """Tensors of programs that the session reads."""
         return tuple(sorted({tensor for program in self.programs for tensor in program.shown}))
-
-
-def why_no_step(nodes: Mapping[str, Node]) -> Optional[str]:
-    """Returns why a run is not a training step, None if it is one.
-
-    A training step writes to variables, and the written values depend on a variable through a product or ENOUGH other
-    floating-point ops.
-
-    Args:
-        nodes: name -> Node, for all nodes that the run needs.
-    """
-    writers = [node.name for node in nodes.values() if node.writes]
-    if not writers:
-        return "it writes no variable"
-    learned = walks.downstream(nodes, [node.name for node in nodes.values() if node.learned])
-    worked = [name for name in learned if nodes[name].product]
-    if worked and not walks.downstream(nodes, worked).isdisjoint(writers):
-        return None
-    count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
-    if learned.isdisjoint(writers) or count < ENOUGH:
-        return "it holds little work: no product in front of what it writes, and %d floating-point ops" % count
-    return None
 
 
 def plan(nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> Cut:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from npu_shim.engine import cut, facts, loops, step
+from npu_shim.engine import admission, cut, facts, loops, step
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.xla.sources import Source
 
@@ -91,7 +91,7 @@ class Runs:
         if not written:
             return Known(None, "it writes no variable", touched, written)
         described = facts.of(nodes, bodies, taken, request.feeds)
-        reason = cut.why_no_step(described)
+        reason = admission.why_no_step(described)
         made = None if reason else self._step(request, described, taken)
         if isinstance(made, str):
             LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, made)

@@ -1,6 +1,7 @@
 """What of a step is the program, what feeds it and what reads it; text in, places out."""
 
-from npu_shim.engine.cut import ENOUGH, Place, plan, why_no_step
+from npu_shim.engine.admission import ENOUGH, why_no_step
+from npu_shim.engine.cut import Place, plan
 from npu_shim.engine.nodes import Node, depths
 
 

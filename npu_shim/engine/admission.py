@@ -1,0 +1,32 @@
+"""Tells training steps from other runs, which stay in the session. No TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Mapping
+
+from npu_shim.engine import nodes as walks
+from npu_shim.engine.nodes import Node
+
+ENOUGH = 64  # floating-point ops, without a product, that make a program worthwhile
+
+
+def why_no_step(nodes: Mapping[str, Node]) -> str | None:
+    """Returns why a run is not a training step, None if it is one.
+
+    A training step writes to variables, and the written values depend on a variable through a product or ENOUGH other
+    floating-point ops.
+
+    Args:
+        nodes: name -> Node, for all nodes that the run needs.
+    """
+    writers = [node.name for node in nodes.values() if node.writes]
+    if not writers:
+        return "it writes no variable"
+    learned = walks.downstream(nodes, [node.name for node in nodes.values() if node.learned])
+    worked = [name for name in learned if nodes[name].product]
+    if worked and not walks.downstream(nodes, worked).isdisjoint(writers):
+        return None
+    count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
+    if learned.isdisjoint(writers) or count < ENOUGH:
+        return "it holds little work: no product in front of what it writes, and %d floating-point ops" % count
+    return None
