@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from npu_shim.engine import admission, cut, facts, loops, step
+from npu_shim.engine import admission, facts, loops, step
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.xla.sources import Source
 
