@@ -143,8 +143,8 @@ class Progress:
         self._threads: set[int] = set()  # those that run collectives
         self._changed = self._moved = time.monotonic()  # any run; a run with collectives
         self._ended: str | None = None
-        self._through = False
         self._proposed: Fault | None = None
+        self.through: set[int] = set()  # ranks that have said that they are through the final barrier
         self.fault: Fault | None = None
 
     def begin(self, what: Mapping[int, Sequence[Collective]]) -> dict[int, tuple[int, bool]]:
@@ -195,10 +195,6 @@ class Progress:
         """Says that this process is about to end."""
         self._ended = how
 
-    def through(self) -> None:
-        """Says that this process is through the final barrier."""
-        self._through = True
-
     def of_run(self, group: int, number: int) -> Sequence[Collective] | None:
         """Returns what a group's run had; None if it has not begun, or is forgotten."""
         with self._lock:
@@ -217,7 +213,6 @@ class Progress:
                 "still": now - self._moved,
                 "failed": {str(group): (n, why, now - at) for group, (n, why, at) in self._failed.items()},
                 "ended": self._ended,
-                "through": self._through,
                 "fault": self.fault,
             }
 

@@ -91,16 +91,19 @@ def part(seconds: float) -> None:
     Args:
         seconds: how long at most.
     """
-    _progress.through()
-    until, of = time.monotonic() + seconds, _others()
-    while of and time.monotonic() < until:
-        states = channel.for_each(of, _state)
-        of = [rank for rank, state in states.items() if state is None or (state != GONE and not state["through"])]
+    until, others = time.monotonic() + seconds, _others()
+    _tell(others, {"do": "through", "rank": ranks.world_rank()}, seconds)
+    while not _progress.through.issuperset(others) and time.monotonic() < until:
+        time.sleep(WAKE / 16)
+    time.sleep(WAKE / 4)  # for the answer to the last one
 
 
 def _answer(message):
     if message["do"] == "propose":
         return _progress.propose(Fault(*message["fault"]))
+    if message["do"] == "through":
+        _progress.through.add(message["rank"])
+        return True
     if message["do"] == "fault":
         _adopt(message["fault"])
         return None

@@ -78,14 +78,6 @@ def test_a_kind_of_run_is_forgotten_late():
     assert progress.of_run(GROUP, 1) is None
 
 
-def test_a_rank_tells_when_it_is_through_the_final_barrier():
-    progress = Progress()
-    progress.leave("")
-    assert not progress.state()["through"]  # others may wait for it in that barrier
-    progress.through()
-    assert progress.state()["through"]
-
-
 def state(runs=5, running=True, failed=None, ended=None, since=7.9):
     return {"runs": {"1": runs}, "running": [1] if running else [], "since": since, "ended": ended, "fault": None,
             "failed": {} if failed is None else {"1": failed}}  # fmt: skip
