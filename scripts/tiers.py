@@ -11,7 +11,7 @@ RULES = (
     "differential", "engine_compiled", "engine_stored", "export_graphs", "functions_random", "gradient_arrays",
     "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_faults", "mode_goldens", "numerics", "page",
     "planted", "plot", "rank_collectives", "rank_faults", "real_graphs", "shapes", "tensor_lists", "tune",
-    "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_recompute",
+    "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals", "xla_recompute",
 )  # fmt: skip
 # JAX cannot be installed beside 2.15
 WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost", "_stored"))
