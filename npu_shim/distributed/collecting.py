@@ -12,6 +12,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.checkpoint import assignments
 from npu_shim.distributed import cluster
 from npu_shim.rewriter.errors import ConfigError
 
@@ -48,8 +49,8 @@ def collect(session: tf.Session) -> None:
                 values = everywhere.run(remote)
             except tf.errors.FailedPreconditionError:
                 return  # an owner has no values yet: no step was made, and what stands here is what it will begin with
-    assignments = [variable.initializer for variable, _ in noted]
-    session.run(assignments, {each.inputs[1]: value for each, value in zip(assignments, values)})
+    own = [assignments.assignment_of(assignments.variable_op(variable)) for variable, _ in noted]
+    assignments.assign(session.run, zip(own, values))
 
 
 def _collecting(save):

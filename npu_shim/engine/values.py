@@ -1,12 +1,13 @@
 """Reads and writes a session's variables, without adding to its graph where possible."""
 
-import tensorflow.compat.v1 as tf
+from __future__ import annotations
 
-from npu_shim.rewriter.errors import PlanError
+import functools
+from typing import Any, Iterable, Mapping
+
+from npu_shim.checkpoint import assignments
 from npu_shim.session import doors
 from npu_shim.xla.sources import Source
-
-ASSIGNS = ("Assign", "AssignVariableOp")
 
 
 class SessionValues:
@@ -16,12 +17,13 @@ class SessionValues:
         session: tf.Session.
     """
 
-    def __init__(self, session):
+    def __init__(self, session: Any) -> None:
         self._session = session
         self._source = Source(session.graph, None, None, session)
-        self._reads, self._writes = {}, {}  # variable's name -> tensor; -> (operation, tensor that is fed)
+        self._reads: dict[str, Any] = {}  # variable's name -> tensor
+        self._writes: dict[str, assignments.Assignment] = {}
 
-    def know(self, handles):
+    def know(self, handles: Mapping[str, str]) -> None:
         """Finds how to read and write variables; dict of a variable's name to its node's.
 
         Raises:
@@ -30,39 +32,20 @@ class SessionValues:
         for name, node in handles.items():
             if name not in self._reads:
                 read = self._source.read_of(node)
-                self._writes[name] = self._assignment(node)
+                variable = self._session.graph.get_operation_by_name(node)
+                self._writes[name] = assignments.assignment_of(variable)
                 self._reads[name] = read
 
-    def read(self, names):
+    def read(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the values of variables in the session: dict of name to np.ndarray.
 
         Raises:
             tf.errors.FailedPreconditionError: a variable is not initialized.
         """
-        return doors.plain_run(self._session, {name: self._reads[name] for name in names})
+        values: dict[str, Any] = doors.plain_run(self._session, {name: self._reads[name] for name in names})
+        return values
 
-    def write(self, values):
+    def write(self, values: Mapping[str, Any]) -> None:
         """Assigns values to variables of the session; dict of name to array."""
-        pairs = {name: self._writes[name] for name in values}
-        fed = {pairs[name][1]: value for name, value in values.items()}
-        doors.plain_run(self._session, [operation for operation, _ in pairs.values()], fed)
-
-    def _assignment(self, node):
-        """An assignment to a variable without control inputs, and the tensor to feed."""
-        variable = self._session.graph.get_operation_by_name(node).outputs[0]
-        for operation in variable.consumers():
-            assigns = operation.type in ASSIGNS and operation.inputs[0] is variable and not operation.control_inputs
-            if assigns and self._session.graph.is_feedable(operation.inputs[1]):
-                return operation, operation.inputs[1]
-        return self._own_assignment(node, variable)
-
-    def _own_assignment(self, node, variable):
-        graph, operation = self._session.graph, variable.op
-        if graph.finalized:
-            raise PlanError("variable '%s' has no assignment in the session's graph, and that is finalized" % node)
-        with graph.as_default(), tf.control_dependencies(None), tf.device(operation.device):
-            dtype, shape = operation.get_attr("dtype"), tf.TensorShape(operation.get_attr("shape"))
-            value = tf.placeholder(dtype, shape, name="npu_shim/value")
-            if operation.type == "VarHandleOp":
-                return tf.raw_ops.AssignVariableOp(resource=variable, value=value), value
-            return tf.raw_ops.Assign(ref=variable, value=value).op, value
+        pairs = [(self._writes[name], value) for name, value in values.items()]
+        assignments.assign(functools.partial(doors.plain_run, self._session), pairs)

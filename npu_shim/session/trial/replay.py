@@ -12,12 +12,12 @@ import json
 import os
 import re
 import tempfile
-from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.checkpoint import assignments
 from npu_shim.options import customize, forced, kept_pages, precision, rewriting
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
@@ -91,7 +91,8 @@ def record(session: tf.Session, once: Any, kind: Any, feed_dict: Any, options: A
 
 
 def _op_name(variable):
-    return variable.handle.op.name if hasattr(variable, "handle") else variable.op.name
+    name: str = assignments.variable_op(variable).name
+    return name
 
 
 def _frozen(operations, fed):
@@ -283,23 +284,14 @@ def _refused(lines, rewrite, chosen):
 
 
 def load(run: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Gives variables values by their own initializers, which a finalized graph has too.
+    """Gives variables values.
 
     Args:
         run: as Session.run, of (fetches, feed_dict).
         pairs: (variable, its value).
     """
-    counts = Counter(variable.initializer.inputs[1].name for variable, _ in pairs)
-    together: dict[Any, Any] = {}
-    initializers = []
-    for variable, value in pairs:
-        if counts[variable.initializer.inputs[1].name] > 1:  # it starts as another one does
-            run(variable.initializer, {variable.initializer.inputs[1]: value})
-        else:
-            together[variable.initializer.inputs[1]] = value
-            initializers.append(variable.initializer)
-    if initializers:
-        run(initializers, together)
+    made = [(assignments.assignment_of(assignments.variable_op(each)), value) for each, value in pairs]
+    assignments.assign(run, made)
 
 
 def _distance(step, reference, found):
