@@ -38,7 +38,9 @@ OPTIMIZER = (
 )
 # TensorFlow 1 names a slot after its optimizer, others after its content
 NAMED_SLOT = re.compile(r"^(%s|(adam|lamb|nadam)_[mv]|slot_v[rc]?)$|_slot_(m|v[rc]?)$" % OPTIMIZER)
-HELD_SLOT = re.compile(r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulat(or|ed)|accum_grad|accum_var|linear|velocity)$")
+HELD_SLOT = re.compile(
+    r"^([mv]|v[rc]|vhat|momentum|rms|mg|accumulat(or|ed)|accumulated_rows|accum_grad|accum_var|linear|velocity)$"
+)
 # names that a model may use beside a weight too, and the second slot that is there if it is an optimizer's
 SHARED_WORDS = {"m": "v", "v": "m", "mg": "rms", "linear": "accumulator", "accumulator": "linear"}
 FACTORED_WORDS = ("vr", "vc")
@@ -101,6 +103,8 @@ class Kinds:
         owner, _, word = name.rpartition("/")
         named, held, scoped = NAMED_SLOT.search(word), HELD_SLOT.match(word), IN_OPTIMIZER.search(name)
         known = named or held
+        if word == "touched_rows" and owner + "/accumulated_rows" in self._shapes:
+            return Kind("touched rows of '%s'" % owner, True)
         if word.endswith(("_slot_m", "_slot_v", "_slot_vr", "_slot_vc")):  # Mesh TensorFlow's: w_slot_vr
             owner = name[: name.rindex("_slot_")]
         for variable in _suffixes(owner) if known else (owner,):  # Adam/dense/kernel/m belongs to dense/kernel

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow
-from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag
+from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
     make_hyperparameters,
     names_as_outside,
+    pairs_with_gradients,
+    run_if,
     train_ops_replaced,
 )
+from npu_shim.loss_scale.sums import hidden_variable, sum_for
 from npu_shim.rewriter.errors import ConfigError
 
 
@@ -23,6 +26,10 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     An infinity or NaN stays in the sum, so the flag is sticky within the window. Afterwards the sums are assigned zero,
     never multiplied by it (0 * NaN is NaN). The loss scale changes at most once per window.
+
+    Gradients narrower than float32 are summed in float32. Of sparse gradients the wrapped optimizer gets the rows that
+    the window touched, as IndexedSlices, so that it leaves the other rows alone. A loss-scale optimizer that protects
+    UPDATE_OPS undoes those of each step that overflows.
 
     Args:
         opt: LossScaleOptimizer, or any optimizer.
@@ -47,27 +54,33 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> tf.Operation:
-        """Returns the op of one step; only every `every`-th step applies, and increments global_step."""
-        given = [(g, v) for g, v in grads_and_vars if g is not None]
+        """Returns the op of one step; only every `every`-th step applies, and increments global_step.
+
+        Raises:
+            ValueError: no variable has a gradient.
+        """
+        given = pairs_with_gradients(grads_and_vars)
         with tf.init_scope():
-            count = _local("accumulated_steps", tf.zeros([], tf.int32))
-            sums = [_local(v.op.name + "/accumulated", tf.zeros(v.shape, v.dtype.base_dtype)) for _, v in given]
-        gathered = [s.assign_add(tf.convert_to_tensor(g), read_value=False) for s, (g, _) in zip(sums, given)]
-        with tf.control_dependencies(gathered):
+            count = hidden_variable("accumulated_steps", tf.zeros([], tf.int32))
+            sums = [sum_for(gradient, variable) for gradient, variable in given]
+        with tf.control_dependencies([total.add(gradient) for total, (gradient, _) in zip(sums, given)]):
             now = count.read_value() + 1
+        full = now >= self._every
 
         # nothing is applied while gradients are gathered; the flag then tells whether the whole window is skipped
-        seen = overflow.all_finite([g for g, _ in given])
+        seen = overflow.all_finite([gradient for gradient, _ in given])
+        undo_updates = getattr(self._opt, "undo_updates", None)
+        undone = [] if undo_updates is None else undo_updates(given)
         make_hyperparameters(self._opt)
         with train_ops_replaced() as train_ops, names_as_outside() as inside, keep_hyperparameters(self._opt):
 
             def apply():
                 with inside():
-                    means = [s.read_value() * tf.cast(1.0 / self._every, s.dtype) for s in sums]
+                    means = [total.mean(self._every) for total in sums]
                     applied = self._opt.apply_gradients(list(zip(means, [v for _, v in given])), global_step)
                     finite = getattr(self._opt, "grads_finite", None)
                     with tf.control_dependencies([applied]):
-                        done = [count.assign(0), *[s.assign(tf.zeros_like(s)) for s in sums]]
+                        done = [count.assign(0), *(op for total in sums for op in total.clear())]
                     with tf.control_dependencies(done):
                         return tf.identity(tf.constant(True) if finite is None else finite)
 
@@ -76,13 +89,17 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
                     return tf.identity(seen)
 
             with control_flow_v1():
-                finite = tf.cond(now >= self._every, apply, gather, name="apply_if_full")
-            train_ops.append(tf.group(finite, name=name or self.get_name()))
+                finite = tf.cond(full, apply, gather, name="apply_if_full")
+            train_ops.append(tf.group(finite, *undone, name=name or self.get_name()))
+        applied = tf.logical_and(finite, full)
+        state_here(self)["applied"] = applied
         if hasattr(self._opt, "grads_finite"):
-            publish_flag(self._opt, finite)  # the optimizer's own lives in the branch, where nobody can fetch it
+            publish_flag(self._opt, finite, applied)  # its own lives in the branch, where nobody can fetch it
         return train_ops[0]
 
+    def when_finite(self, build: Callable[[], Any]) -> tf.Operation:
+        """Returns an op that runs what `build()` returns in applied steps only, as LossScaleOptimizer's does.
 
-def _local(name, value):
-    collections = [tf.GraphKeys.GLOBAL_VARIABLES]
-    return tf.Variable(value, name=name, trainable=False, collections=collections, use_resource=True)
+        A step that only gathers does not run it, nor does the last step of a window that is skipped.
+        """
+        return run_if(state_here(self).get("applied"), build)

@@ -122,9 +122,15 @@ def states_of(graph: tf.Graph) -> Any:
     return states
 
 
-def publish_flag(optimizer: Any, finite: tf.Tensor) -> None:
-    """Records the flag of an optimizer's last step in this graph, and publishes it to hooks if it can be fetched."""
-    state_here(optimizer)["finite"] = finite
+def publish_flag(optimizer: Any, finite: tf.Tensor, applied: tf.Tensor | None = None) -> None:
+    """Records the flag of an optimizer's last step in this graph, and publishes it to hooks if it can be fetched.
+
+    Args:
+        optimizer: the one whose step it is.
+        finite: bool scalar tensor, whether the step's gradients are finite.
+        applied: bool scalar tensor, whether the step is applied; None where each finite step is.
+    """
+    state_here(optimizer).update(finite=finite, applied=finite if applied is None else applied)
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
 

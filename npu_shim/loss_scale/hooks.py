@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.update_ops import upstream
 from npu_shim.options.collected import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
 
 
@@ -39,7 +40,7 @@ class NanLossHook(tf.train.SessionRunHook):
         fetched = frozenset(_ops_of(graph, run_context.original_args.fetches))
         if fetched not in self._flags:
             flags = graph.get_collection(GRADS_FINITE)
-            needed = _upstream(fetched) if flags else ()
+            needed = upstream(fetched) if flags else ()
             self._flags[fetched] = [flag for flag in flags if flag.op in needed]
         return self._flags[fetched]
 
@@ -119,17 +120,6 @@ def _ops_of(graph, fetches):
         yield getattr(found, "op", found)
     elif fetches is not None:
         yield getattr(fetches, "op", fetches)
-
-
-def _upstream(ops):
-    """Returns the ancestors of `ops`, including `ops`."""
-    seen, ahead = set(), [op for op in ops if isinstance(op, tf.Operation)]
-    while ahead:
-        op = ahead.pop()
-        if op not in seen:
-            seen.add(op)
-            ahead += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
-    return seen
 
 
 def _not_about_global_step(record):

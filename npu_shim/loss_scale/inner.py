@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, ContextManager, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale.graph_ops import control_flow_v1
+from npu_shim.rewriter.errors import ConfigError
 
 # where the optimizers of TensorFlow and of the BERT scripts keep their learning rate, tensors before numbers
 RATE_ATTRIBUTES = ("_lr_t", "_learning_rate_tensor", "_lr", "_learning_rate", "learning_rate")
@@ -105,6 +108,40 @@ def names_as_outside() -> Iterator[Callable[[], ContextManager[None]]]:
 
     with tf.variable_creator_scope(creator):
         yield inside
+
+
+def run_if(applied: tf.Tensor | None, build: Callable[[], Any]) -> tf.Operation:
+    """Returns an op that runs what `build()` returns (an op) where a step is applied.
+
+    Args:
+        applied: bool scalar tensor, or None where the graph has no step yet.
+        build: function without arguments; the variables that it makes have the names that they have outside.
+
+    Raises:
+        ConfigError: there is no step yet.
+    """
+    if applied is None:
+        raise ConfigError("when_finite is called after minimize or apply_gradients, expected the training op first")
+    with control_flow_v1(), names_as_outside() as inside:
+
+        def run():
+            with inside():
+                return tf.group(build())
+
+        return tf.cond(applied, run, tf.no_op)
+
+
+def pairs_with_gradients(grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Returns the pairs that have a gradient.
+
+    Raises:
+        ValueError: none has, as from tf.train.Optimizer.
+    """
+    pairs = tuple(grads_and_vars)
+    given = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+    if not given:
+        raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
+    return given
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Mapping, Optional, Tuple
 # contrib and experimental build Adam's powers in a conditional; its number depends on the graph's other ones
 IN_COND = re.compile(r"^(?P<scope>(?:.*/)?)cond(?:_\d+)?/(?P<name>beta[12]_power(?:_\d+)?)$")
 STATE = re.compile(r"^(?:.*/)?(?P<name>(?:current_)?loss_scale|good_steps|bad_steps|hysteresis_left)(?:_\d+)?$")
-GATHERED = re.compile(r"^(?P<owner>.+)/accumulated(?:_\d+)?$")
+GATHERED = re.compile(r"^(?P<owner>.+)/(?P<what>accumulated|accumulated_rows|touched_rows)(?:_\d+)?$")
 WINDOW = re.compile(r"^(?:.*/)?accumulated_steps(?:_\d+)?$")  # how many steps AccumulatingOptimizer has gathered
 Described = Tuple[str, Optional[Tuple[int, ...]]]  # dtype name, shape
 COUNTERS = ("int32", "int64")
@@ -66,10 +66,21 @@ def match(
 
 
 def _is_gathered(name: str, wanted: Mapping[str, Described]) -> bool:
-    """Whether a variable is AccumulatingOptimizer's: its counter, or a sum beside a variable of the same type."""
+    """Whether a variable is AccumulatingOptimizer's: its counter, or a sum or the touched rows beside a variable."""
     found = GATHERED.match(name)
-    beside = found is not None and wanted.get(found.group("owner")) == wanted[name]
+    types = () if found is None else _gathered_types(found.group("what"), wanted.get(found.group("owner")))
+    beside = wanted[name] in types
     return WINDOW.match(name) is not None or (beside and any(map(WINDOW.match, wanted)))
+
+
+def _gathered_types(what: str, owner: Described | None) -> tuple[Described, ...]:
+    """Returns the types that what is gathered of a variable may have."""
+    if owner is None:
+        return ()
+    dtype, shape = owner
+    if what == "touched_rows":
+        return (("bool", shape if shape is None else shape[:1]),)
+    return (owner, ("float32", shape)) if dtype in FLOATS else (owner,)  # narrower gradients are summed in float32
 
 
 def fits(wanted: Described, stored: Described, castable: bool = False) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -16,6 +16,8 @@ from npu_shim.loss_scale.inner import (
     learning_rate,
     make_hyperparameters,
     names_as_outside,
+    pairs_with_gradients,
+    run_if,
     train_ops_replaced,
 )
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
@@ -34,7 +36,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         detector: function from a list of gradients (Tensor or IndexedSlices) to a bool scalar tensor that says whether
             the step may be applied; None looks at the values.
         reducer: function from this worker's bool scalar tensor to the one all workers agree on; None stays local.
-        protect_update_ops: bool; True rolls back the assignments of UPDATE_OPS in a skipped step.
+        protect_update_ops: bool; True rolls back the assignments of UPDATE_OPS in a skipped step (see `update_ops`).
         on_stuck: "warn", "raise" or "ignore": what happens when `stuck_after` steps in a row were skipped at the
             smallest scale.
         stuck_after: int >= 1.
@@ -126,14 +128,10 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             ValueError: no variable has a gradient.
         """
         pairs = tuple(grads_and_vars)
-        given = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
-        if not given:
-            raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
+        given = pairs_with_gradients(pairs)
         if global_step is not None:
             skip_messages.one_line_a_run()
-        own = getattr(self._opt, "own_pairs", lambda _: None)(given)  # of an optimizer whose ranks share the update
-        looked_at, reducer = (given, self._reducer) if own is None else (own, self._reducer or overflow.agreed)
-        finite, sizes = self._check([gradient for gradient, _ in looked_at], reducer)
+        looked_at, finite, sizes = self._check(given)
         if not tf.distribute.has_strategy():
             apply = lambda: self._opt.apply_gradients(pairs, global_step, name)  # noqa: E731
             return self._gated(apply, looked_at, finite, sizes, name)
@@ -149,24 +147,46 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         apply = lambda: self._opt._distributed_apply(strategy, pairs, global_step, name)  # noqa: E731
         return self._gated(apply, pairs, tf.equal(overflows, 0.0), None, name)
 
-    def _check(self, gradients, reducer):
-        """Returns (may the step be applied: bool scalar, magnitude of each gradient or None)."""
+    def undo_updates(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tf.Operation]:
+        """Returns the ops (none or one) that undo UPDATE_OPS of a step whose gradients overflow, if this protects them.
+
+        For a wrapper that does not apply each of its steps: `apply_gradients` does it for those that it gets.
+
+        Args:
+            grads_and_vars: list of (gradient, variable) of the step.
+        """
+        if not self._protect_update_ops:
+            return []
+        _, finite, _ = self._check(grads_and_vars)
+        taken = self._snapshots(finite, grads_and_vars)
+        with control_flow_v1():
+            return [tf.cond(finite, tf.no_op, lambda: update_ops.rollback(taken), name="undo_updates")]
+
+    def _snapshots(self, finite, pairs):
+        if not self._protect_update_ops:
+            return []
+        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        return update_ops.snapshots(updates, finite, [variable for _, variable in pairs])
+
+    def _check(self, given):
+        """Returns (pairs that this rank looks at, may the step be applied: bool scalar, their magnitudes or None)."""
+        own = getattr(self._opt, "own_pairs", lambda _: None)(given)  # of an optimizer whose ranks share the update
+        pairs, reducer = (given, self._reducer) if own is None else (own, self._reducer or overflow.agreed)
         check = getattr(self._loss_scale_manager, "get_enable_overflow_check", None)
         if check is not None and not check():
-            return tf.constant(True), None
+            return pairs, tf.constant(True), None
+        gradients = [gradient for gradient, _ in pairs]
         if self._detector is not None:
             finite, sizes = self._detector(gradients), None
         else:
             sizes = overflow.magnitudes(gradients)
             finite = overflow.all_finite(gradients, sizes)
-        return (finite if reducer is None else reducer(finite)), sizes
+        return pairs, (finite if reducer is None else reducer(finite)), sizes
 
     def _gated(self, apply, pairs, finite, sizes, name):
         make_hyperparameters(self._opt)
         finite = _named_as_the_vendors(finite)
-        taken = []
-        if self._protect_update_ops:
-            taken = update_ops.snapshots(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
+        taken = self._snapshots(finite, pairs)
         same_rate = keep_hyperparameters(self._opt)
         with control_flow_v1(), train_ops_replaced() as train_ops, names_as_outside() as inside, same_rate:
 
@@ -233,16 +253,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         Raises:
             ConfigError: apply_gradients has not been called yet.
         """
-        finite = self.grads_finite
-        if finite is None:
-            raise ConfigError("when_finite is called after minimize or apply_gradients, expected the training op first")
-        with control_flow_v1(), names_as_outside() as inside:
-
-            def run():
-                with inside():
-                    return tf.group(build())
-
-            return tf.cond(finite, run, tf.no_op)
+        return run_if(state_here(self).get("applied"), build)
 
 
 def _named_as_the_vendors(finite):

@@ -292,6 +292,9 @@ emb_slot_vr 9                               drop
 emb_slot_vc 2                               drop
 emb/rows 9                                  cast
 emb/accumulated 9,2                         drop
+emb/accumulated_rows 9,2                    drop
+emb/touched_rows 9                          drop
+lone/touched_rows 9                         cast
 accumulated_steps                           drop
 learning_rate                               keep
 train/lr_1                                  keep

@@ -5,6 +5,7 @@ import pytest
 from npu_shim.loss_scale.names import canonical, is_state, match
 
 F32, I32, I64 = ("float32", ()), ("int32", ()), ("int64", ())
+F16, TABLE = ("float16", ()), ("float32", (9, 2))
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,19 @@ def test_state():
             {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
         ),
         ({"w": F32, "w/accumulated": F32}, {"w": F32}, {"w": "w"}, 1),
+        # V7, V10: sums of float16 gradients are float32; of sparse ones the touched rows are kept
+        (
+            {"w": F16, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F16},
+            {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
+        ),
+        (
+            {"t": TABLE, "t/accumulated_rows": TABLE, "t/touched_rows": ("bool", (9,)), "accumulated_steps": I32},
+            {"t": TABLE}, {"t": "t", "t/accumulated_rows": None, "t/touched_rows": None, "accumulated_steps": None}, 0,
+        ),
+        (
+            {"t": TABLE, "t/touched_rows": ("bool", (9, 2)), "accumulated_steps": I32},
+            {"t": TABLE}, {"t": "t", "accumulated_steps": None}, 1,
+        ),
         # one name, two candidates; nothing there; another shape; another dtype
         ({"beta1_power": F32}, {"cond/beta1_power": F32, "cond_1/beta1_power": F32}, {}, 1),
         ({"w": F32}, {"v": F32}, {}, 1),
