@@ -20,7 +20,6 @@ from npu_shim import configs
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
 from npu_shim.rewriter.graphdef import registry
-from npu_shim.rewriter.tables.dtypes import BFLOAT16
 from npu_shim.rewriter.tables.slow_kernels import SLOW
 
 DEVICES = ("CPU", "GPU", "XLA")
@@ -28,8 +27,6 @@ FOLDER = "gpu_kernels"  # one file a TensorFlow version: 1.15.json, 2.15.json, .
 
 # ops that XLA never sees: in a compiled step, loops and conditionals of any dtype become functional first
 CONTROL_FLOW = ("Enter", "Exit", "Merge", "NextIteration", "Switch")
-# op -> low dtypes: TensorFlow 1.15's CPU product in bfloat16 cuts its float32 sums off instead of rounding them
-CUT_OFF = {"MatMul": SLOW["MatMul"] | {BFLOAT16}}
 
 
 @functools.lru_cache(maxsize=None)
@@ -45,7 +42,7 @@ def of(device: str) -> KernelTable:
     if device == "XLA":
         _require_xla()
         return KernelTable({**registry.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
-    return KernelTable(_shipped_gpu_or_own(), device, {**SLOW, **CUT_OFF} if tf.__version__.startswith("1.") else SLOW)
+    return KernelTable(_shipped_gpu_or_own(), device, SLOW)
 
 
 def compiles_steps() -> bool:

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
-from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
+from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 
 OP = "NpuShimRound"
 
@@ -33,9 +33,9 @@ def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: st
         accelerator: device type of the nodes without a device.
     """
     kept = set(map(source_of, keep))
-    casts_down = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT32, FLOAT16, accelerator))
+    casts_down = (node for node in graph_def.node if _is_rounding_cast(node, "SrcT", "DstT", accelerator))
     lowering = {node.name: node for node in casts_down}
-    casts_up = (node for node in graph_def.node if _is_rounding_cast(node, FLOAT16, FLOAT32, accelerator))
+    casts_up = (node for node in graph_def.node if _is_rounding_cast(node, "DstT", "SrcT", accelerator))
     # a kept node may be fed: then its value is not what it computes
     pairs = {
         node.name: lowering[node.input[0]]
@@ -53,11 +53,11 @@ def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: st
     return made
 
 
-def _is_rounding_cast(node, source, target, accelerator):
-    """Whether a node is a Cast that the rewriter marked, from `source` to `target`, on a CPU of this process."""
+def _is_rounding_cast(node, wide, low, accelerator):
+    """Whether a node is a Cast that the rewriter marked, on a CPU of this process; `wide`, `low`: its attributes."""
     if node.op != "Cast" or ROUNDED not in node.attr or node.attr["Truncate"].b:
         return False
-    return runs_here(node, accelerator) and (node.attr["SrcT"].type, node.attr["DstT"].type) == (source, target)
+    return runs_here(node, accelerator) and node.attr[wide].type == FLOAT32 and node.attr[low].type in LOW
 
 
 def runs_here(node: tf.NodeDef, accelerator: str) -> bool:
@@ -85,5 +85,5 @@ def _fuse_pair(up, down):
     for key, value in up.attr.items():
         if key.startswith("_"):
             made.attr[key].CopyFrom(value)
-    made.attr["to"].type = FLOAT16
+    made.attr["to"].type = up.attr["SrcT"].type
     return made

@@ -4,12 +4,16 @@ Measured with scripts/bench_cpu_kernels.py on TensorFlow 2.15.1, 1.15.5 and 2.21
 November 2026; benchmarks/cpu_kernels.md). In float16 products, convolutions and their gradients take 3 to 2,700 times
 float32's time, and 2.15.1's convolutions and pools refuse NCHW, groups and, in their gradients, dilation; 3-D pools
 have no kernel at all. On the list is what takes longer than float32's kernel between casts. Sums, products of elements
-and their like do not: they take about four times float32's time either way. In bfloat16 all of them are fast enough.
+and their like do not: they take about four times float32's time either way.
+
+In bfloat16 the same ops do, though their kernels are fast enough: what these compute depends on the processor. With
+AVX-512 or AMX oneDNN's sums are float32, without them Eigen's are rounded to bfloat16 on the way, and TensorFlow 1.15's
+products are cut off.
 """
 
 from typing import Dict, FrozenSet
 
-from .dtypes import FLOAT16
+from .dtypes import LOW
 
 _PRODUCTS = (
     "MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum",
@@ -36,9 +40,7 @@ _ELEMENTS = (
 )  # fmt: skip
 
 # op type -> the low dtypes in which a CPU computes it by float32's kernel on rounded values
-SLOW: Dict[str, FrozenSet[int]] = dict.fromkeys(
-    _PRODUCTS + _BIAS + _WINDOWS + _NORMS + _ELEMENTS, frozenset({FLOAT16})
-)
+SLOW: Dict[str, FrozenSet[int]] = dict.fromkeys(_PRODUCTS + _BIAS + _WINDOWS + _NORMS + _ELEMENTS, LOW)
 
 # ops whose results are values of their inputs, their negatives, 0 or 6: of rounded inputs they need no rounding
 EXACT = frozenset((

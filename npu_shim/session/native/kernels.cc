@@ -59,6 +59,18 @@ __attribute__((target("avx,f16c"))) void RoundByF16C(const float* from, float* t
 }
 #endif
 
+// To the nearest by integers, which every compiler makes vectors of; a NaN keeps its sign only.
+void RoundToBfloat16(const float* from, float* to, std::ptrdiff_t count) {
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    const std::uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000;
+    const std::uint32_t plain = (bits & 0x80000000) | 0x7fc00000;
+    bits = (bits & 0x7fffffff) > 0x7f800000 ? plain : nearest;
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
 Round ToHalf() {
 #ifdef NPU_SHIM_X86
 #if defined(__clang__) || __GNUC__ >= 11
@@ -74,7 +86,9 @@ class RoundOp : public tensorflow::OpKernel {
  public:
   explicit RoundOp(tensorflow::OpKernelConstruction* context) : OpKernel(context) {
     static const Round half = ToHalf();
-    round_ = half;
+    tensorflow::DataType to;
+    OP_REQUIRES_OK(context, context->GetAttr("to", &to));
+    round_ = to == tensorflow::DT_HALF ? half : RoundToBfloat16;
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
@@ -96,7 +110,7 @@ class RoundOp : public tensorflow::OpKernel {
 REGISTER_OP("NpuShimRound")
     .Input("x: float")
     .Output("y: float")
-    .Attr("to: {half}")
+    .Attr("to: {half, bfloat16}")
     .SetShapeFn(tensorflow::shape_inference::UnchangedShape)
     .Doc("Rounds to the values of a low dtype: Cast to it, and Cast to float32.");
 REGISTER_KERNEL_BUILDER(Name("NpuShimRound").Device(tensorflow::DEVICE_CPU), RoundOp);
