@@ -13,14 +13,16 @@ import gc
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, Tuple
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
+from .errors import ConfigError, VerifyError
 from .graph.graph_view import GraphView
 from .graph.kernel_table import KernelTable
 from .graphdef import reading
 from .graphdef.apply import apply, sort_nodes
 from .graphdef.inlining import inline
 from .graphdef.outlining import outline
+from .graphdef.reversal import require_original
 from .inference.ranges import Ranges
 from .lint import rules
 from .planner import report
@@ -87,10 +89,20 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
         if planned.changed:
             planned = _with_warnings(planned, rules.warnings(planned, flat.graph_def.node, facts))
             result, touched = apply(planned, flat.graph_def)
-            verify(before, reading.reread(before, result, touched), asked.kernels, planned.emulated())
+            _verify(planned, flat.graph_def, result, touched, asked.kernels)
             result = outline(flat, result)
             sort_nodes(result)
     return Rewritten(result, planned, time.perf_counter() - start)
+
+
+def _verify(planned: Plan, before: Any, after: Any, touched: Sequence[int], kernels: KernelTable) -> None:
+    """Raises VerifyError if a flat graph is not the one before it with the plan's edits, or breaks the contract."""
+    try:
+        view = reading.reread(planned.view, after, touched)
+    except ConfigError as error:
+        raise VerifyError([str(error)]) from error
+    verify(planned.view, view, kernels, planned.emulated(), planned)
+    require_original(planned, before, after, touched)
 
 
 def _with_warnings(planned: Plan, more: Tuple[str, ...]) -> Plan:

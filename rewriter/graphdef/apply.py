@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from ..graph import folding
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, Port
-from ..planner.decisions import Plan, Reason
+from ..planner.decisions import Plan
 from ..tables.dtypes import LOW
 from ..tf_internals import forget_full_type
 from . import constants
@@ -79,9 +79,8 @@ def _mark_rounding(plan, protos):
 
 def _mark_moved(plan, protos):
     """Marks the nodes that casts were moved across, so that another rewrite treats their results as neutral."""
-    for position, slot in enumerate(plan.first):
-        if plan.view.nodes[position].dtypes and plan.reasons[slot] is Reason.MOVED:
-            protos[position].attr[MOVED].b = True
+    for position in plan.moved_nodes():
+        protos[position].attr[MOVED].b = True
 
 
 def sort_nodes(graph_def: Any) -> None:

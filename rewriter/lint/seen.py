@@ -26,6 +26,7 @@ class Seen(NamedTuple):
             The Cast of an output that was itself lowered does not count: it rounds the result of a float32 kernel.
         rounded: the tensor of each of these that is no inserted Cast -> the positions that read it rounded.
         readers: positions of the nodes that read each node.
+        scalars: what `scalar` has told, since several rules ask.
     """
 
     plan: Plan
@@ -34,6 +35,7 @@ class Seen(NamedTuple):
     down: List[Tuple[CastEdit, Node]]
     rounded: Dict[Port, List[int]]
     readers: List[List[int]]
+    scalars: Dict[Port, Optional[float]]
 
     def node(self, port: Port) -> Node:
         """The node that gives an output."""
@@ -70,10 +72,12 @@ class Seen(NamedTuple):
 
     def scalar(self, port: Port) -> Optional[float]:
         """The value of a constant whose elements are all the same; None for anything else."""
-        found = self.constant(port)
-        if found is None or not found.size or not (found == found.flat[0]).all():
-            return None
-        return float(found.flat[0])
+        source = self.origin(port)
+        if source not in self.scalars:
+            values = self.constant(source)
+            same = values is not None and values.size and (values == values.flat[0]).all()
+            self.scalars[source] = float(values.flat[0]) if values is not None and same else None
+        return self.scalars[source]
 
 
 def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
@@ -86,7 +90,7 @@ def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
         if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
             down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=_name)))
             rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
-    return Seen(plan, protos, facts, down, rounded, consumers_of(plan.view.nodes))
+    return Seen(plan, protos, facts, down, rounded, consumers_of(plan.view.nodes), {})
 
 
 def origin(plan: Plan, port: Port, moves: Tuple[str, ...] = MOVES) -> Port:

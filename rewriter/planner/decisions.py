@@ -1,8 +1,9 @@
 """The outcome of planning as values: a reason and a decision for every slot, and the plan that holds them all."""
 
 import enum
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Dict, FrozenSet, Iterator, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..graph.emulation import Running, Way
 from ..graph.graph_view import GraphView, Slot
@@ -114,6 +115,12 @@ class Plan:
             first = self.first[position]
             found[position] = tuple(runs[first : first + len(self.view.nodes[position].dtypes)])
         return found
+
+    def moved_nodes(self) -> List[int]:
+        """Positions of the nodes that casts were moved across, ascending."""
+        slots = (slot for slot, reason in enumerate(self.reasons) if reason is Reason.MOVED)
+        positions = ((bisect_right(self.first, slot) - 1, slot) for slot in slots)
+        return [position for position, slot in positions if self.first[position] == slot]
 
     def emulated(self) -> Dict[int, FrozenSet[int]]:
         """Positions of the nodes that run in float32 for a low dtype -> which of their slots do; of Casts none."""

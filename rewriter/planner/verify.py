@@ -1,6 +1,19 @@
 """Verifies every rewritten graph against the original: a wrong cast would be silent."""
 
-from typing import Callable, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Set, Tuple
+from typing import (
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from ..errors import VerifyError
 from ..graph.graph_view import GraphView, Node, Port
@@ -9,12 +22,20 @@ from ..graph.ties import CONTAINERS, GRADIENT, RESOURCE, find_ties
 from ..tables.dtypes import FLOATS, LOW, REF
 from ..tables.dtypes import name as dtype_name
 from ..tables.slow_kernels import EXACT
+from . import edges
+from .decisions import Plan
 
 Slots = FrozenSet[int]
 NOTHING: Mapping[int, Slots] = {}
 
 
-def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: Mapping[int, Slots] = NOTHING) -> None:
+def verify(
+    before: GraphView,
+    after: GraphView,
+    kernels: KernelTable,
+    emulated: Mapping[int, Slots] = NOTHING,
+    plan: Optional[Plan] = None,
+) -> None:
     """Checks the rewritten graph `after` against the contract.
 
     Args:
@@ -22,17 +43,34 @@ def verify(before: GraphView, after: GraphView, kernels: KernelTable, emulated: 
         after: the rewritten graph: the nodes of `before` in their order, then the added ones.
         kernels: what runs where.
         emulated: positions of the nodes that run in float32 for a low dtype -> which of their slots do.
+        plan: what was to be changed; without it only what any plan must keep is checked.
 
     Raises:
         VerifyError: with every violation.
     """
     nodes = after.nodes
+    if len(nodes) < len(before.nodes):
+        raise VerifyError(["%d nodes are missing" % (len(before.nodes) - len(nodes))])
     changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
     changed.update(range(len(before.nodes), len(nodes)))
+    missing = [*_missing_outputs(nodes, changed)]
+    if missing:
+        raise VerifyError(missing)
     rewrite = Rewrite(before, after, kernels, after.positions(), changed, emulated)
+    graphs = edges.compared(before, after, rewrite.position, plan)
     violations = [violation for check in CHECKS for violation in check(rewrite)]
+    violations += [*edges.nodes_stay(graphs, plan), *edges.edges_stay(graphs)]
+    violations += [] if plan is None else edges.plan_is_followed(graphs, plan)
     if violations:
         raise VerifyError(violations)
+
+
+def _missing_outputs(nodes: Sequence[Node], changed: Iterable[int]) -> Iterator[str]:
+    """Inputs that name an output which its op does not have."""
+    for node in (nodes[position] for position in changed):
+        for number, (giver, output) in enumerate(node.inputs):
+            if not 0 <= output < len(nodes[giver].layout.outputs):
+                yield "input %d of '%s' is output %d of '%s'" % (number, node.name, output, nodes[giver].name)
 
 
 class Rewrite(NamedTuple):

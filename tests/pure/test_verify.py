@@ -15,12 +15,12 @@ BROKEN = {
     ),
     "a cast is missing before a node that has not changed": (
         GRAPH,
-        "x:Placeholder w:ReadVariableOp; c:Cast@fh(x) d:Cast@fh(w); a:MatMul@h(c,d); r:Exp(a)",
+        "x:Placeholder w:ReadVariableOp; a:MatMul@h(c,d); r:Exp(a); c:Cast@fh(x) d:Cast@fh(w)",
         "input 0 of 'r' wants float32 and gets float16",
     ),
     "two nodes have one name": (GRAPH, GRAPH + "; a:Exp(x)", "two nodes have one name"),
     "a fetch is lowered": (
-        GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); c:Cast@fh(a) r:Exp@h(c)", "'r' is fed or fetched"
+        GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); r:Exp@h(c) c:Cast@fh(a)", "'r' is fed or fetched"
     ),
     "a fetch is gone": (GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); s:Exp(a)", "'r' is fed or fetched"),
     "a feed is lowered": (GRAPH, GRAPH.replace("x:Placeholder", "x:Placeholder@h"), "'x' is fed or fetched"),
@@ -32,12 +32,36 @@ BROKEN = {
     ),
     "an integer is changed": ("i:Const@i; a:Relu@i(i)", "i:Const@h; a:Relu@h(i)", "T of 'a' went from int32"),
     "no kernel runs it": (
-        "x:Placeholder; a:Tanh(x)", "x:Placeholder; c:Cast@fh(x) a:Tanh@h(c)", "no kernel runs 'a' (Tanh)"
+        "x:Placeholder; a:Tanh(x)", "x:Placeholder; a:Tanh@h(c) c:Cast@fh(x)", "no kernel runs 'a' (Tanh)"
     ),
     "a container has two dtypes": (
         "x:Const; s:StackV2(x) p:StackPushV2(s,x) q:StackPopV2(s)",
         "x:Const; s:StackV2(x) p:StackPushV2(s,x) q:StackPopV2@h(s)",
         "'s' and what it is tied to have several dtypes",
+    ),
+    "operands are exchanged": (  # review of 2026-11, 2
+        GRAPH,
+        "x:Placeholder w:ReadVariableOp; a:MatMul@h(d,c); r:Exp(u); c:Cast@fh(x) d:Cast@fh(w) u:Cast@hf(a)",
+        "input 0 of 'a' was 'x' and is 'w'; input 1 of 'a' was 'w' and is 'x'",
+    ),
+    "an input leads elsewhere": (GRAPH, GRAPH.replace("r:Exp(a)", "r:Exp(x)"), "input 0 of 'r' was 'a' and is 'x'"),
+    "an input leads to another output": (
+        "x:Placeholder z:Const@i; s:Split(z,x); r:Exp(s)", "x:Placeholder z:Const@i; s:Split(z,x); r:Exp(s:1)",
+        "input 0 of 'r' was 's' and is 's:1'",
+    ),
+    "an op has become another": (GRAPH, GRAPH.replace("Exp", "Sqrt"), "'r' was of op Exp and is of op Sqrt"),
+    "a control input is gone": (
+        "x:Placeholder; a:Exp(x); r:Exp(x,^a)", "x:Placeholder; a:Exp(x); r:Exp(x)",
+        "'r' waited for 'a' and waits for nothing",
+    ),
+    "a control input is new": (
+        "x:Placeholder; a:Exp(x); r:Exp(x)", "x:Placeholder; a:Exp(x); r:Exp(x,^a)",
+        "'r' waited for nothing and waits for 'a'",
+    ),
+    "a node is missing": (GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w)", "1 nodes are missing"),
+    "casts read each other": (
+        "x:Placeholder; r:Exp(x)", "x:Placeholder; r:Exp(c); c:Cast@ff(d) d:Cast@ff(c)",
+        "input 0 of 'r' was 'x' and is nothing",
     ),
 }  # fmt: skip
 
@@ -76,7 +100,7 @@ def test_right_rewrites(before):
 
 def test_a_right_rewrite_and_what_was_wrong_before_pass():
     before = parse(GRAPH, ["x"], ["r"])
-    casts = "x:Placeholder w:ReadVariableOp; c:Cast@fh(x) d:Cast@fh(w); a:MatMul@h(c,d); u:Cast@hf(a) r:Exp(u)"
+    casts = "x:Placeholder w:ReadVariableOp; a:MatMul@h(c,d); r:Exp(u); c:Cast@fh(x) d:Cast@fh(w) u:Cast@hf(a)"
     verify(before, parse(casts), kernels())
     verify(before, before, kernels())
     disagrees = parse("x:Placeholder@h; a:Exp(x)")  # TensorFlow's own fault to report, and nothing that we did
