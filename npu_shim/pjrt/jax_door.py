@@ -1,6 +1,7 @@
 """The one door to JAX: which releases work, devices, a StableHLO program as a JAX function.
 
-Only this module, `convert` and `barriers` use what is not public in JAX. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
+Only this module, `convert` and `barriers` use what is not public in JAX; a test (`test_private_names.py`)
+says what of it a newer release has moved. Tried with 0.9.2, 0.10.2, 0.11.2 and 0.12.0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 Described = Tuple[Tuple[int, ...], Any]  # shape, numpy dtype
 LOG = logging.getLogger("npu_shim")
-TRIED = ((0, 9), (0, 12))  # first and last release, inclusive
+TRIED = ((0, 9), (0, 12))  # first and last release, inclusive; pyproject.toml allows these
 
 
 def require() -> Any:
