@@ -9,7 +9,6 @@ are left to themselves then.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -45,6 +44,7 @@ _progress = Progress()
 _own: list[int] = []  # this process's rank, once it answers
 _states: dict[int, Mapping[str, Any]] = {}  # rank -> what it answered last
 _kept: list[Any] = []  # sessions with runs that do not end: to close or to forget them would wait for ever
+_warned: set[int | None] = set()  # ranks, and None for slow runs that all ranks are in, that a warning has named
 _arrivals: list[Callable[[], Mapping[int, Arrival]]] = []  # what tells what has come to this process's collectives
 
 
@@ -335,10 +335,10 @@ class _Waiting:
             if where is not None:
                 self._fail(rank, "DEADLINE_EXCEEDED", where)
             text = "a run lasts longer than %d s, and other ranks are in it too: %s"
-            _warn_once(text % (self._limit / EARLY, self._where()))
+            _warn_once(None, text % (self._limit / EARLY, self._where()))
         elif self._waited() > self._limit:
             text = "%s makes other runs for longer than %d s: %s"
-            _warn_once(text % (name_of(rank), self._limit / EARLY, self._where()))
+            _warn_once(rank, text % (name_of(rank), self._limit / EARLY, self._where()))
 
     def _where(self):
         """What this rank waits in."""
@@ -391,6 +391,8 @@ def _line(error):
     return "%s: %s" % (type(error).__name__, lines[places[0] - 1] if places else "".join(lines[:1]))
 
 
-@functools.lru_cache(maxsize=None)
-def _warn_once(text: str) -> None:
-    LOG.warning("npu_shim: %s", text)
+def _warn_once(rank: int | None, text: str) -> None:
+    """Warns of the first run that takes long, or of the first for which a rank is elsewhere; later runs add nothing."""
+    if rank not in _warned:
+        _warned.add(rank)
+        LOG.warning("npu_shim: %s", text)
