@@ -10,16 +10,18 @@ call's node its part, under its own name.
 
 from __future__ import annotations
 
-import zlib
+import itertools
 from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import buckets, settings
+from npu_shim.distributed import buckets, keys, settings
 
 MARK, SHAPE = "_npu_shim_fusion", "_npu_shim_fusion_shape"
 REDUCE = "CollectiveReduce"
 FIRST_KEY, KEYS = 2**30 + 2**10, 2**30 - 2**11  # instance keys of fused calls, above those of `keys`
+
+_taken: dict[int, str] = {}  # key of a fused call -> the keys of those in it
 
 
 def mark(reduced: tf.Tensor, fusion: int, fusion_id: int) -> None:
@@ -109,8 +111,7 @@ def _fuse(graph, nodes):
     for name, value in first.attr.items():
         if name not in (MARK, SHAPE):
             whole.attr[name].CopyFrom(value)
-    keys = ",".join(str(node.attr["instance_key"].i) for node in nodes)
-    whole.attr["instance_key"].i = FIRST_KEY + zlib.crc32(keys.encode()) % KEYS
+    whole.attr["instance_key"].i = _key(",".join(str(node.attr["instance_key"].i) for node in nodes))
     sizes = _constant(graph, scope + "/sizes", [_elements(node) for node in nodes], first)
     parts = graph.node.add(name=scope + "/split", op="SplitV", device=first.device, input=[whole.name, sizes, axis])
     parts.attr["num_split"].i, parts.attr["T"].type = len(nodes), dtype
@@ -122,6 +123,15 @@ def _fuse(graph, nodes):
         node.input.extend(["%s:%d" % (parts.name, at), _constant(graph, "%s/shape_%d" % (scope, at), shape, node)])
         node.attr.clear()
         node.attr["T"].type, node.attr["Tshape"].type = dtype, tf.int32.as_datatype_enum
+
+
+def _key(parts):
+    """Returns the key of the collective in place of those with other keys; no two of a process have the same.
+
+    All ranks fuse the same graphs in the same order, so that where two fall on one key, all give it to the same one.
+    """
+    tries = (FIRST_KEY + keys.wide(parts + " again" * times) % KEYS for times in itertools.count())
+    return next(key for key in tries if _taken.setdefault(key, parts) == parts)
 
 
 def _reshaped(graph, name, source, shape, like):

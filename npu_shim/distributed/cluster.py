@@ -15,7 +15,6 @@ import os
 import sys
 import threading
 import weakref
-import zlib
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -208,7 +207,7 @@ def _plan(what):
         words = (watch.name_of(ranks.world_rank()), *named[0], *named[1])
         raise tf.errors.InvalidArgumentError(None, None, text % words)
     shown = ",".join(sorted(str(each.instance) for each in what[widest]))
-    return _Plan(members, 2**32 + zlib.crc32(shown.encode()))
+    return _Plan(members, 2**32 + keys.wide(shown))
 
 
 def _members(key):
@@ -254,7 +253,7 @@ def _keys(group, kind, tensor, key):
 
 
 def _group_key(group):
-    return 1 if group == ranks.WORLD else 2 + zlib.crc32(group.encode()) % 2**30
+    return 1 if group == ranks.WORLD else keys.group(group)
 
 
 def allreduce(

@@ -6,21 +6,32 @@ among the calls of its kind: ranks that build the same graph count the same call
 and shape from one graph of a process to the next and ends all collectives where another one comes: what has another
 dtype or shape has another key, and what has a shape that is not known beforehand has another key in each graph. NCCL's
 collectives run from the largest key down, so a label's keys count down.
+
+A key has 30 bits, so two labels of a graph can fall on one block of keys. The later of them takes a block by another
+hash of itself; ranks that build the two in different orders then have different keys for both, and different labels for
+the block that both want. They tell each other their labels before they run anything (see `watch`), and end with an
+error that names them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import weakref
-import zlib
 from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.errors import ConfigError
+
 BLOCK, BLOCKS = 2**9, 2**21  # keys of one label, and how many blocks there are: all keys are below 2**30
+GROUPS = 2**30  # keys of groups, above that of the world's
+WIDE = 2**61  # numbers that have room for a hash in which nothing collides
+SHOWN = 100  # characters of a label that ranks tell each other; the rest of it is a hash
 
 _moves: dict[int, list[tuple[str, str]]] = {}  # key -> (name, dtype and shape) of what its collective moves
 _graphs = weakref.WeakKeyDictionary()  # graph -> _Used
+_groups: dict[int, str] = {}  # key of a group -> its name, also after the group: TensorFlow remembers its members
 _numbers = itertools.count(1)  # of the graphs with collectives whose shapes are not known beforehand
 
 
@@ -31,6 +42,7 @@ class _Used:
         self.blocks: dict[str, int] = {}
         self.uses: dict[str, int] = {}
         self.calls: dict[str, int] = {}
+        self.labels: dict[int, str] = {}  # by block
         self.number = 0  # of the graph, once something asks for it
 
 
@@ -52,14 +64,36 @@ def new(label: str) -> str:
 
 def instance(label: str, number: int) -> int:
     """Returns the key of a label's `number`-th collective, counted from 0."""
-    name = "%s/%d" % (label, number // BLOCK)
-    blocks = _used().blocks
-    if name not in blocks:
-        block, taken = zlib.crc32(name.encode()) % BLOCKS, set(blocks.values())
-        while block in taken:
-            block = (block + 1) % BLOCKS
-        blocks[name] = block
-    return 1 + blocks[name] * BLOCK + BLOCK - 1 - number % BLOCK
+    name, used = "%s/%d" % (label, number // BLOCK), _used()
+    if name not in used.blocks:
+        blocks = (wide(name + " again" * tries) % BLOCKS for tries in itertools.count())
+        used.blocks[name] = next(block for block in blocks if block not in used.labels)
+        used.labels[used.blocks[name]] = _shown(name)
+    return 1 + used.blocks[name] * BLOCK + BLOCK - 1 - number % BLOCK
+
+
+def label(graph: tf.Graph, key: int | None) -> str:
+    """Returns the label that has an instance key in a graph, as ranks tell each other; "" where none has it."""
+    used = _graphs.get(_outermost(graph))
+    return "" if used is None or key is None else used.labels.get((key - 1) // BLOCK, "")
+
+
+def group(name: str) -> int:
+    """Returns the key of a group other than the world.
+
+    Raises:
+        ConfigError: an earlier group of this process has the same key.
+    """
+    key = 2 + wide(name) % GROUPS
+    if _groups.setdefault(key, name) != name:
+        text = "the groups '%s' and '%s' have the same key (%d) in TensorFlow: give one of them another name"
+        raise ConfigError(text % (_groups[key], name, key))
+    return key
+
+
+def wide(text: str) -> int:
+    """Returns a number of 61 bits for a text, which no other text has."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % WIDE
 
 
 def note(key: int, moved: Sequence[tuple[str, str]]) -> None:
@@ -80,7 +114,15 @@ def counted(kind: str, tensor: tf.Tensor) -> int:
 
 
 def _used() -> Any:
-    graph = tf.get_default_graph()
+    return _graphs.setdefault(_outermost(tf.get_default_graph()), _Used())
+
+
+def _outermost(graph: tf.Graph) -> tf.Graph:
     while getattr(graph, "outer_graph", None) is not None:  # bodies of functions run in the graph that calls them
         graph = graph.outer_graph
-    return _graphs.setdefault(graph, _Used())
+    return graph
+
+
+def _shown(label: str) -> str:
+    text = label.replace("\n", ", ")
+    return text if len(text) <= SHOWN else "%s... (%x)" % (text[:SHOWN], wide(label))

@@ -13,6 +13,10 @@ from typing import Any, Mapping, NamedTuple, Sequence
 CODES = ("INTERNAL", "DEADLINE_EXCEEDED", "INVALID_ARGUMENT")
 SETTLED = 10.0  # seconds after a rank's run has failed in which the others' may fail by themselves
 ABSENT = "not at all"
+ONE_KEY = (
+    "the key %d is that of %s, labelled '%s', at %s, and that of %s, labelled '%s', at %s: two labels have fallen on "
+    "one key; build their collectives in the same order on all ranks"
+)
 KEPT = 64  # kinds of runs of a group that are remembered, newest last
 
 
@@ -28,6 +32,7 @@ class Collective(NamedTuple):
         instance: the key by which the ranks find each other's; None where the graph does not say.
         reduction: "Add", or "" where it reduces nothing.
         moves: (name of a variable, dtype and shape) of each gradient in it, where it is known.
+        label: what its key was made of, "" where that is not known.
     """
 
     node: str
@@ -38,6 +43,7 @@ class Collective(NamedTuple):
     instance: int | None
     reduction: str
     moves: tuple[tuple[str, str], ...] = ()
+    label: str = ""
 
     def __str__(self) -> str:
         shape = "of unknown shape" if self.shape is None else "[%s]" % ",".join(map(str, self.shape))
@@ -65,6 +71,8 @@ def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: s
     """
     mine, other = ({_key(each): each for each in side} for side in (ours, theirs))
     for key in sorted(mine.keys() & other.keys()):
+        if not _is_one_label(mine[key], other[key]):
+            return ONE_KEY % (key[0], mine[key], mine[key].label, here, other[key], other[key].label, there)
         if not _fit(mine[key], other[key]):
             return "%s at %s, %s at %s" % (mine[key], here, other[key], there)
     only = [each for key, each in sorted(mine.items()) if key not in other]
@@ -95,6 +103,10 @@ def _one_more(ours: Sequence[Collective], theirs: Sequence[Collective], here: st
 
 def _key(each: Collective) -> tuple[int, str]:
     return (-1, each.node) if each.instance is None else (each.instance, "")
+
+
+def _is_one_label(one: Collective, other: Collective) -> bool:
+    return "" in (one.label, other.label) or one.label == other.label
 
 
 def _fit(one: Collective, other: Collective) -> bool:

@@ -74,7 +74,8 @@ def _by_group(graph, roots, fed):
         constants = _constants(each.op.node_def for each in op.inputs) if op.type in INPUTS else {}
         for each, around in _collectives_in(op.node_def, functions, constants):
             shape = op.inputs[0].shape if each.op == op.type else None
-            described = _described(each, shape, group_of(each, around), instance_of(each, around))
+            key = instance_of(each, around)
+            described = _described(each, shape, group_of(each, around), key, keys.label(graph, key))
             found.setdefault(described.group, []).append(described)
     return found
 
@@ -140,9 +141,9 @@ def _key(node, name, constants):
     return None if source is None else int(tf.make_ndarray(source.attr["value"].tensor))
 
 
-def _described(node, shape, group, instance):
+def _described(node, shape, group, instance, label):
     attributes = node.attr
     known = tuple(shape.as_list()) if shape is not None and shape.is_fully_defined() else None
     dtype = tf.as_dtype(attributes["T"].type).name
     merge = attributes["merge_op"].s.decode() if "merge_op" in attributes else ""
-    return Collective(node.name, node.op, dtype, known, group, instance, merge, tuple(keys.noted(instance)))
+    return Collective(node.name, node.op, dtype, known, group, instance, merge, tuple(keys.noted(instance)), label)
