@@ -4,24 +4,41 @@ A wheel of `scripts/build_wheels` carries the hook built for one TensorFlow, in 
 under another TensorFlow it is built as usual. The module runs without the package too (setup.py does so). The cache is
 `$NPU_SHIM_CACHE`, or `npu_shim` below `$XDG_CACHE_HOME` or `~/.cache`. A file's name contains the TensorFlow version
 and a hash of the sources and flags, so a stale file is never loaded.
+
+Who loads a library runs its code. So one from the cache is loaded only if it and its folder belong to this user (or
+root), and nobody else may write them. Where the folder does not, a folder of this user's in the temporary one serves
+in its place, and a warning says so; a library that does not is built anew. (What a wheel carries is trusted as the rest
+of the wheel is.)
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import glob
 import hashlib
+import logging
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
 import tempfile
-from typing import Sequence
+import threading
+from typing import Any, Iterator, Sequence
+
+LOG = logging.getLogger("npu_shim")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOOK = tuple(os.path.join(HERE, name) for name in ("hook.cc", "kernels.cc", "arrivals.cc"))  # sources of its library
 BUILT = os.path.join(HERE, "built")
+UNFINISHED = ".tmp"  # what the name of a folder ends with in which a library is built
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come while a library was built."""
 
 
 class BuildError(RuntimeError):
@@ -91,11 +108,43 @@ def command(
 
 
 def path(sources: Sequence[str] = HOOK) -> str:
-    """Path of the library built from `sources` for this TensorFlow (str), whether or not it exists."""
+    """Path of the library built from `sources` for this TensorFlow (str), whether or not it exists.
+
+    Raises:
+        BuildError: others may write the folder, and that in its place.
+    """
     import tensorflow as tf
 
     flags = tf.sysconfig.get_compile_flags() + tf.sysconfig.get_link_flags()
-    return _library_path(cache_folder(), sources, tf.__version__, flags)
+    return _library_path(_trusted_folder(cache_folder()), sources, tf.__version__, flags)
+
+
+def _trusted_folder(wanted: str) -> str:
+    """Returns a folder, which it makes, or where others may write it, one of this user's alone."""
+    own = os.path.join(tempfile.gettempdir(), "npu_shim-%d" % os.getuid())
+    doubts = []
+    for folder in (wanted, own):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        doubt = _doubt(folder)
+        if not doubt:
+            if doubts:
+                LOG.warning("npu_shim: no library is built in or loaded from %s; it is in '%s'", doubts[0], folder)
+            return folder
+        doubts.append("'%s', which %s" % (folder, doubt))
+    raise BuildError(
+        "npu_shim: no library is built in or loaded from %s; set NPU_SHIM_CACHE to a folder that you alone may write"
+        % " or ".join(doubts)
+    )
+
+
+def _doubt(place: str) -> str:
+    """Says why someone else may have written a file or folder; "" where nobody can have."""
+    about = os.stat(place)
+    if about.st_uid not in (os.getuid(), 0):
+        return "belongs to another user (%d)" % about.st_uid
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "other users may write (chmod go-w)"
+    return ""
 
 
 def carried(sources: Sequence[str] = HOOK, folder: str | None = None) -> str:
@@ -123,10 +172,10 @@ def build(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> str:
     """Builds the hook, or the library of other sources, unless it exists, and returns its path (str).
 
     A wheel's own library is used if it is for this TensorFlow. Processes that start together wait for the one that
-    builds; a failed build leaves nothing behind.
+    builds. A build that fails or that SIGTERM ends leaves nothing behind; what SIGKILL leaves, the next build removes.
 
     Raises:
-        BuildError: no compiler, or the compiler failed (its last lines are in the message).
+        BuildError: no compiler, or the compiler failed (its last lines are in the message); others may write the cache.
     """
     return carried(sources) if os.path.exists(carried(sources)) else _build_here(sources, libraries)
 
@@ -149,14 +198,20 @@ def load(sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> ctypes
 
 def _build_here(sources, libraries):
     target = path(sources)
-    if os.path.exists(target):
+    if _is_there(target):
         return target
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(os.path.join(os.path.dirname(target), "lock"), "w") as lock:
+    folder = os.path.dirname(target)
+    with open(os.path.join(folder, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(target):
+        if not _is_there(target):
+            for left in glob.glob(os.path.join(glob.escape(folder), "tmp*" + UNFINISHED)):  # by builds that were killed
+                _remove(left)
             _compile(target, sources, libraries)
     return target
+
+
+def _is_there(library):
+    return os.path.exists(library) and not _doubt(library)
 
 
 def build_for_wheel(folder: str, sources: Sequence[str] = HOOK, libraries: Sequence[str] = ()) -> None:
@@ -170,15 +225,50 @@ def build_for_wheel(folder: str, sources: Sequence[str] = HOOK, libraries: Seque
 
 
 def _compile(target, sources, libraries, portable=False):
-    handle, unfinished = tempfile.mkstemp(suffix=".tmp", dir=os.path.dirname(target))
-    os.close(handle)
+    folder = tempfile.mkdtemp(suffix=UNFINISHED, dir=os.path.dirname(target))
+    unfinished = os.path.join(folder, "library")
+    with _to_its_end_on_sigterm():
+        try:
+            line = command(unfinished, sources, libraries, portable)
+            # the compiler's own files are there too: a compiler that outlives this process has nowhere to write
+            own = dict(os.environ, TMPDIR=folder)
+            ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=own, check=False)
+            if ran.returncode:
+                tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]
+                raise BuildError("npu_shim: the session hook did not compile (see BUILD.md):\n" + "\n".join(tail))
+            os.chmod(unfinished, 0o755)  # whatever the umask says
+            os.replace(unfinished, target)
+        finally:
+            _remove(folder)
+
+
+def _remove(place: str) -> None:
+    if os.path.isdir(place):
+        shutil.rmtree(place, ignore_errors=True)
+    else:
+        os.unlink(place)
+
+
+@contextlib.contextmanager
+def _to_its_end_on_sigterm() -> Iterator[None]:
+    """Scope that SIGTERM leaves as an exception does, after which it does what it does outside.
+
+    Python takes signals in its main thread alone: in another one the scope does nothing.
+    """
+    before: Any = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
+        yield
+        return
+
+    def leave(*_: Any) -> None:
+        raise _Terminated
+
+    signal.signal(signal.SIGTERM, leave)
     try:
-        line = command(unfinished, sources, libraries, portable)
-        ran = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        if ran.returncode:
-            tail = ran.stdout.decode("utf-8", "replace").strip().splitlines()[-12:]
-            raise BuildError("npu_shim: the session hook did not compile (see BUILD.md):\n" + "\n".join(tail))
-        os.replace(unfinished, target)
+        yield
+    except _Terminated:
+        signal.signal(signal.SIGTERM, before)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise BuildError("npu_shim: SIGTERM has ended the build of the session hook") from None
     finally:
-        if os.path.exists(unfinished):
-            os.unlink(unfinished)
+        signal.signal(signal.SIGTERM, before)
