@@ -37,9 +37,9 @@ PAIRS = [
     ([ONE._replace(label="a")], [ONE._replace(label="a")], None),
     ([ONE._replace(label="a")], [ONE], None),
     ([ONE._replace(label="a")], [ONE._replace(label="b", node="n")],
-     "the key 1 is that of 'node_1' (CollectiveReduce Add, float32 [4]), labelled 'a', at me, and that of 'n' "
-     "(CollectiveReduce Add, float32 [4]), labelled 'b', at you: two labels have fallen on one key; build their "
-     "collectives in the same order on all ranks"),
+     ("the key 1 is that of 'node_1' (CollectiveReduce Add, float32 [4]), labelled 'a', at me, and that of 'n' "
+      "(CollectiveReduce Add, float32 [4]), labelled 'b', at you: two labels have fallen on one key; build their "
+      "collectives in the same order on all ranks")),
     # of gradients in buckets the variable is named
     ([reduce_of(1, moves=(("u:0", "float32 [1]"), ("v:0", "float32 [3]")))],
      [reduce_of(2, moves=(("u:0", "float32 [1]"), ("v:0", "float16 [3]")))],
