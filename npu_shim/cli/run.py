@@ -13,10 +13,10 @@ import tempfile
 import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from npu_shim.options import engine, forced
+from npu_shim.options import engine, forced, requests
 from npu_shim.rewriter.errors import ConfigError, nearest
 
-ENGINE, JAX, REPORT, CALIBRATE, SET = "--engine", "--jax", "--report", "--calibrate", "--set"
+ENGINE, REPORT, CALIBRATE, SET, JAX = requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax"
 # option -> what is expected behind it
 OPTIONS = {
     ENGINE: "one of " + ", ".join(engine.ENGINES),
@@ -25,6 +25,7 @@ OPTIONS = {
     CALIBRATE: "a number of training steps",
     SET: "KEY=VALUE",
 }
+NO_REQUESTS = ((ENGINE, "auto"), (ENGINE, "session"))  # what sessions do that nothing reaches
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +78,24 @@ def main(argv: Sequence[str]) -> int:
         os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
     if asked:
         os.environ[forced.VARIABLE] = json.dumps({**forced.of_environment(), **forced.parsed(asked, SET)})
-    return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
+    with _telling_what_is_unmet([pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]):
+        return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
+
+
+@contextlib.contextmanager
+def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
+    """Scope at whose end, whatever it is, a line tells of each request that has reached no session."""
+    if not asked or requests.VARIABLE in os.environ:  # a script of ours runs another, or tune does: that one tells
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
+        os.environ[requests.VARIABLE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(requests.VARIABLE, None)
+            for line in requests.unmet(folder, asked):
+                print(line, file=sys.stderr)
 
 
 def _require_script(argv: list[str]) -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 from typing import Any, Mapping
 
+from npu_shim.options import requests
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -32,6 +33,8 @@ def wanted(values: Mapping[str, Any], tensorflow: str) -> str:
         ConfigError: another word in the environment. Of a wrong value of the option the session's first run tells, as
             of every option's; until then the engine is TensorFlow's.
     """
+    if not values.get(KEY):
+        requests.met(requests.ENGINE)
     word = asked(values)
     if word != "auto":
         return word

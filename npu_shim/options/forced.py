@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Iterable, Mapping
 
-from npu_shim.options import table
+from npu_shim.options import requests, table
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 VARIABLE = "NPU_SHIM_OPTIONS"
@@ -68,6 +68,7 @@ def of_environment() -> dict[str, Any]:
 
 def over(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a session's option values with those of the environment over them. Raises as `of_environment`."""
+    requests.met(requests.SET, requests.REPORT, requests.CALIBRATE)  # every session with NpuOptimizer comes here
     return merged(values, of_environment())
 
 

@@ -12,6 +12,7 @@ from npu_shim.cli.tuning.criteria import Outcome
 from npu_shim.cli.tuning.proposal import Node, Proposal
 from npu_shim.cli.tuning.state import State
 from npu_shim.cli.tuning.trials import Trial, Wanted
+from npu_shim.options import requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking
 
@@ -20,6 +21,7 @@ FURTHEST = 100  # a later step is not replayed, unless losses stop being finite 
 FLOAT32, OWN, REPLAY, DISTURBED = "float32", "own mode", "replay", "float32, disturbed"
 DISTURBANCE = 2.0**-11  # relative: what rounding to float16 changes at most
 SKIPPED = 50  # updates that a dynamic loss scale may skip until it has found its size
+NONE = "tune tries options on such sessions, and the script made none; %s" % requests.HOW
 LARGE = 1.0  # a deviation that no noise explains
 
 
@@ -107,8 +109,8 @@ class Search:
         if found.status:
             raise ConfigError("the script ends with status %d in float32:\n%s" % (found.status, found.printed))
         if not any(found.losses.values()):
-            text = "no training step was seen in a session with NpuOptimizer: does the script import npu_bridge?"
-            raise ConfigError(text)
+            text = "no training step was seen in a session with NpuOptimizer"
+            raise ConfigError(text if found.more.get("is_reached") else "%s: %s" % (text, NONE))
         told = ["%s is not finite" % name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
         if any(each.kind == "metric" for each in self._wanted.criteria) and found.metric is None:
             text = "--metric '%s' finds no number in what the script prints; its last lines:\n%s"

@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from npu_shim.cli.tuning import launch, proposal
 from npu_shim.cli.tuning.criteria import Criterion
-from npu_shim.options import forced, kept_pages
+from npu_shim.options import forced, kept_pages, requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import ranges
 from npu_shim.session.trial import protocol
@@ -71,7 +71,7 @@ def run(folder: str, wanted: Wanted, trial: Trial, progress: Any) -> dict[str, A
     Returns:
         JSON values: the fields of `criteria.Outcome`, and `scales`, the loss scale of each step; `values`, the options
         of the session that trains; `ranking`; `nodes`, those of the training graphs; `hints`, names of nodes that may
-        be at fault; `advice`, what calibration suggests.
+        be at fault; `advice`, what calibration suggests; `is_reached`, whether any session took the options.
 
     Raises:
         ConfigError: what the trial says is a mistake of the user.
@@ -90,7 +90,8 @@ def run(folder: str, wanted: Wanted, trial: Trial, progress: Any) -> dict[str, A
     return {
         "losses": losses, "scales": scales, "status": status, "printed": launch.last_lines(printed),
         "metric": None if wanted.metric is None else launch.metric(wanted.metric, printed),
-        "values": settings["values"], "ranking": protocol.read(left, protocol.RANKING), **_seen(left),
+        "values": settings["values"], "ranking": protocol.read(left, protocol.RANKING),
+        "is_reached": requests.is_met(left, requests.SET), **_seen(left),
     }  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def _environment(left: str, trial: Trial) -> dict[str, str]:
     measured = {"NPU_SHIM_CALIBRATE": str(CALIBRATED), "NPU_SHIM_CALIBRATION": left} if trial.calibrated else {}
     return {
         protocol.FOLDER: left, kept_pages.SWITCH: left, forced.VARIABLE: json.dumps(options), "PYTHONHASHSEED": "0",
-        **measured,
+        requests.VARIABLE: left, **measured,
     }  # fmt: skip
 
 
