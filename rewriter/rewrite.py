@@ -5,7 +5,7 @@ read       GraphDef -> GraphView
 plan       one decision for each type slot, and the Casts
 apply      the plan's edits on the GraphDef
 verify     the result, read again, keeps the contract, or nothing is returned
-outline    the calls are written back
+outline    the calls are written back, and inlined once more: that must give the verified graph
 """
 
 import contextlib
@@ -23,6 +23,7 @@ from .graphdef.apply import apply, sort_nodes
 from .graphdef.inlining import inline
 from .graphdef.outlining import outline
 from .graphdef.reversal import require_original
+from .graphdef.round_trip import require_same_flat
 from .inference.ranges import Ranges
 from .lint import rules
 from .planner import report
@@ -90,7 +91,9 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
             planned = _with_warnings(planned, rules.warnings(planned, flat.graph_def.node, facts))
             result, touched = apply(planned, flat.graph_def)
             _verify(planned, flat.graph_def, result, touched, asked.kernels)
-            result = outline(flat, result)
+            outlined = outline(flat, result)
+            require_same_flat(flat, result, outlined)
+            result = outlined
             sort_nodes(result)
     return Rewritten(result, planned, time.perf_counter() - start)
 

@@ -101,7 +101,12 @@ class GraphView(NamedTuple):
 
 def is_border(node: Node) -> bool:
     """Whether a node stands for a value that goes into or out of a function, as inlining.py names it: call[in0]."""
-    return node.name.endswith("]")
+    return is_border_name(node.name)
+
+
+def is_border_name(name: str) -> bool:
+    """As `is_border`, by the name of a node."""
+    return name.endswith("]")
 
 
 def consumers_of(nodes: Sequence[Node]) -> List[List[int]]:

@@ -12,7 +12,7 @@ Each of these ops has one type slot, so a signature and its callers cannot disag
 
 from __future__ import annotations
 
-from typing import Any, Container, Iterable, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from ..errors import ConfigError, nearest
 from ..graph.graph_view import KEEP, TO_FLOAT
@@ -97,6 +97,8 @@ class Inlined(NamedTuple):
         starts: position of each scope's first node in the flat graph.
         calls: the inlined calls, in the order of their scopes.
         warnings: the functions that are left as they are, with the reasons.
+        left: the names of these functions.
+        fed, preserved: names of the nodes that are fed, and of those that keep their names and dtypes.
     """
 
     graph_def: Any
@@ -105,6 +107,9 @@ class Inlined(NamedTuple):
     starts: tuple[int, ...] = ()
     calls: tuple[Call, ...] = ()
     warnings: tuple[str, ...] = ()
+    left: frozenset[str] = frozenset()
+    fed: frozenset[str] = frozenset()
+    preserved: frozenset[str] = frozenset()
 
 
 def inline(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] = ()) -> Inlined:
@@ -126,11 +131,35 @@ def inline(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] =
         return Inlined(graph_def, graph_def)
     why = left_as_written(graph_def.node, library)
     warnings = tuple("function '%s' is left as written: %s" % (name, why[name]) for name in sorted(why))
-    writer = _Writer(graph_def, library, why, _node_names(feeds), _node_names(preserved))
+    return _inlined(graph_def, Inlined(
+        graph_def, graph_def, warnings=warnings, left=frozenset(why), fed=_node_names(feeds),
+        preserved=_node_names(preserved),
+    ))  # fmt: skip
+
+
+def inline_again(inlined: Inlined, graph_def: Any) -> Inlined:
+    """Inlines the calls of a graph that was made from an inlined one: just those that were inlined there.
+
+    Args:
+        inlined: the result for the first graph.
+        graph_def: the tf.compat.v1.GraphDef made from it; it is not changed.
+
+    Raises:
+        ConfigError: a body reads a tensor that it does not contain.
+    """
+    return _inlined(graph_def, inlined)
+
+
+def _inlined(graph_def: Any, like: Inlined) -> Inlined:
+    """Inlines the calls of a graph, except those of the functions that `like` left as written."""
+    library = {function.signature.name: function for function in graph_def.library.function}
+    writer = _Writer(graph_def, library, like)
     if not writer.calls:
-        return Inlined(graph_def, graph_def, warnings=warnings)
+        return like._replace(graph_def=graph_def, source=graph_def, scopes=(), starts=(), calls=())
     starts = writer.write()
-    return Inlined(writer.flat, graph_def, tuple(writer.scopes), starts, tuple(writer.calls), warnings)
+    return like._replace(
+        graph_def=writer.flat, source=graph_def, scopes=tuple(writer.scopes), starts=starts, calls=tuple(writer.calls)
+    )
 
 
 def split(text: str) -> tuple[str, int]:
@@ -144,18 +173,16 @@ def tensor(name: str, port: int) -> str:
     return name if port == 0 else "%s:%d" % (name, port)
 
 
-def _node_names(names: Iterable[str]) -> set[str]:
-    return {name.lstrip("^").partition(":")[0] for name in names}
+def _node_names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name.lstrip("^").partition(":")[0] for name in names)
 
 
 class _Writer:
     """Writes the flat graph: finds all calls, scope by scope, then writes the nodes of every scope."""
 
-    def __init__(
-        self, graph_def: Any, library: Mapping[str, Any], left: Container[str], fed: set[str], preserved: set[str]
-    ) -> None:
-        self._source, self._library, self._left = graph_def, library, left
-        self._fed, self._preserved = fed, preserved
+    def __init__(self, graph_def: Any, library: Mapping[str, Any], like: Inlined) -> None:
+        self._source, self._library = graph_def, library
+        self._left, self._fed, self._preserved = like.left, like.fed, like.preserved
         self._outputs = Outputs(library)
         self.flat = type(graph_def)()
         self.calls: list[Call] = []
