@@ -4,6 +4,7 @@ import collections
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import access
 from npu_shim.engine.nodes import Node
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter import tf_internals
@@ -29,6 +30,8 @@ HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
 HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
 OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
+# beginnings of the types of stateful ops that wait for nothing outside of their run
+NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, *host_reports.FORWARDING)
 PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
 
@@ -90,6 +93,45 @@ def variables_touched(nodes, bodies):
         bodies: name -> FunctionDef of the graph's library.
     """
     return _Variables(nodes, bodies).touched()
+
+
+def access_of(nodes, taken):
+    """Returns the `access.Access` of a run.
+
+    Args:
+        nodes: name -> NodeDef or Node, all that the run needs.
+        taken: what `variables_touched` returned, for these nodes and perhaps others.
+    """
+    light = {
+        name: node if isinstance(node, Node) else Node(name, node.op, tuple(node.input)) for name, node in nodes.items()
+    }
+    return access.of(light, taken, blocking(light, taken))
+
+
+def blocking(nodes, taken):
+    """Returns the names of the Nodes that may wait for what happens outside of their run: for scripts, queues, ..."""
+    ops = tf_internals.op_defs()
+    return frozenset(name for name, node in nodes.items() if _may_wait(node.op, ops.get(node.op), name in taken))
+
+
+def _may_wait(op, definition, is_of_variable):
+    if definition is None:  # a call by the function's name
+        return True
+    if any(attr.type in ("func", "list(func)") for attr in definition.attr):
+        return definition.is_stateful and not _makes_handles(definition)
+    if is_of_variable or op.startswith(NEVER_WAITS) or any(attr.name == "seed" for attr in definition.attr):
+        return False
+    return "PyFunc" in op or (definition.is_stateful and not _makes_handles(definition))
+
+
+def _makes_handles(definition):
+    """Whether an op of this definition does nothing but return handles of resources."""
+    results = definition.output_arg
+    return (
+        bool(results)
+        and not definition.input_arg
+        and all(result.type == RESOURCE or (result.type == STRING and result.is_ref) for result in results)
+    )
 
 
 class _Variables:
@@ -275,9 +317,4 @@ class _Facts:
 
     def _is_handle(self, node):
         definition = self._ops.get(node.op)
-        if definition is None or not definition.output_arg or not definition.is_stateful:
-            return False
-        return all(
-            argument.type == RESOURCE or (argument.type == STRING and argument.is_ref)
-            for argument in definition.output_arg
-        ) and not any(text[0] != "^" for text in node.input)
+        return definition is not None and definition.is_stateful and _makes_handles(definition)

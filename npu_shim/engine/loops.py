@@ -32,7 +32,8 @@ def why_none(made: Any, operations: Collection[str]) -> str | None:
             return "'%s' (%s) belongs to the last step only" % (name, node.op)
         if name in repeated and (name in last.hosts or name in last.effects):
             return "'%s' (%s) runs in the session behind each step" % (name, node.op)
-    both = sorted(made.feed.touched.intersection(made.updated)) + sorted(made.feed.written.intersection(made.handles))
+    fed = made.feed.access
+    both = sorted(fed.touched.intersection(made.updated)) + sorted(fed.written.intersection(made.handles))
     return "what feeds a step takes variable '%s', which belongs to the steps" % both[0] if both else None
 
 

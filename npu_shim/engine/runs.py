@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from npu_shim.engine import admission, facts, loops, step
+from npu_shim.engine.access import UNKNOWN, Access
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.xla.sources import Source
 
@@ -20,23 +21,35 @@ class Known:
     """A run that was seen before: taken as a step, or left to the session.
 
     Attributes:
+        text: the run in a few words.
+        access: the variables that the run reads and writes in the session.
         step: step.Step, None where the session runs it.
         reason: why it is not taken, "" where it is.
-        touched, written: names of the variables that the run reads or writes, and of those that it writes.
         programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
         loops: names of the repeated operations -> why they run one by one, None where they are a loop on the device.
     """
 
-    step: Any
-    reason: str
-    touched: frozenset[str]
-    written: frozenset[str]
+    text: str
+    access: Access = UNKNOWN
+    step: Any = None
+    reason: str = ""
     programs: dict[Any, Any] = field(default_factory=dict)
     loops: dict[frozenset[str], str | None] = field(default_factory=dict)
 
-    def refuse(self, reason: Any) -> None:
-        """Leaves the run to the session from now on."""
-        self.step, self.reason = None, str(reason).splitlines()[0]
+    def refuse(self, reason: str | Exception, is_expected: bool = False) -> None:
+        """Leaves the run to the session from now on, and logs why.
+
+        Args:
+            reason: in words, or an exception; one that nobody expects is a warning.
+            is_expected: whether exceptions of its type are expected; PlanError and ConfigError always are.
+        """
+        expected = is_expected or isinstance(reason, (str, PlanError, ConfigError))
+        name = "" if expected else type(reason).__name__ + ": "
+        self.step, self.reason = None, name + str(reason).partition("\n")[0]
+        level = logging.INFO if expected else logging.WARNING
+        LOG.log(level, "npu_shim: engine: %s runs in the session: %s", self.text, self.reason)
+        if isinstance(reason, Exception) and not expected:
+            LOG.debug("npu_shim: engine: where that was raised", exc_info=reason)
 
 
 class Runs:
@@ -52,9 +65,7 @@ class Runs:
         known: `requests.Request.key` -> Known.
     """
 
-    def __init__(
-        self, session: Any, options: Any, admit: Callable[[Any], str], release: Callable[[], Any]
-    ) -> None:
+    def __init__(self, session: Any, options: Any, admit: Callable[[Any], str], release: Callable[[], Any]) -> None:
         self.known: dict[Any, Known] = {}
         self._session, self._options = session, options
         self._admit, self._release = admit, release
@@ -80,32 +91,46 @@ class Runs:
         return known.loops[operations] is None
 
     def _inspect(self, request: Any) -> Known:
-        """Decides about a run that is seen for the first time."""
+        """Decides about a run that is seen for the first time; what fails on the way leaves it to the session."""
+        known = Known(request.text)
+        try:
+            made = self._step(known, request)
+        except Exception as reason:
+            known.refuse(reason)
+            return known
+        try:
+            refused: str | Exception = "" if made is None else self._admit(made)
+        except (PlanError, ConfigError) as reason:
+            refused = reason
+        known.step = made
+        if refused:
+            known.refuse(refused)
+        return known
+
+    def _step(self, known: Known, request: Any) -> Any:
+        """Returns the Step of a run, None if it is not taken, and describes the run in its Known.
+
+        Raises:
+            PlanError or ConfigError: why it is not taken.
+        """
         graph = self._session.graph
         nodes = facts.needed_by(lambda name: graph.get_operation_by_name(name).node_def, request.nodes, request.feeds)
         bodies = self._bodies(nodes)
         taken = facts.variables_touched(nodes, bodies)
-        touched = frozenset().union(*(names for names, _ in taken.values()))
-        written = frozenset().union(*(names for _, names in taken.values()))
         self._exclude_dataset_variables(nodes, taken)
-        if not written:
-            return Known(None, "it writes no variable", touched, written)
+        known.access = facts.access_of(nodes, taken)
+        if not known.access.written:
+            known.reason = "it writes no variable"
+            return None
         described = facts.of(nodes, bodies, taken, request.feeds)
-        reason = admission.why_no_step(described)
-        made = None if reason else self._step(request, described, taken)
-        if isinstance(made, str):
-            LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, made)
-            made, reason = None, made
-        return Known(made, reason or "", touched, written)
-
-    def _step(self, request: Any, nodes: Any, taken: Any) -> Any:
-        """The Step of a run, or why it is not taken (str)."""
-        try:
-            made = step.make(self._source_now(), request, nodes, taken, self._options)
-            shared = sorted(self._read_elsewhere.intersection(made.updated))
-            return DATASET % shared[0] if shared else self._admit(made) or made
-        except (PlanError, ConfigError) as reason:
-            return str(reason)
+        known.reason = admission.why_no_step(described) or ""
+        if known.reason:
+            return None
+        made = step.make(self._source_now(), request, described, taken, self._options)
+        shared = sorted(self._read_elsewhere.intersection(made.updated))
+        if shared:
+            known.refuse(DATASET % shared[0])
+        return None if shared else made
 
     def _exclude_dataset_variables(self, nodes: Any, taken: Any) -> None:
         """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""

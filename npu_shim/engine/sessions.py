@@ -5,34 +5,31 @@ several may be a loop on the device (loops.py). Before any other run, the sessio
 variables that it touches (truth.py).
 """
 
+import contextlib
 import logging
 import threading
-import time
-from collections import Counter
 from dataclasses import replace
-from typing import NamedTuple, Tuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed import cluster
 from npu_shim.engine import device, loops, requests
-from npu_shim.engine.cut import Place
+from npu_shim.engine.access import UNKNOWN
+from npu_shim.engine.loading import Programs
 from npu_shim.engine.runs import Runs
-from npu_shim.engine.step import PASSED
 from npu_shim.engine.truth import Truth
 from npu_shim.engine.values import SessionValues
 from npu_shim.engine.worker import memory, remote, starting
 from npu_shim.options import engine as options_of_engine
 from npu_shim.pjrt import stored
-from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.session import doors, lines, session_options
-from npu_shim.xla.refusals import NotConstant
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.session import doors, session_options
 
 LOG = logging.getLogger("npu_shim")
-MANY_NODES = 10000  # of a program that takes XLA minutes
-MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
+# fields of RunOptions for the session's parts of a step; one with others is the session's as a whole
+OF_PARTS = ("inter_op_thread_pool", "report_tensor_allocations_upon_oom", "experimental")
 
 
 def attach(session):
@@ -48,14 +45,27 @@ def attach(session):
     engine = Engine(session)
     setattr(session, ENGINE, engine)
     doors.watch(session, engine)
-    doors.at_unwatched(session, engine.release)
+    doors.at_unwatched(session, engine.leave)
     doors.at_close(session, engine.close)
 
 
-class OnDevice(NamedTuple):
-    """Stands for the value of a tensor that a program has left on the device for a later one."""
+class _Run(NamedTuple):
+    """One run of the session that holds training steps.
 
-    shape: Tuple[int, ...]
+    Attributes:
+        known: its `runs.Known`.
+        step: its `step.Step`; another thread may refuse it meanwhile.
+        request: its `requests.Request`.
+        once: runs the session, as `doors.watch` says.
+        options, metadata: tf.RunOptions and tf.RunMetadata or None.
+    """
+
+    known: Any
+    step: Any
+    request: Any
+    once: Any
+    options: Any
+    metadata: Any
 
 
 class Engine:
@@ -63,20 +73,18 @@ class Engine:
 
     Attributes:
         runs: the `runs.Runs` that it has seen.
-        truth: where the variables' newest values are, None before the first step.
+        truth: where the variables' newest values are.
         device: the device that runs the programs, None before the first step.
     """
 
     def __init__(self, session):
-        self.truth = None
         self._session, self._options = session, session_options.of_session(session)
-        self._cache = stored.folder(self._options.values.get(stored.KEY))
-        self.device = self._values = None
+        self.device = None
         self._off = ""  # why no more runs are taken
-        self._building = threading.RLock()
-        self._in_parts = threading.RLock()  # held for a step of several programs, which leave tensors on the device
-        self._most = {}  # number of a program -> steps of a run of it
-        self._left = {}  # number of a program -> {name of a tensor that it leaves on the device: OnDevice}
+        self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
+        self._values = SessionValues(session)
+        self.truth = Truth(self._values)
+        self._programs = Programs(session, stored.folder(self._options.values.get(stored.KEY)))
         self.runs = Runs(session, self._options, self._admit, self.release)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
@@ -94,54 +102,59 @@ class Engine:
 
     def release(self):
         """Copies all values that are newer on the device to the session."""
-        if self.truth is not None:
-            self._guarded(self.truth.release)
+        self._guarded(self.truth.release)
+
+    def leave(self):
+        """Leaves all to the session from now on, since a run begins that nothing watches: when does it end?"""
+        if not self._off:
+            self._off = "a run is not watched"
+            LOG.info("npu_shim: engine: a partial run, or one of connected tensors: all else is the session's as well")
+        self.release()
 
     def close(self):
         """Closes the device when the session closes."""
         self._off = self._off or "the session is closed"
         if self.device is not None:
+            self.truth.drop()
             self.device.close()
-            self.truth = None
 
     def _run(self, once, arguments, operations=(), count=1):
-        fetches, feed_dict, options, _ = arguments
+        fetches, feed_dict, options, metadata = arguments
         request = None if self._off or self._session._closed else requests.of(self._session.graph, fetches, feed_dict)
         known = None if request is None else self.runs.of(request)
         repeated = frozenset(operation.name for operation in operations)
-        made = None if known is None or _traces(options) else known.step  # another thread may refuse it meanwhile
+        made = None if known is None or _is_for_session(options) else known.step
         if count > 1 and not (made is not None and self.runs.are_a_loop(known, made, request, repeated)):
             for _ in range(count - 1):
-                self._run(once, (operations, feed_dict, None, None))
+                self._run(once, (operations, feed_dict, _for_parts(options), None))
             return self._run(once, arguments)
-        if made is not None:
-            if len(made.parts) > 1:
-                return self._run_parts(known, made, request, once, arguments)
-            return self._run_steps(known, made, request, once, arguments, operations, count)
-        if known is not None:
-            return self._in_session(known, once, *arguments)
-        self.release()
-        return once(*arguments)
+        if made is None:
+            return self._in_session(UNKNOWN if known is None else known.access, once, *arguments)
+        run = _Run(known, made, request, once, options, metadata)
+        return self._run_parts(run, arguments) if len(made.parts) > 1 else self._run_steps(run, operations, count)
 
-    def _in_session(self, known, once, *arguments):
-        if self.truth is None:
+    def _in_session(self, access, once, *arguments):
+        with self._session_run(access):
             return once(*arguments)
-        self._guarded(self.truth.before_session, known.touched, known.written)
-        try:
-            return once(*arguments)
-        finally:
-            self.truth.after_session(known.written)
 
-    def _last_in_session(self, known, made, request, once, given, arguments, number=0):
+    @contextlib.contextmanager
+    def _session_run(self, access):
+        """Scope of a run of the session, which has the newest values of what it touches."""
+        with contextlib.ExitStack() as scope:
+            self._guarded(scope.enter_context, self.truth.session_run(access))
+            yield
+
+    def _last_in_session(self, run, given, number=0):
         """Runs the rest of a step in the session, and returns what the run returns."""
-        tensors, targets = request.tensors, request.targets
-        found = {**given, **self._rest_in_session(known, made, once, given, tensors, targets, arguments[2:], number)}
-        return request.handler.build_results(self._session, [found[name] for name in tensors])
+        tensors, targets = run.request.tensors, run.request.targets
+        found = {**given, **self._rest_in_session(run, given, tensors, targets, run.metadata, number)}
+        return run.request.handler.build_results(self._session, [found[name] for name in tensors])
 
-    def _rest_in_session(self, known, made, once, given, tensors, targets, options, number=0):
+    def _rest_in_session(self, run, given, tensors, targets, metadata=None, number=0):
         """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
-        (asked, left), feeds = made.rest(number, given, tensors, targets)
-        return dict(zip(asked, self._in_session(known, once, [asked, left], feeds, *options)[0]))
+        (asked, left), feeds = run.step.rest(number, given, tensors, targets)
+        access = replace(run.known.access, blocks=run.step.rest_blocks(number))
+        return dict(zip(asked, self._in_session(access, run.once, [asked, left], feeds, run.options, metadata)[0]))
 
     def _admit(self, made):
         """Opens the device for a Step and finds its variables; see `Runs`."""
@@ -159,186 +172,140 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            self.device = open_device()
+            self.device = self.truth.device = self._programs.device = open_device()
         except (ImportError, ConfigError) as reason:
             if options_of_engine.asked(self._options.values) != "auto":
                 text = "npu_shim: engine 'pjrt' cannot be had: %s" % reason
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
             self._off = str(reason)
             return False
-        self._values = SessionValues(self._session)
-        self.truth = Truth(self._values, self.device)
         return True
 
-    def _run_steps(self, known, made, request, once, arguments, operations, count):
+    def _run_steps(self, run, operations, count):
         """Runs steps, all but the last of `operations` only: feeding parts, the program, and the last reading part."""
         done = 0
-        for group in self._groups(known, made, request, count):
+        for group in self._groups(run, count):
             done += len(group)
-            fetched = self._run_group(known, made, request, group, done == count)
+            fetched = self._run_group(run, group, done == count)
             if fetched is None:  # the feeding parts are not run again
                 *first, last = group
                 for given in first if done == count else group:
-                    names = [operation.name for operation in operations]
-                    self._rest_in_session(known, made, once, given, (), names, (None, None))
+                    self._rest_in_session(run, given, (), [operation.name for operation in operations])
                 if done == count:
-                    return self._last_in_session(known, made, request, once, last, arguments)
-        return self._results(request, {**group[-1], **fetched}, made.parts[-1].then)
+                    return self._last_in_session(run, last)
+        return self._results(run, {**group[-1], **fetched})
 
-    def _run_parts(self, known, made, request, once, arguments):
-        """Runs a step of several programs, each with the session's part behind it."""
-        with self._in_parts:
-            given = {**request.feeds, **self._host_run(made.feed, request.feeds)}
+    def _run_parts(self, run, arguments):
+        """Runs a step of several programs, each with the session's part behind it.
+
+        The session runs what comes while another such step is between its programs: it may be a function of the script
+        in that step's middle that asks for it, and must not wait for its end.
+        """
+        if not self._in_parts.acquire(blocking=False):
+            return self._in_session(run.known.access, run.once, *arguments)
+        try:
+            given = {**run.request.feeds, **self._host_run(run, run.step.feed, {})}
             values = dict(given)
-            for number, part in enumerate(made.parts):
-                fetched = self._run_group(known, made, request, [values], True, number)
+            for number, part in enumerate(run.step.parts):
+                fetched = self._run_group(run, [values], True, number)
                 if fetched is None:  # what ran in the session is not run again
-                    return self._last_in_session(known, made, request, once, given, arguments, number)
+                    return self._last_in_session(run, given, number)
                 values.update(fetched)
-                if part is not made.parts[-1]:
-                    hosts = self._host_run(part.then, {**request.feeds, **_of(values, part.then.feeds)})
+                if part is not run.step.parts[-1]:
+                    hosts = self._host_run(run, part.then, values)
                     values.update(hosts)
                     given.update(hosts)
-        return self._results(request, values, made.parts[-1].then)
+        finally:
+            self._in_parts.release()
+        return self._results(run, values)
 
-    def _results(self, request, values, reading):
-        """What a run returns, given the values so far and the reading part."""
-        values = {**values, **self._host_run(reading, {**request.feeds, **_of(values, reading.feeds)})}
-        return request.handler.build_results(self._session, [values[name] for name in request.tensors])
+    def _results(self, run, values):
+        """What a run returns, given the values so far."""
+        values = {**values, **self._host_run(run, run.step.parts[-1].then, values)}
+        return run.request.handler.build_results(self._session, [values[name] for name in run.request.tensors])
 
-    def _groups(self, known, made, request, count):
+    def _groups(self, run, count):
         """Runs the feeding parts of `count` steps; yields lists of what they give to steps that one program runs.
 
         The end of the input, and any other error, is raised when the steps before it are done.
         """
         group, key, ended = [], None, None
         for _ in range(count):
+            before = key
             try:
-                given = {**request.feeds, **self._host_run(made.feed, request.feeds)}
+                given = {**run.request.feeds, **self._host_run(run, run.step.feed, {})}
+                if count > 1:
+                    key = self._programs.constants_and_key(run.known.step or run.step, given)[1]
             except BaseException as error:
                 ended = error
                 break
-            arrays = _of(given, made.parts[0].feeds)
-            before, key = key, self._constants_and_key(known.step or made, given)[1] if count > 1 else None
-            if group and (before != key or len(group) == loops.most_steps(count, arrays)):
-                yield from self._parts(known, request, group)
+            most = loops.most_steps(count, _of(given, run.step.parts[0].feeds))
+            if group and (before != key or len(group) == most):
+                yield from self._parts(run, group)
                 group = []
             group.append(given)
         if group:
-            yield from self._parts(known, request, group)
+            yield from self._parts(run, group)
         if ended is not None:
             raise ended
 
-    def _parts(self, known, request, group):
+    def _parts(self, run, group):
         """A group, or its steps one by one where its program turns out to need more constants."""
-        before = known.step
+        before = run.known.step
         if len(group) > 1:
-            self._loaded(known, request, group)
-        return [group] if known.step is before else [[given] for given in group]
+            self._loaded(run, group)
+        return [group] if run.known.step is before else [[given] for given in group]
 
-    def _host_run(self, part, feeds):
-        """Runs a part of a step in the session; returns dict of tensor name to value."""
+    def _host_run(self, run, part, values):
+        """Runs a part of a step in the session, given the values so far; returns dict of tensor name to value."""
         if part.is_empty:
             return {}
-        self._guarded(self.truth.before_session, part.touched, part.written)
-        try:
-            fetches = [list(part.fetches), list(part.targets)]
-            return dict(zip(part.fetches, doors.plain_run(self._session, fetches, feeds)[0]))
-        finally:
-            self.truth.after_session(part.written)
+        fetches, feeds = [list(part.fetches), list(part.targets)], {**run.request.feeds, **_of(values, part.feeds)}
+        with self._session_run(part.access):
+            return dict(zip(part.fetches, doors.plain_run(self._session, fetches, feeds, run.options)[0]))
 
-    def _run_group(self, known, made, request, group, is_last, part=0):
+    def _run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
-        number = self._loaded(known, request, group, part)
-        try:
-            return None if number is None else self._on_device(made, number, group, is_last, part)
-        except memory.NoRoom as reason:
-            self._record_refusal(known, made, request, reason, part)
+        number = self._loaded(run, group, part)
+        written = run.step.updated if part == len(run.step.parts) - 1 else ()
+        if number is None or not self.truth.wait_for_session(run.step.handles, written):
             return None
-
-    def _loaded(self, known, request, group, part=0):
-        """Returns the number of the program for these steps; None if the session must run them."""
-        while known.step is not None and not self._off:
-            made = known.step
-            constants, key = self._constants_and_key(made, group[0], part)
-            with self._building:
-                number = known.programs.get(key)
-                if key in known.programs and (number is None or len(group) == 1 or self._most[number] > 1):
-                    return number
-                try:
-                    known.programs[key] = self._load(known, made, request, key, constants, len(group))
-                except starting.Gone as error:  # no step is lost
-                    LOG.warning("%s", self._recover(error, "compiling a step").message)
-                    return None
-                except (PlanError, ConfigError, RuntimeError) as reason:
-                    self._record_refusal(known, made, request, reason, part)
-        return None
-
-    def _constants_and_key(self, made, given, part=0):
-        """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds)."""
-        constants, asked = {}, made.parts[part].constants
-        if asked:
-            fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
-            values = doors.plain_run(self._session, [each.tensor for each in asked], fed)
-            constants = {each: each.of(value) for each, value in zip(asked, values)}
-        shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
-        return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
-
-    def _record_refusal(self, known, made, request, reason, part):
-        """Records that XLA does not compile a step, or needs one more constant for it."""
-        more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
-        if more is not None:
-            known.step = more
-            return
-        known.refuse(reason)
-        LOG.info("npu_shim: engine: %s runs in the session: %s", request.text, known.reason)
-
-    def _load(self, known, made, request, key, constants, steps):
-        """Compiles a program for so many steps at a time; None if there are too many."""
-        more, part, shapes = key not in known.programs, *key[:2]
-        others = sum(each[0] == part for each in known.programs)
-        if more and others == MANY_SHAPES:
-            LOG.warning(
-                "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
-                "fewer", request.text, MANY_SHAPES,
-            )  # fmt: skip
-        if more and others >= MANY_SHAPES:
-            return None
-        nodes = len(made.parts[part].prepared.graph_def.node)
-        if nodes > MANY_NODES:
-            unless = " unless it is in the cache" if self._cache else ""
-            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes%s", request.text, nodes, unless)
-        start = time.perf_counter()
-        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
-        number, is_old, trouble = self.device.load(replace(described, iterations=steps), hlo, self._cache)
-        self._most[number] = steps
-        self._left[number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
-        took = ("from the cache in %.1f s" if is_old else "compiled in %.1f s") % (time.perf_counter() - start)
-        LOG.info("npu_shim: engine: %s; %s", _describe_step(made, request, self.device, part, steps), took)
-        if trouble:
-            lines.once(trouble)
-        return number
-
-    def _on_device(self, made, number, group, is_last, part):
-        """Runs steps; returns dict of fetch to value (empty but for the last), None if a variable has no value yet."""
-        steps, most = [_of(given, made.parts[part].feeds) for given in group], self._most[number]
         with self.truth.lock:
-            try:
-                self.truth.to_device(made.handles)
-                for name, value in made.own.items():
-                    self.truth.own(name, value)
-                if part == len(made.parts) - 1:
-                    self.truth.written_on_device(made.updated)
-                for first in range(0, len(steps), most):
-                    fetched = self.device.run(number, *steps[first : first + most])
-                found = {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
-                return {**self._left[number], **found}
-            except tf.errors.FailedPreconditionError:
+            if self._off or run.known.step is None:  # meanwhile
                 return None
-            except memory.NoRoom:
-                raise
-            except Exception as error:
+            return self._on_device(run, number, group, is_last, part, written)
+
+    def _loaded(self, run, group, part=0):
+        """Returns the number of the program for these steps; None if the session must run them."""
+        if self._off:
+            return None
+        try:
+            return self._programs.loaded(run.known, run.request, group, part)
+        except starting.Gone as error:  # no step is lost
+            LOG.warning("%s", self._recover(error, "compiling a step").message)
+            return None
+
+    def _on_device(self, run, number, group, is_last, part, written):
+        """Runs steps; returns dict of fetch to value (empty but for the last), None if the session must run them."""
+        steps, most = [_of(given, run.step.parts[part].feeds) for given in group], self._programs.most[number]
+        ran = False
+        try:
+            if not self.truth.to_device(run.step.handles, written):
+                return None
+            for name, value in run.step.own.items():
+                self.truth.own(name, value)
+            for first in range(0, len(steps), most):
+                fetched = self.device.run(number, *steps[first : first + most])
+                ran = True
+            found = {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
+            return {**self._programs.left[number], **found}
+        except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
+            return None
+        except Exception as error:
+            if ran or (isinstance(error, RuntimeError) and not isinstance(error, memory.NoRoom)):
                 raise self._recover(error, "a step") from error
+            run.known.refuse(error, isinstance(error, memory.NoRoom))
+            return None
 
     def _guarded(self, function, *arguments):
         """Calls a function that copies values from the device; a step that failed behind its run fails here."""
@@ -379,21 +346,21 @@ def _of(values, names):
     return {name: values[name] for name in names}
 
 
-def _traces(options):
-    """Whether a run is asked what TensorFlow did; a MonitoredSession gives a RunMetadata to fill with every run."""
-    return options is not None and (
-        options.trace_level != tf.RunOptions.NO_TRACE
-        or options.output_partition_graphs
-        or bool(options.debug_options.debug_tensor_watch_opts)
-    )
+def _for_parts(options):
+    """The RunOptions of the session's parts of a step."""
+    made = tf.RunOptions()
+    if isinstance(options, tf.RunOptions):
+        for field, value in options.ListFields():
+            if field.name in OF_PARTS and field.message_type is None:
+                setattr(made, field.name, value)
+            elif field.name in OF_PARTS:
+                getattr(made, field.name).CopyFrom(value)
+    return made
 
 
-def _describe_step(made, request, on, part, steps):
-    counts = Counter(made.cut.places.values())
-    places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
-    hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
-    around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
-    loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
-    count = len(made.parts)
-    which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
-    return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)
+def _is_for_session(options):
+    """Whether RunOptions ask for what steps on the device do not have: a time limit, a trace, partition graphs."""
+    if not isinstance(options, tf.RunOptions):
+        return options is not None
+    others = [(field, value) for field, value in options.ListFields() if field.name not in OF_PARTS]
+    return any(field.message_type is None or value.ByteSize() for field, value in others)

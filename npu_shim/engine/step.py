@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts, rest
+from npu_shim.engine.access import Access
 from npu_shim.engine.cut import Place
 from npu_shim.export import programs
 from npu_shim.options import recompute
@@ -36,14 +37,13 @@ class HostRun:
         fetches: names of the tensors that are fetched.
         targets: names of the operations that are run for their effect.
         feeds: names of the tensors that are fed in addition to the user's feeds.
-        touched, written: names of the variables that it reads or writes, and of those that it writes.
+        access: the variables that it reads and writes.
     """
 
     fetches: Tuple[str, ...]
     targets: Tuple[str, ...]
     feeds: Tuple[str, ...]
-    touched: FrozenSet[str]
-    written: FrozenSet[str]
+    access: Access
 
     @property
     def is_empty(self):
@@ -137,6 +137,7 @@ class Step:
         own: name -> initial value of the programs' variables that the session does not have.
         nodes: name -> nodes.Node, for all nodes that the run needs.
         waiting: tensor -> value of the constants that wait for the session's parts.
+        blocking: names of the nodes that may wait for what happens outside of the run.
     """
 
     cut: Any
@@ -146,6 +147,7 @@ class Step:
     own: Dict[str, Any]
     nodes: Mapping[str, Any]
     waiting: Mapping[str, Any]
+    blocking: FrozenSet[str]
 
     @property
     def updated(self):
@@ -167,6 +169,11 @@ class Step:
         done = {*self.feed.targets, *(name for part in self.parts[:number] for name in part.then.targets)}
         left = [name for name in rest.ungrouped(self.nodes, targets) if name not in done]
         return ([name for name in tensors if name not in given], left), {**given, **self.waiting}
+
+    def rest_blocks(self, number):
+        """Whether what `rest` leaves to the session may wait for what happens outside of the run."""
+        done = {name for part in self.parts[:number] for name in part.program.hosts}
+        return any(self.cut.places.get(name) is not Place.FEED and name not in done for name in self.blocking)
 
     def knowing(self, missing, number):
         """Returns the step with one more constant, None if the session cannot compute that from the step's inputs.
@@ -249,7 +256,7 @@ def make(source, request, nodes, taken, options):
     handles = {name: node for name, node in handles.items() if name not in own}
     values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
     waiting = {name + ":0": tf.make_ndarray(value) for name, value in zip(cut.waiting, values)}
-    return Step(cut, feed, parts, handles, own, nodes, waiting)
+    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken))
 
 
 def _is_read(cut, program, tensor):
@@ -335,8 +342,4 @@ def _values_for_unknown_shapes(graph_def, source):
 def _host_run(fetches, targets, feeds, taken, nodes):
     fetches = dict.fromkeys(fetches)
     needed = facts.needed_by(nodes.__getitem__, [*map(source_of, fetches), *targets], feeds)
-    touched = [taken[name] for name in needed if name in taken]
-    return HostRun(
-        tuple(fetches), tuple(targets), tuple(feeds),
-        frozenset().union(*(names for names, _ in touched)), frozenset().union(*(names for _, names in touched)),
-    )  # fmt: skip
+    return HostRun(tuple(fetches), tuple(targets), tuple(feeds), facts.access_of(needed, taken))

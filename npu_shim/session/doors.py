@@ -89,10 +89,10 @@ def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any
     vars(session)[_PARTIAL] = function
 
 
-def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None) -> Any:
+def plain_run(session: tf.Session, fetches: Any, feed_dict: Any = None, options: Any = None) -> Any:
     """Runs a session as TensorFlow does, inside of all that watches it."""
     run = _originals.get((base_session(), "run")) or base_session().run
-    return _above(session, functools.partial(run, session))(fetches, feed_dict, None, None)
+    return _above(session, functools.partial(run, session))(fetches, feed_dict, options, None)
 
 
 def replace(cls: type, method: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import loading
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
 from npu_shim.estimator import iterations
@@ -59,7 +60,7 @@ def programs_of(session):
 
 def reasons_of(session):
     """Why runs that write variables were not taken."""
-    return [known.reason for known in of(session).known.values() if known.step is None and known.written]
+    return [known.reason for known in of(session).known.values() if known.step is None and known.access.written]
 
 
 def batches(count=STEPS, rows=8, columns=6):
@@ -350,7 +351,7 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):  # 
     with tf.control_dependencies([checked]):
         loss = tf.reduce_sum(tf.matmul(v, v)) * tf.reshape(y, [])
     train = tf.group(tf.train.GradientDescentOptimizer(0.0).minimize(loss), y)
-    monkeypatch.setattr(engine.Engine, "_load", lambda *_: None)
+    monkeypatch.setattr(loading.Programs, "_load", lambda *_: None)
     with opened() as session:
         session.run(data.initializer)
         looped = iterations.set_iteration_per_loop(session, tf.group(train), 2)
@@ -363,16 +364,16 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):  # 
 def test_shapes_beyond_the_bound_run_in_the_session():
     x, y, _, _, train, step = fed_classifier()
     with opened() as session:
-        for rows in range(2, engine.MANY_SHAPES + 4):
+        for rows in range(2, loading.MANY_SHAPES + 4):
             a, b = next(batches(1, rows))
             session.run(train, {x: a, y: b})
-        assert session.run(step) == engine.MANY_SHAPES + 2
+        assert session.run(step) == loading.MANY_SHAPES + 2
         (known,) = (known for known in of(session).known.values() if known.step is not None)
-        assert sum(number is not None for number in known.programs.values()) == engine.MANY_SHAPES
+        assert sum(number is not None for number in known.programs.values()) == loading.MANY_SHAPES
 
 
 def test_of_a_large_step_is_said_that_it_is_being_compiled(caplog, monkeypatch):
-    monkeypatch.setattr(engine, "MANY_NODES", 10)
+    monkeypatch.setattr(loading, "MANY_NODES", 10)
     x, y, _, _, train, _ = fed_classifier()
     a, b = next(batches())
     logging.getLogger("npu_shim").propagate = True

@@ -1,12 +1,21 @@
 """State that two sides write, the session and the engine's programs: every update counts, as in TensorFlow."""
 
+import logging
+import threading
+import time
+from concurrent import futures
+
 import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim.engine import device, facts
 from npu_shim.engine import sessions as engine
+from npu_shim.engine import step as engine_step
+from npu_shim.engine.worker import remote
 from npu_shim.options import engine as options
+from npu_shim.session import doors
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -61,3 +70,215 @@ def test_variables_of_one_initial_tensor_keep_values_of_their_own(resource):  # 
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     assert count == 1
     assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def in_thread(function):
+    """Starts a function in a thread, and returns a function that waits for its end and raises its error."""
+    with_errors = futures.ThreadPoolExecutor(1)
+    started = with_errors.submit(function)
+    with_errors.shutdown(wait=False)
+    return lambda: started.result(timeout=60)
+
+
+def counted(resource=False):
+    """(feed, training step, weights, global step) of a step that the engine takes."""
+    x = tf.placeholder(tf.float32, [8, 4])
+    with tf.variable_scope("net", use_resource=resource):
+        w = tf.get_variable("w", [4, 2])
+        step = tf.train.get_or_create_global_step()
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, w)))
+    return x, tf.train.GradientDescentOptimizer(0.001).minimize(loss, global_step=step), w, step
+
+
+def test_steps_and_runs_of_the_session_count_in_one_variable():  # V1: a frame counter
+    x, train, _, step = counted()
+    with tf.control_dependencies([tf.assign_add(step, 1, use_locking=True)]):
+        seen = tf.py_func(lambda value: (time.sleep(0.01), value)[1], [0.0], tf.float32)
+    plain = tf.assign_add(step, 1, use_locking=True)
+    with opened() as session:
+        session.run(train, {x: ONES})
+        wait = [in_thread(lambda run=run: [session.run(run) for _ in range(40)]) for run in (seen, plain)]
+        for _ in range(40):
+            session.run(train, {x: ONES})
+        for each in wait:
+            each()
+        assert session.run(step) == 121
+        assert taken(session) == 1
+
+
+@pytest.mark.parametrize("ends", ["well", "in an error"])
+def test_what_a_run_assigns_and_steps_add_meanwhile(ends):  # V1: 100 was left of 105
+    x, train, _, step = counted()
+    entered, leave = threading.Event(), threading.Event()
+
+    def function(value):
+        entered.set()
+        assert leave.wait(60)
+        if ends != "well":
+            raise ValueError("on purpose")
+        return value
+
+    with tf.control_dependencies([tf.assign(step, 100)]):
+        slow = tf.py_func(function, [0.0], tf.float32)
+    with opened() as session:
+        session.run(train, {x: ONES})
+        wait = in_thread(lambda: session.run(slow))
+        assert entered.wait(60)
+        for _ in range(5):
+            session.run(train, {x: ONES})
+        leave.set()
+        if ends == "well":
+            wait()
+        else:
+            with pytest.raises(tf.errors.OpError, match="on purpose"):
+                wait()
+        assert session.run(step) == 105
+        moved = vars(session)[engine.ENGINE].truth.moved["to the device"]
+        session.run(train, {x: ONES})
+        assert session.run(step) == 106
+        assert vars(session)[engine.ENGINE].truth.moved["to the device"] > moved  # on the device again
+
+
+def test_a_run_that_waits_reads_what_steps_have_written_meanwhile():
+    x, train, _, step = counted(resource=True)
+    entered, leave = threading.Event(), threading.Event()
+    waited = tf.py_func(lambda: (entered.set(), leave.wait(60), np.float32(0))[2], [], tf.float32)
+    with tf.control_dependencies([waited]):
+        late = step.read_value()
+    with opened() as session:
+        session.run(train, {x: ONES})
+        wait = in_thread(lambda: session.run(late))
+        assert entered.wait(60)
+        session.run(train, {x: ONES})
+        session.run(train, {x: ONES})
+        leave.set()
+        assert wait() == 3
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_threads_add_whatever_they_run(resource):
+    """Steps that are taken, one that is refused, a callable, reads, another variable's assignments: steps count."""
+    x, train, w, step = counted(resource)
+    other = tf.get_variable("other", [4, 2], trainable=False, use_resource=resource)
+    hidden = tf.py_func(lambda value: (time.sleep(0.005), value)[1], [x], tf.float32)
+    hidden.set_shape([8, 4])
+    hidden = tf.raw_ops.InplaceAdd(x=hidden, i=[0], v=[[0.0] * 4])  # what the engine refuses
+    refused = tf.train.GradientDescentOptimizer(0.001).minimize(
+        tf.reduce_mean(tf.square(tf.matmul(tf.stop_gradient(hidden), w))), global_step=step
+    )
+    with opened() as session:
+        session.run(train, {x: ONES})
+        call = session.make_callable(train, [x])
+        runs = [
+            lambda: session.run(train, {x: ONES}),
+            lambda: session.run(refused, {x: ONES}),
+            lambda: call(ONES),
+            lambda: session.run(step),
+            lambda: session.run(other.initializer),
+        ]
+        for run in runs:
+            run()
+        for wait in [in_thread(lambda run=run: [run() for _ in range(20)]) for run in runs]:
+            wait()
+        assert session.run(step) == 64
+        assert taken(session) == 1
+
+
+def test_a_function_in_the_middle_of_a_step_runs_another_one():  # V3: they waited for each other for ever
+    x, inner = tf.placeholder(tf.float32, [8, 4]), []
+    w = tf.get_variable("w", [4, 4])
+    b = tf.get_variable("b", [4, 4])
+
+    def step_of(variable, function):
+        hidden = tf.py_func(function, [tf.matmul(x, variable)], tf.float32)
+        hidden.set_shape([8, 4])
+        return tf.train.GradientDescentOptimizer(0.1).minimize(
+            tf.reduce_mean(tf.square(tf.matmul(tf.stop_gradient(hidden), variable))), var_list=[variable]
+        )
+
+    simple = step_of(b, lambda value: value + np.float32(1))
+    nested = step_of(w, lambda value: (inner[0].run(simple, {x: ONES}), value)[1])
+
+    def trained(kind):
+        with opened(kind) as session:
+            inner[:] = [session]
+            in_thread(lambda: [session.run(nested, {x: ONES}) for _ in range(3)])()
+            return session.run([w, b])
+
+    wanted, found = trained("session"), trained("pjrt")
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+
+
+def test_a_limit_of_time_is_kept():  # V2: a run waited for ever
+    queue = tf.FIFOQueue(9, tf.float32, shapes=[[8, 4]])
+    x = tf.placeholder(tf.float32, [8, 4])
+    fill, limit = queue.enqueue(x), tf.RunOptions(timeout_in_ms=300)
+    w = tf.get_variable("w", [4, 2])
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(queue.dequeue(), w))))
+    with opened() as session:
+        session.run(fill, {x: ONES})
+        session.run(train)
+        before = session.run(w)
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(train, options=limit)
+        np.testing.assert_array_equal(session.run(w), before)
+        session.run(fill, {x: ONES})
+        session.run(train, options=limit)
+        assert np.abs(session.run(w) - before).max() > 0
+        assert taken(session) == 1
+
+
+def test_options_reach_what_the_session_runs_of_a_step():
+    x = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(ONES).repeat()).get_next()
+    w = tf.get_variable("w", [4, 2])
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))))
+    seen = []
+
+    def beneath(session, once, fetches, feeds, options, metadata):
+        seen.append(options)
+        return once(fetches, feeds, options, metadata)
+
+    given = tf.RunOptions(report_tensor_allocations_upon_oom=True, inter_op_thread_pool=-1)
+    given.experimental.use_run_handler_pool = False
+    with opened() as session:
+        session.run(train)
+        doors.beneath(session, beneath)
+        session.run(train, options=given)
+        assert [each.inter_op_thread_pool for each in seen] == [-1]
+        assert seen[0].report_tensor_allocations_upon_oom
+        assert taken(session) == 1
+        moved = dict(vars(session)[engine.ENGINE].truth.moved)
+        session.run(train, options=tf.RunOptions())
+        empty = tf.RunOptions()
+        empty.debug_options.debug_tensor_watch_opts.extend([])
+        empty.debug_options.SetInParent()
+        session.run(train, options=empty)  # as a MonitoredSession's
+        assert vars(session)[engine.ENGINE].truth.moved == moved
+
+
+@pytest.mark.parametrize("where", ["inspecting", "preparing", "compiling", "loading", "running"])
+def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch, caplog):  # V4
+    x, train, _, step = counted()
+
+    def failing(*arguments, **keywords):
+        raise AssertionError("1 values for 0 names")
+
+    on = device.InProcess if options.has_jax() else remote.Worker
+    places = {
+        "inspecting": (facts, "variables_touched"), "preparing": (engine_step, "make"),
+        "compiling": (engine_step.Part, "compiled"), "loading": (on, "load"), "running": (on, "run"),
+    }  # fmt: skip
+    logging.getLogger("npu_shim").propagate = True
+    with opened() as session:
+        monkeypatch.setattr(*places[where], failing)
+        with caplog.at_level(logging.WARNING, "npu_shim"):
+            for _ in range(3):
+                session.run(train, {x: ONES})
+        monkeypatch.undo()
+        assert session.run(step) == 3
+        said = [each.getMessage() for each in caplog.records if "in the session" in each.getMessage()]
+        assert len(said) == 1
+        assert said[0].endswith("runs in the session: AssertionError: 1 values for 0 names")
+        assert "GradientDescent" in said[0]
+        assert not taken(session)

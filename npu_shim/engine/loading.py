@@ -1,0 +1,135 @@
+"""The compiled programs of a session's steps: which serves a step's feeds, and what has it compiled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from npu_shim.engine.cut import Place
+from npu_shim.engine.device import Loading
+from npu_shim.engine.runs import Known
+from npu_shim.engine.step import PASSED
+from npu_shim.engine.worker import starting
+from npu_shim.session import doors, lines
+from npu_shim.xla.lowering.site import NotConstant
+
+LOG = logging.getLogger("npu_shim")
+MANY_NODES = 10000  # of a program that takes XLA minutes
+MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
+
+
+class OnDevice(NamedTuple):
+    """Stands for the value of a tensor that a program has left on the device for a later one."""
+
+    shape: tuple[int, ...]
+
+
+class Programs:
+    """The programs of a session's steps on its device.
+
+    Args:
+        session: tf.Session.
+        cache: path of the folder for compiled programs, "" for none.
+
+    Attributes:
+        device: as in `truth.Truth`; None before the first step.
+        most: number of a program -> steps of a run of it, at most.
+        left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
+    """
+
+    def __init__(self, session: Any, cache: str) -> None:
+        self.device: Any = None
+        self.most: dict[int, int] = {}
+        self.left: dict[int, dict[str, OnDevice]] = {}
+        self._session, self._cache = session, cache
+        self._building = threading.RLock()
+
+    def loaded(self, known: Known, request: Any, group: Sequence[Mapping[str, Any]], part: int = 0) -> int | None:
+        """Returns the number of the program for these steps; None if the session must run them.
+
+        Args:
+            known: their `runs.Known`.
+            request: their `requests.Request`.
+            group: of each step, dict of tensor name to value.
+            part: number of the step's part.
+
+        Raises:
+            tf.errors.OpError: the session cannot compute what XLA must know.
+            starting.Gone: the worker has ended.
+        """
+        while known.step is not None:
+            made = known.step
+            constants, key = self.constants_and_key(made, group[0], part)
+            try:
+                with self._building:
+                    number = known.programs.get(key)
+                    if key in known.programs and (number is None or len(group) == 1 or self.most[number] > 1):
+                        return number
+                    known.programs[key] = self._load(known, made, request, key, constants, len(group))
+            except starting.Gone:
+                raise
+            except Exception as reason:
+                more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
+                if more is None:  # RuntimeError: XLA does not compile it
+                    known.refuse(reason, isinstance(reason, RuntimeError))
+                else:
+                    known.step = more
+        return None
+
+    def constants_and_key(self, made: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
+        """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds).
+
+        Raises:
+            tf.errors.OpError: as Session.run.
+        """
+        constants: dict[Any, Any] = {}
+        asked = made.parts[part].constants
+        if asked:
+            fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
+            values = doors.plain_run(self._session, [each.tensor for each in asked], fed)
+            constants = {each: each.of(value) for each, value in zip(asked, values)}
+        shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
+        return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
+
+    def _load(self, known: Known, made: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
+        """Compiles a program for so many steps at a time; None if there are too many."""
+        more, (part, shapes) = key not in known.programs, key[:2]
+        others = sum(each[0] == part for each in known.programs)
+        if more and others == MANY_SHAPES:
+            LOG.warning(
+                "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
+                "fewer", request.text, MANY_SHAPES,
+            )  # fmt: skip
+        if more and others >= MANY_SHAPES:
+            return None
+        nodes = len(made.parts[part].prepared.graph_def.node)
+        if nodes > MANY_NODES:
+            unless = " unless it is in the cache" if self._cache else ""
+            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes%s", request.text, nodes, unless)
+        start = time.perf_counter()
+        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
+        loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
+        self.most[loading.number] = steps
+        self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
+        took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
+        LOG.info("npu_shim: engine: %s; %s", _describe_step(made, request, self.device, part, steps), took)
+        if loading.trouble:
+            lines.once(loading.trouble)
+        return loading.number
+
+
+def _describe_step(made: Any, request: Any, on: Any, part: int, steps: int) -> str:
+    counts = Counter(made.cut.places.values())
+    places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
+    hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
+    around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
+    loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
+    count = len(made.parts)
+    which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
+    return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)
