@@ -27,6 +27,8 @@ PUBLIC = {
     "custom_mixed_precision": "npu_shim.options.amp_config",
     "get_white_list": "npu_shim.options.amp_config",
     "get_black_list": "npu_shim.options.amp_config",
+    "enable": "npu_shim.session.enabling",
+    "disable": "npu_shim.session.enabling",
     "patch": "npu_shim.session.patch",
     "unpatch": "npu_shim.session.patch",
     "to_float": "npu_shim.options.scopes",

@@ -276,3 +276,11 @@ def optimize_offline(config: Any, meta_graph: Any, cluster: Any) -> Any:
     from tensorflow.python.grappler import tf_optimizer
 
     return tf_optimizer.OptimizeGraph(config, meta_graph, verbose=False, cluster=cluster)
+
+
+def is_mixed_precision_rewrite_on() -> bool:
+    """Whether enable_mixed_precision_graph_rewrite has asked TensorFlow for casts in every session."""
+    state = importlib.import_module("tensorflow.python.training.experimental.mixed_precision_global_state")
+    if hasattr(state, "is_mixed_precision_graph_rewrite_enabled"):
+        return bool(state.is_mixed_precision_graph_rewrite_enabled())
+    return bool(state.mixed_precision_graph_rewrite_is_enabled)  # TensorFlow 1.15

@@ -11,7 +11,7 @@ from typing import Mapping, Sequence
 from npu_shim.cli import pages
 from npu_shim.cli import run as running
 from npu_shim.distributed import description, layout, rank_table, workers
-from npu_shim.options import engine, forced
+from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
@@ -163,7 +163,7 @@ def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
     for name, word in given:
         if name in checks:
             checks[name](word, name)
-    forced.parsed([word for name, word in given if name == running.SET], running.SET)
+    running.asked_values(given)
 
 
 def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[str]:

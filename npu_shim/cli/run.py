@@ -1,9 +1,10 @@
-"""npu-shim run [--engine E] [--jax PYTHON] [--report OUT.html] [--calibrate N] [--set KEY=VALUE] SCRIPT ARGS..."""
+"""npu-shim run [--precision-mode MODE] [--engine E] [--set KEY=VALUE] [...] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -16,9 +17,12 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from npu_shim.options import engine, forced, requests
 from npu_shim.rewriter.errors import ConfigError, nearest
 
-ENGINE, REPORT, CALIBRATE, SET, JAX = requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax"
+MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
+    requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
+)  # fmt: skip
 # option -> what is expected behind it
 OPTIONS = {
+    MODE: "a precision mode, or auto",
     ENGINE: "one of " + ", ".join(engine.ENGINES),
     JAX: "the path of an interpreter with JAX",
     REPORT: "the name of a file",
@@ -43,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describes the options, for help only."""
+    parser.add_argument(
+        MODE, metavar="MODE", help="the precision mode of every session, whatever its config says: a mode of "
+        "precision_mode or precision_mode_v2, or auto: bfloat16 where the device has it, else float16",
+    )  # fmt: skip
     parser.add_argument(
         ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
         "(default), session or pjrt; as NPU_SHIM_ENGINE",
@@ -70,16 +78,33 @@ def main(argv: Sequence[str]) -> int:
     if not isinstance(argv, list):
         raise ConfigError("npu-shim run needs a SCRIPT, or -m MODULE")
     given, argv = split(argv, OPTIONS)
-    options, asked = dict(given), [word for name, word in given if name == SET]
+    options = dict(given)
     _require_script(argv)
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
         os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
-    if asked:
-        os.environ[forced.VARIABLE] = json.dumps({**forced.of_environment(), **forced.parsed(asked, SET)})
+    export_values(given)
+    told = {REPORT, CALIBRATE} & options.keys()
+    every = told or os.environ.get(forced.VARIABLE) or os.environ.get(engine.VARIABLE)
+    begin = functools.partial(_begin, bool(every))
     with _telling_what_is_unmet([pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]):
-        return _run_and_tell(argv, options) if {REPORT, CALIBRATE} & options.keys() else _run(argv)
+        return _run_and_tell(argv, options, begin) if told else _run(argv, begin)
+
+
+def export_values(given: Sequence[tuple[str, str]]) -> None:
+    """Lets all later sessions, and those of other processes, see the option values that the command line asks for."""
+    asked = asked_values(given)
+    if asked:
+        os.environ[forced.VARIABLE] = json.dumps(forced.replaced(forced.of_environment(), asked))
+
+
+def asked_values(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Returns the option values that the command line asks for; raises ConfigError for what is none."""
+    values = forced.parsed([word for name, word in given if name == SET], SET)
+    for word in (word for name, word in given if name == MODE):
+        values = forced.replaced(values, forced.of_mode(word, MODE))
+    return values
 
 
 @contextlib.contextmanager
@@ -119,23 +144,26 @@ def require_readable(script: str) -> None:
         raise ConfigError("script '%s' cannot be read: %s" % (script, reason.strerror)) from reason
 
 
-def _run(argv: list[str]) -> int:
+def _run(argv: list[str], begin: Callable[[], None]) -> int:
     from npu_shim.compat import launcher
     from npu_shim.distributed import ranks
-    from npu_shim.session.trial import protocol
 
     ranks.export()
-    status: int = launcher.run(argv[0], argv[1:], _begin_trial if protocol.is_asked() else None)
+    status: int = launcher.run(argv[0], argv[1:], begin)
     return status
 
 
-def _begin_trial() -> None:
-    from npu_shim.session.trial import recording
+def _begin(every: bool) -> None:
+    """Begins a process of a run; those that a script spawns too."""
+    from npu_shim.session import enabling
+    from npu_shim.session.trial import protocol, recording
 
-    recording.begin()
+    enabling.begin_run(every or protocol.is_asked())
+    if protocol.is_asked():
+        recording.begin()
 
 
-def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
+def _run_and_tell(argv: list[str], options: Mapping[str, str], begin: Callable[[], None]) -> int:
     """Runs a script and tells of its graphs and their ranges, whatever way the script ends."""
     from npu_shim.cli import pages
 
@@ -158,7 +186,7 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str]) -> int:
 
         with before_sigterm(tell_at_last):
             try:
-                return _run(argv)
+                return _run(argv, begin)
             finally:
                 tell()
 

@@ -29,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--criterion", action="append", metavar="C", help="what a trial must meet: loss (as float32's within 5 %%), "
         "loss<=0.02, finite, metric>=0.95, metric<=3.2; several must all hold; default: loss",
     )  # fmt: skip
+    parser.add_argument(
+        run.MODE, metavar="MODE", dest="mode", help="the precision mode that is tuned, as of npu-shim run; default: that "
+        "of the script's own configs",
+    )  # fmt: skip
     parser.add_argument("--loss", metavar="NAME", help="the tensor of the loss; default: what is called loss or cost")
     parser.add_argument("--metric", metavar="REGEX", help="finds the metric in what the script prints: its first group")
     parser.add_argument("--trials", metavar="N", help="how often the script may be run, at most; default: %d" % TRIALS)
@@ -44,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="npu-shim tune")
     add_arguments(parser)
     args = parser.parse_args(argv)
+    run.export_values([(run.MODE, args.mode)] if args.mode else [])
     wanted = _wanted(args)
     state = State(wanted.out + SUFFIX, _key(wanted, args))
     signal.signal(signal.SIGTERM, _stop)  # what ends tune ends its trial

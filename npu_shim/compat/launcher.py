@@ -24,7 +24,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     Args:
         script: path of a Python file, "-" for standard input, or "-m" with the module's name as the first of `args`.
         args: list of str, the script's arguments.
-        before: called once TensorFlow is as the script will see it.
+        before: called once TensorFlow is as the script will see it, also in processes that it spawns; can be pickled.
 
     Raises:
         OSError: the script cannot be read.
@@ -35,7 +35,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
     del sys.path[0]  # of this process; what lies in it is nothing that TensorFlow should find
     tensorflow_v1.install()
     aliases.install()
-    spawn.install()
+    spawn.install(before)
     if before is not None:
         before()
     sys.argv = list(args) if module else [script, *args]

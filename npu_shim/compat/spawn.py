@@ -12,14 +12,18 @@ from typing import Any, Callable
 from npu_shim.compat import aliases, tensorflow_v1
 
 
-def install() -> None:
-    """Installs everything in processes that are spawned from now on; a second call does nothing."""
+def install(before: Callable[[], None] | None = None) -> None:
+    """Installs everything in processes that are spawned from now on; a second call does nothing.
+
+    Args:
+        before: called in each of them once TensorFlow is as the script will see it; it can be pickled.
+    """
     original = multiprocessing.spawn.get_preparation_data
     if getattr(original, "installs_npu_shim", False):
         return
 
     def get_preparation_data(name: str) -> dict[str, Any]:
-        return {**original(name), "npu_shim": _Installed()}
+        return {**original(name), "npu_shim": _Installed(before)}
 
     vars(get_preparation_data)["installs_npu_shim"] = True
     multiprocessing.spawn.get_preparation_data = get_preparation_data
@@ -28,12 +32,17 @@ def install() -> None:
 class _Installed:
     """An object whose unpickling in the new process calls `start`."""
 
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return start, ()
+    def __init__(self, before: Callable[[], None] | None) -> None:
+        self._before = before
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Any]]:
+        return start, (self._before,)
 
 
-def start() -> None:
+def start(before: Callable[[], None] | None = None) -> None:
     """Installs in a new process what the process that spawned it has."""
     tensorflow_v1.install()
     aliases.install()
-    install()
+    install(before)
+    if before is not None:
+        before()

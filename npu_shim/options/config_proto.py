@@ -17,6 +17,12 @@ from npu_shim.options import table
 OPTIMIZER = "NpuOptimizer"
 # keys that `for_session` adds to an entry: the session's number, and whether this process runs it
 NUMBER, LOCAL = "_npu_shim_session", "_npu_shim_local"
+ADDED = "_npu_shim_added"  # key of an entry that the script did not write, see `added`
+# RewriterConfig's fields by which TensorFlow itself inserts casts: those of 2.15.1, 1.15.5 has the first
+TENSORFLOWS_OWN = (
+    "auto_mixed_precision", "auto_mixed_precision_mkl", "auto_mixed_precision_onednn_bfloat16",
+    "auto_mixed_precision_cpu",
+)  # fmt: skip
 
 
 def find_npu_optimizer(config: Any) -> Any:
@@ -117,8 +123,13 @@ def for_session(
     """
     copy = tf.ConfigProto()
     copy.CopyFrom(config)
-    apply_bridge_settings(copy)
     rewrite = copy.graph_options.rewrite_options
+    if is_added(find_npu_optimizer(config)):
+        rewrite.remapping = rewrite.OFF  # it would hide products in fused ops that no list names
+    else:
+        apply_bridge_settings(copy)
+    for field in own_fields(config):
+        setattr(rewrite, field, rewrite.OFF)  # no graph is lowered twice
     first = merge_entries(copy)
     write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
     first.parameter_map[NUMBER].i = number
@@ -129,6 +140,30 @@ def for_session(
     rewrite.disable_meta_optimizer = False
     copy.graph_options.place_pruned_graph = False  # InteractiveSession asks for this
     return copy
+
+
+def own_fields(config: tf.ConfigProto) -> tuple[str, ...]:
+    """Returns the names of TENSORFLOWS_OWN that this TensorFlow has."""
+    known = config.graph_options.rewrite_options.DESCRIPTOR.fields_by_name
+    return tuple(field for field in TENSORFLOWS_OWN if field in known)
+
+
+def added(config: tf.ConfigProto | None, values: Mapping[str, Any]) -> tf.ConfigProto:
+    """Returns a copy of a ConfigProto without an NpuOptimizer entry, with one that the script did not write.
+
+    A session with such an entry keeps what else its config says: device placement and its log, XLA's jit level.
+
+    Raises:
+        TypeError: as `write`.
+    """
+    copy = with_values(tf.ConfigProto() if config is None else config, values)
+    find_npu_optimizer(copy).parameter_map[ADDED].b = True
+    return copy
+
+
+def is_added(entry: Any) -> bool:
+    """Whether an NpuOptimizer entry is of `added`."""
+    return ADDED in entry.parameter_map
 
 
 def read(config: tf.ConfigProto) -> dict[str, Any]:
@@ -165,7 +200,7 @@ def _parse_fields(parameter_map: Mapping[str, tf.AttrValue]) -> dict[str, tuple[
     """Turns a parameter_map (map of AttrValue) into key -> (field that is set, its value)."""
     fields = {}
     for key, value in parameter_map.items():
-        if key in (NUMBER, LOCAL):
+        if key in (NUMBER, LOCAL, ADDED):
             continue
         field = value.WhichOneof("value")
         fields[key] = (field, getattr(value, field) if field else None)

@@ -1,4 +1,7 @@
-"""NPU_SHIM_OPTIONS: option values that go before those of every session's own config; `npu-shim run --set` sets it."""
+"""Option values that go before those of every session's own config: NPU_SHIM_OPTIONS, and `npu_shim.enable`'s.
+
+`npu-shim run --set` and `--precision-mode` write NPU_SHIM_OPTIONS, which goes before `enable`'s. No TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import Any, Iterable, Mapping
 
 from npu_shim.options import requests, table
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2
 
 VARIABLE = "NPU_SHIM_OPTIONS"
+AUTO = "auto"  # as a mode: bfloat16 where the device computes in it, else float16
 FILES = ("modify_mixlist", "customize_dtypes")  # a script may change its folder before it makes a session
+_enabled: dict[str, Any] = {}  # values of npu_shim.enable
 
 
 def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
@@ -32,6 +38,9 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
             raise ConfigError("%s is '%s', expected KEY=VALUE" % (what, word))
         if name not in known:
             raise ConfigError("%s: no such option '%s'%s" % (what, name, nearest(name, known)))
+        if name in table.PRECISION_MODES and text == AUTO:
+            found["precision_mode"] = AUTO
+            continue
         value = table.read_field(known[name], "s", text)
         if text and isinstance(value, table.Misplaced):
             kind = {"b": "true or false", "i": "a whole number"}[str(known[name].field)]
@@ -66,14 +75,48 @@ def of_environment() -> dict[str, Any]:
     return values
 
 
+def of_mode(word: Any, what: str) -> dict[str, Any]:
+    """Returns the option value of a precision mode: of precision_mode or of precision_mode_v2, or AUTO.
+
+    Args:
+        word: the user's.
+        what: where it stands, for messages.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if word == AUTO or word in tuple(PRECISION_MODE):
+        return {"precision_mode": word}
+    if word in tuple(PRECISION_MODE_V2):
+        return {"precision_mode_v2": word}
+    modes = list(dict.fromkeys([AUTO, *PRECISION_MODE, *PRECISION_MODE_V2]))
+    raise ConfigError("%s is '%s', expected one of %s%s" % (what, word, ", ".join(modes), nearest(str(word), modes)))
+
+
+def enable(values: Mapping[str, Any]) -> None:
+    """Replaces the values of `npu_shim.enable`; none for a process in which it is not on."""
+    global _enabled
+    _enabled = dict(values)
+
+
+def asked() -> dict[str, Any]:
+    """Returns the values that go before every session's own; None takes one away. Raises as `of_environment`."""
+    return replaced(_enabled, of_environment())
+
+
 def over(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a session's option values with those of the environment over them. Raises as `of_environment`."""
-    requests.met(requests.SET, requests.REPORT, requests.CALIBRATE)  # every session with NpuOptimizer comes here
-    return merged(values, of_environment())
+    """Returns a session's option values with those of `asked` over them. Raises as `of_environment`."""
+    requests.met(*requests.OF_EVERY_SESSION)  # each of them comes here
+    return merged(values, asked())
 
 
 def merged(values: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
     """Returns option values with others over them: None takes one away, and a mode replaces either mode."""
-    modes = table.PRECISION_MODES if any(forced.get(name) for name in table.PRECISION_MODES) else ()
-    both = {**{name: value for name, value in values.items() if name not in modes}, **forced}
+    both = replaced(values, forced)
     return {name: value for name, value in both.items() if name not in forced or value is not None}
+
+
+def replaced(values: Mapping[str, Any], forced: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns option values with others over them, None too; a mode replaces either mode."""
+    modes = table.PRECISION_MODES if any(forced.get(name) for name in table.PRECISION_MODES) else ()
+    return {**{name: value for name, value in values.items() if name not in modes}, **forced}

@@ -11,16 +11,16 @@ import os
 from typing import Iterable
 
 VARIABLE = "NPU_SHIM_REQUESTS"  # a folder with a file for each request that was met
-SET, ENGINE, REPORT, CALIBRATE = "--set", "--engine", "--report", "--calibrate"
-HAVE = "sessions with NpuOptimizer"
+MODE, SET, ENGINE, REPORT, CALIBRATE = "--precision-mode", "--set", "--engine", "--report", "--calibrate"
 # request -> what it does where it is met
 TAKES = {
-    SET: "goes before the options of " + HAVE,
-    ENGINE: "runs the training steps of %s that name no engine themselves" % HAVE,
-    REPORT: "shows the graphs of " + HAVE,
-    CALIBRATE: "measures the training steps of " + HAVE,
+    MODE: "lowers the graphs of sessions",
+    SET: "goes before the options of sessions",
+    ENGINE: "runs the training steps of sessions that name no engine themselves",
+    REPORT: "shows the graphs of sessions",
+    CALIBRATE: "measures the training steps of sessions",
 }
-HOW = "sessions have it where their config names it, or where the script imports npu_bridge.npu_init first"
+OF_EVERY_SESSION = (MODE, SET, REPORT, CALIBRATE)
 
 
 def met(*requests: str) -> None:
@@ -45,5 +45,5 @@ def unmet(folder: str, asked: Iterable[tuple[str, str]]) -> list[str]:
         folder: what VARIABLE named.
         asked: (key of TAKES, the word behind it) of each request.
     """
-    text = "npu-shim: %s %s has reached no session: it %s, and the script made none; %s"
-    return [text % (name, word, TAKES[name], HOW) for name, word in asked if not is_met(folder, name)]
+    text = "npu-shim: %s %s has reached no session: it %s, and the script made none; eager execution makes none"
+    return [text % (name, word, TAKES[name]) for name, word in asked if not is_met(folder, name)]

@@ -27,6 +27,7 @@ from npu_shim.session import (
     call_scopes,
     clusters,
     doors,
+    enabling,
     kernel_names,
     lines,
     measures,
@@ -76,7 +77,11 @@ def patch() -> None:
 
 
 def unpatch() -> None:
-    """Reverts `patch` and `activate`; graphs of existing sessions are still rewritten, but no longer watched."""
+    """Reverts `patch`, `activate` and `npu_shim.enable`.
+
+    Graphs of existing sessions are still rewritten, but no longer watched.
+    """
+    enabling.disable()
     doors.restore()
 
 
@@ -100,6 +105,7 @@ def _patch_init(init, original):
     """Returns a session class's new `__init__`: it calls `init` with the original one."""
 
     def patched(self, target="", graph=None, config=None):
+        vars(self).setdefault("_session", None)  # TensorFlow's destructor reads it, also of a session that was refused
         init(self, original, target, graph, config)
 
     return patched
@@ -121,6 +127,7 @@ def _user_init(self, original, target, graph, config):
 
 
 def _base_init(self, original, target, graph, config):
+    config = _completed(config)
     entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
     doors.known(self)
     if entry is not None:
@@ -145,6 +152,14 @@ def _base_init(self, original, target, graph, config):
         recording.attach(self, options)
         if target:
             doors.watch(self, functools.partial(_watch_target, number))
+
+
+def _completed(config):
+    """`enabling.completed`; its error is the session's."""
+    try:
+        return enabling.completed(config)
+    except ConfigError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
 
 def _prepare_for_engine(config):

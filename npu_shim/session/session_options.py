@@ -7,6 +7,8 @@ from typing import Any, Mapping
 
 from npu_shim.options import config_proto, forced, plugin
 from npu_shim.options.precision import Precision, resolve
+from npu_shim.options.table import PRECISION_MODES
+from npu_shim.session import devices, lines
 
 # number of a session -> its SessionOptions
 _known: weakref.WeakValueDictionary[int | None, SessionOptions] = weakref.WeakValueDictionary()
@@ -41,7 +43,31 @@ def of_config(config: Any) -> SessionOptions:
     Raises:
         ConfigError: NPU_SHIM_OPTIONS cannot be read.
     """
-    return SessionOptions(forced.over(plugin.with_defaults(config_proto.read(config))), config)
+    own = plugin.with_defaults(config_proto.read(config))
+    values = with_forced(own)
+    if not config_proto.is_added(config_proto.find_npu_optimizer(config)):
+        _tell_of_another_mode(own, values)
+    return SessionOptions(values, config)
+
+
+def with_forced(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns option values with those that go before them (`forced.over`), and `auto` as the device has it.
+
+    Raises:
+        ConfigError: NPU_SHIM_OPTIONS cannot be read.
+    """
+    values = forced.over(values)
+    if values.get("precision_mode") == forced.AUTO and forced.asked().get("precision_mode") == forced.AUTO:
+        values["precision_mode"] = devices.mixed_mode()
+    return values
+
+
+def _tell_of_another_mode(own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    for name in PRECISION_MODES:
+        mode = next((values[other] for other in PRECISION_MODES if other in values), None)
+        if own.get(name) and mode not in (None, own[name]):
+            text = "%s '%s' of the session's config gives way to '%s', which was asked for outside of the script"
+            lines.once(text % (name, own[name], mode))
 
 
 def keep(session: Any, number: int, options: SessionOptions) -> None:
@@ -61,4 +87,4 @@ def of_entry(entry: Any) -> SessionOptions:
     The entry of another process's session contains all of its values.
     """
     known = _known.get(config_proto.session_number(entry)) if config_proto.is_local(entry) else None
-    return known or SessionOptions(forced.over(config_proto.read_values(entry)))
+    return known or SessionOptions(with_forced(config_proto.read_values(entry)))

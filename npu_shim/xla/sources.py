@@ -9,9 +9,10 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import config_proto, forced, plugin
+from npu_shim.options import config_proto
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.session import session_options
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
 
@@ -92,7 +93,7 @@ class Source:
         if isinstance(getattr(session, "graph", None), tf.Graph):
             config = getattr(session, "_config", None)
             has_options = config is not None and config_proto.find_npu_optimizer(config) is not None
-            options = forced.over(plugin.with_defaults(config_proto.read(config))) if has_options else None
+            options = session_options.of_config(config).values if has_options else None
             return cls(session.graph, session.graph.as_graph_def(), options, session)
         raise ConfigError("a step is taken from a tf.Graph, tf.Session or GraphDef, got %s" % type(given).__name__)
 

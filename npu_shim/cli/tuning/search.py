@@ -12,7 +12,6 @@ from npu_shim.cli.tuning.criteria import Outcome
 from npu_shim.cli.tuning.proposal import Node, Proposal
 from npu_shim.cli.tuning.state import State
 from npu_shim.cli.tuning.trials import Trial, Wanted
-from npu_shim.options import requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking
 
@@ -21,7 +20,6 @@ FURTHEST = 100  # a later step is not replayed, unless losses stop being finite 
 FLOAT32, OWN, REPLAY, DISTURBED = "float32", "own mode", "replay", "float32, disturbed"
 DISTURBANCE = 2.0**-11  # relative: what rounding to float16 changes at most
 SKIPPED = 50  # updates that a dynamic loss scale may skip until it has found its size
-NONE = "tune tries options on such sessions, and the script made none; %s" % requests.HOW
 LARGE = 1.0  # a deviation that no noise explains
 
 
@@ -109,8 +107,8 @@ class Search:
         if found.status:
             raise ConfigError("the script ends with status %d in float32:\n%s" % (found.status, found.printed))
         if not any(found.losses.values()):
-            text = "no training step was seen in a session with NpuOptimizer"
-            raise ConfigError(text if found.more.get("is_reached") else "%s: %s" % (text, NONE))
+            text = "no training step was seen in a session"
+            raise ConfigError(text + ("" if found.more.get("is_reached") else ": the script made none"))
         told = ["%s is not finite" % name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
         if any(each.kind == "metric" for each in self._wanted.criteria) and found.metric is None:
             text = "--metric '%s' finds no number in what the script prints; its last lines:\n%s"
@@ -207,7 +205,7 @@ def _check_own(found: Outcome) -> None:
         text = "the script ends with status %d in its own mode, before a training step:\n%s"
         raise ConfigError(text % (found.status, found.printed))
     if not any(node.low for node in _nodes(found)):
-        raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune")
+        raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune; --precision-mode MODE gives it another")
 
 
 def _nodes(outcome: Outcome) -> list[Node]:

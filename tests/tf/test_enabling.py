@@ -1,0 +1,247 @@
+"""`npu_shim.enable`, and `npu-shim run` with options, for scripts whose configs never heard of an NPU."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+import npu_shim
+from npu_shim.options import config_proto, forced
+from npu_shim.session import devices, enabling
+
+ROW = [[1, 2, 3, 2049.0]]  # its sum is 2055 in float32, 2054 in float16
+SCRIPT = """
+import sys
+import tensorflow as tf
+x = tf.placeholder(tf.float32, [None, 4])
+w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+y = tf.identity(tf.matmul(x, w))
+config = tf.ConfigProto()
+if "amp" in sys.argv:
+    config.graph_options.rewrite_options.auto_mixed_precision = 1
+with tf.Session(config=config) as session:
+    session.run(tf.global_variables_initializer())
+    print("SUM", session.run(y, {x: [[1, 2, 3, 2049.0]]})[0, 0])
+"""
+
+
+@pytest.fixture(autouse=True)
+def off_again(monkeypatch):
+    for name in (forced.VARIABLE, "NPU_SHIM_ENGINE", enabling.NVIDIA, enabling.NVIDIA_REWRITE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(enabling, "_reads_requests", False)
+    with tf.Graph().as_default():
+        yield
+    npu_shim.unpatch()
+
+
+@pytest.fixture
+def said(caplog):
+    """The texts that are logged."""
+    logging.getLogger("npu_shim").propagate = True
+    caplog.set_level(logging.INFO, logger="npu_shim")
+    return lambda word: [record.getMessage() for record in caplog.records if word in record.getMessage()]
+
+
+def dtypes(config=None):
+    """The dtypes in which the products of a new session run."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 4])
+        product = tf.matmul(x, tf.get_variable("w", [4, 4], initializer=tf.ones_initializer()))
+        with tf.Session(config=config) as session:
+            session.run(tf.global_variables_initializer())
+            ran = sessions.Ran(session, tf.identity(product), {x: ROW})  # AMP leaves what is fetched alone
+    return set(ran.dtypes("MatMul", "_FusedMatMul").values())
+
+
+def amp_config(state=1, field="auto_mixed_precision"):
+    config = tf.ConfigProto()
+    setattr(config.graph_options.rewrite_options, field, state)
+    return config
+
+
+class TestEnable:
+    def test_a_plain_session_lowers_while_it_is_on(self):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        assert dtypes() == {"float16"}
+        assert dtypes(tf.ConfigProto()) == {"float16"}
+        npu_shim.disable()
+        assert dtypes() == {"float32"}
+
+    def test_a_mode_of_either_option(self):
+        npu_shim.enable(precision_mode="mixed_bfloat16")
+        assert dtypes() == {"bfloat16"}
+
+    def test_auto_is_bfloat16_on_cpus_and_float16_on_cards_without_it(self, monkeypatch):
+        npu_shim.enable(precision_mode="auto")
+        assert dtypes() == {"bfloat16"}
+        monkeypatch.setattr(devices, "mixed_mode", lambda: devices.FLOAT16)
+        assert dtypes() == {"float16"}
+
+    @pytest.mark.parametrize(("capabilities", "mode"), [
+        ([], devices.BFLOAT16),
+        ([(8, 0)], devices.BFLOAT16),
+        ([(12, 0), (8, 9)], devices.BFLOAT16),
+        ([(7, 5)], devices.FLOAT16),
+        ([(9, 0), (7, 0)], devices.FLOAT16),
+        ([None], devices.FLOAT16),
+    ])  # fmt: skip
+    def test_what_auto_is_on_gpus(self, monkeypatch, capabilities, mode):
+        experimental = tf.config.experimental
+        monkeypatch.setattr(experimental, "list_physical_devices", lambda kind: capabilities)
+        details = lambda gpu: {} if gpu is None else {"compute_capability": gpu}  # noqa: E731
+        monkeypatch.setattr(experimental, "get_device_details", details, raising=False)
+        assert devices.mixed_mode.__wrapped__() == mode
+
+    def test_without_a_mode_a_plain_session_runs_as_written(self):
+        npu_shim.enable(engine="session")
+        assert dtypes() == {"float32"}
+
+    def test_a_config_that_names_the_optimizer_keeps_what_is_not_asked_for(self):
+        npu_shim.enable(engine="session")
+        assert dtypes(sessions.config(precision_mode="allow_mix_precision")) == {"float16"}
+
+    def test_a_mode_goes_before_the_config_and_one_line_says_so(self, said):
+        npu_shim.enable(precision_mode="allow_mix_precision_bf16")
+        assert dtypes(sessions.config(precision_mode="allow_mix_precision")) == {"bfloat16"}
+        [line] = said("gives way")
+        assert "'allow_mix_precision'" in line
+        assert "'allow_mix_precision_bf16'" in line
+
+    def test_the_same_mode_needs_no_line(self, said):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        assert dtypes(sessions.config(precision_mode="allow_mix_precision")) == {"float16"}
+        assert not said("gives way")
+
+    def test_the_environment_goes_before_it(self, monkeypatch):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        monkeypatch.setenv(forced.VARIABLE, json.dumps({"precision_mode_v2": "mixed_bfloat16"}))
+        assert dtypes() == {"bfloat16"}
+
+    def test_the_scripts_config_stays_what_it_is(self):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        config = tf.ConfigProto(log_device_placement=True)
+        config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.OFF
+        before = config.SerializeToString()
+        with tf.Session(config=config) as session:
+            assert session._config.log_device_placement
+            assert not session._config.allow_soft_placement
+        assert config.SerializeToString() == before
+
+    def test_monitored_sessions_too(self, said, tmp_path):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        step = tf.train.get_or_create_global_step()
+        w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+        loss = tf.reduce_sum(tf.square(tf.matmul(tf.ones([2, 4]), w)))
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+        with tf.train.MonitoredTrainingSession(checkpoint_dir=str(tmp_path)) as session:
+            session.run([train, loss])
+        assert said("allow_mix_precision: ")
+
+    @pytest.mark.parametrize(("arguments", "words"), [
+        ({}, "needs something to turn on"),
+        ({"precision_mode": "allow_mixed_precision"}, "did you mean 'allow_mix_precision'"),
+        ({"precision_mode": None, "engine": "pjtr"}, "did you mean 'pjrt'"),
+        ({"precisionmode": "auto"}, "did you mean 'precision_mode'"),
+        ({"profile": "gpus"}, "'gpus' is not one of"),
+        ({"graph_run_mode": "one"}, "graph_run_mode must be int"),
+    ])  # fmt: skip
+    def test_what_is_wrong_is_said_at_once(self, arguments, words):
+        with pytest.raises(npu_shim.ConfigError, match=words):
+            npu_shim.enable(**arguments)
+        assert dtypes() == {"float32"}
+
+    def test_eager_execution_is_named(self, monkeypatch):
+        monkeypatch.setattr(tf, "executing_eagerly", lambda: True)
+        with pytest.raises(npu_shim.ConfigError, match="graphs and sessions, and eager execution is on"):
+            npu_shim.enable(precision_mode="auto")
+
+    def test_a_second_call_replaces_the_first(self):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        npu_shim.enable(precision_mode="allow_mix_precision_bf16")
+        assert dtypes() == {"bfloat16"}
+
+    def test_unpatch_takes_it_back(self):
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        npu_shim.unpatch()
+        npu_shim.patch()
+        config = tf.ConfigProto()
+        with tf.Session(config=config) as session:
+            assert not config_proto.is_added(config_proto.find_npu_optimizer(session._config))
+
+
+class TestRequests:
+    @pytest.fixture(autouse=True)
+    def run(self):
+        enabling.begin_run(False)
+
+    def test_nothing_is_asked_and_nothing_is_done(self):
+        with tf.Session() as session:
+            assert config_proto.find_npu_optimizer(session._config) is None
+
+    @pytest.mark.parametrize(("field", "low"), [
+        ("auto_mixed_precision", "float16"),
+        ("auto_mixed_precision_cpu", "float16"),
+        ("auto_mixed_precision_mkl", "bfloat16"),
+        ("auto_mixed_precision_onednn_bfloat16", "bfloat16"),
+    ])  # fmt: skip
+    def test_each_field_of_the_config_is_answered_by_our_rewriter_alone(self, field, low):
+        if field not in config_proto.own_fields(tf.ConfigProto()):
+            pytest.skip("this TensorFlow has no field %s" % field)
+        config = amp_config(field=field)
+        assert dtypes(config) == {low}
+        with tf.Session(config=config) as session:
+            assert config_proto.find_npu_optimizer(session._config) is not None
+        copy = config_proto.for_session(enabling.completed(config))
+        assert getattr(copy.graph_options.rewrite_options, field) == copy.graph_options.rewrite_options.OFF
+
+    def test_a_config_that_says_off_stays_float32(self, monkeypatch):
+        monkeypatch.setenv(enabling.NVIDIA, "1")
+        assert dtypes(amp_config(state=2)) == {"float32"}
+
+    @pytest.mark.parametrize(("variables", "low"), [
+        ({enabling.NVIDIA: "1"}, "float16"),
+        ({enabling.NVIDIA: "0"}, "float32"),
+        ({enabling.NVIDIA_REWRITE: "true"}, "float16"),
+        ({enabling.NVIDIA: "1", enabling.NVIDIA_REWRITE: "0"}, "float32"),
+    ])  # fmt: skip
+    def test_nvidias_variables(self, monkeypatch, variables, low):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert dtypes() == {low}
+
+    def test_tensorflows_graph_rewrite(self):
+        try:
+            tf.train.experimental.enable_mixed_precision_graph_rewrite(tf.train.GradientDescentOptimizer(0.1))
+            assert dtypes() == {"float16"}
+        finally:
+            tf.train.experimental.disable_mixed_precision_graph_rewrite()
+
+    def test_what_is_asked_outside_of_the_script_goes_first(self, monkeypatch):
+        monkeypatch.setenv(forced.VARIABLE, json.dumps({"precision_mode": "allow_mix_precision_bf16"}))
+        enabling.turn_on()
+        assert dtypes(amp_config()) == {"bfloat16"}
+
+
+@pytest.mark.parametrize(("options", "arguments", "total", "line"), [
+    (["--precision-mode", "allow_mix_precision"], [], 2054, "allow_mix_precision: "),
+    (["--set", "precision_mode=allow_mix_precision"], [], 2054, "allow_mix_precision: "),
+    ([], ["amp"], 2054, "allow_mix_precision: "),
+    ([], [], 2055, ""),
+])  # fmt: skip
+def test_a_plain_script_as_a_user_runs_it(tmp_path, options, arguments, total, line):
+    script = tmp_path / "plain.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "npu_shim", "run", *options, str(script), *arguments]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NPU_SHIM")}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    out, told = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == 0, told
+    assert np.float32(out.split("SUM ")[1]) == total
+    assert ("npu_shim: " + line in told) == bool(line)
