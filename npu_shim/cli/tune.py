@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "loss<=0.02, finite, metric>=0.95, metric<=3.2; several must all hold; default: loss",
     )  # fmt: skip
     parser.add_argument(
-        run.MODE, metavar="MODE", dest="mode", help="the precision mode that is tuned, as of npu-shim run; default: that "
-        "of the script's own configs",
+        run.MODE, metavar="MODE", dest="mode", help="the precision mode that is tuned, as of npu-shim run; default: "
+        "that of the script's own configs",
     )  # fmt: skip
     parser.add_argument("--loss", metavar="NAME", help="the tensor of the loss; default: what is called loss or cost")
     parser.add_argument("--metric", metavar="REGEX", help="finds the metric in what the script prints: its first group")

@@ -101,7 +101,7 @@ WRONG = {
     "no loss is called so": ("", TRAINED + 'FOLDER = "c"' + LOOP, "no loss is told by its name; name it: --loss NAME"),
     "another name": ("--loss my_los", LOSS + 'FOLDER = "c"' + LOOP, "no such tensor (did you mean 'my_loss:0'?)"),
     "a checkpoint": ("", LOSS + 'FOLDER = r"%s"' + LOOP, "which an earlier trial wrote"),
-    "no NPU": ("", "print(1)", "no training step was seen in a session with NpuOptimizer"),
+    "no NPU": ("", "print(1)", "no training step was seen in a session: the script made none"),
     "a fault of its own": ("", HEAD + "raise ValueError('mine')", "ends with status 1 in float32"),
 }
 

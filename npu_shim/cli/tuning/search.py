@@ -12,6 +12,7 @@ from npu_shim.cli.tuning.criteria import Outcome
 from npu_shim.cli.tuning.proposal import Node, Proposal
 from npu_shim.cli.tuning.state import State
 from npu_shim.cli.tuning.trials import Trial, Wanted
+from npu_shim.options import requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking
 
@@ -205,7 +206,8 @@ def _check_own(found: Outcome) -> None:
         text = "the script ends with status %d in its own mode, before a training step:\n%s"
         raise ConfigError(text % (found.status, found.printed))
     if not any(node.low for node in _nodes(found)):
-        raise ConfigError("the script's own mode lowers nothing of its training step: there is nothing to tune; --precision-mode MODE gives it another")
+        text = "the script's own mode lowers nothing of its training step: nothing is to be tuned; %s MODE gives it one"
+        raise ConfigError(text % requests.MODE)
 
 
 def _nodes(outcome: Outcome) -> list[Node]:
