@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -14,6 +15,10 @@ __version__ = "0.1.0"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 if not os.path.isdir(os.path.join(_HERE, "rewriter")):  # a checkout: rewriter/ and configs/ lie beside this folder
     __path__.append(os.path.dirname(_HERE))
+
+if "tensorflow" not in sys.modules:
+    # TensorFlow decides when it is imported whether oneDNN's kernels run: by itself, by the kind of processor
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # public name -> module that defines it
 PUBLIC = {

@@ -31,6 +31,15 @@ def op_defs() -> dict[str, Any]:
     return {op.name: op for op in ops.op if not op.name.startswith(OWN_OPS)}
 
 
+def onednn_is_on() -> bool:
+    """Whether TensorFlow runs oneDNN's kernels in place of its own; decided when it is imported."""
+    try:
+        from tensorflow.python.util import _pywrap_util_port as port
+    except ImportError:  # TensorFlow 1.15
+        from tensorflow.python import pywrap_tensorflow as port
+    return bool(port.IsMklEnabled())
+
+
 @functools.lru_cache(maxsize=None)
 def kernels() -> dict[str, list[Any]]:
     """Returns every kernel registered in this TensorFlow: dict of op type to a list of KernelDef protos."""

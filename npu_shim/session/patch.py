@@ -25,6 +25,7 @@ from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.session import (
     arrivals,
     call_scopes,
+    channels,
     clusters,
     doors,
     enabling,
@@ -32,6 +33,7 @@ from npu_shim.session import (
     lines,
     measures,
     observers,
+    onednn,
     rounding,
     session_options,
     trace,
@@ -277,6 +279,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     keep, result = [*feeds, *fetches, *preserved], call_fusion.fused(done.graph_def)
     if config_proto.is_local(entry):
         result = measures.fuse(result, keep, clusters.accelerator())
+        result = onednn.name_kernels(channels.turn(result, clusters.accelerator()), clusters.accelerator())
     if marks:
         result = clusters.mark(result, keep)
         unchecked.tell_of_clusters(result, number)

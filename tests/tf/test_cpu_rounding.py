@@ -16,7 +16,7 @@ from npu_shim.session.clusters import marking
 
 MIX = "allow_mix_precision"
 EPSILON = 2.0**-11  # of float16, half a unit in the last place
-IMAGE, FIRST, CUBE = [2, 8, 8, 4], [2, 4, 8, 8], [2, 4, 8, 8, 4]
+IMAGE, FIRST, CUBE, CUBE_FIRST = [2, 8, 8, 4], [2, 4, 8, 8], [2, 4, 8, 8, 4], [2, 4, 4, 8, 8]
 
 
 @pytest.fixture(autouse=True)
@@ -35,30 +35,60 @@ def conv(x, layout="NHWC", **how):
     return tf.nn.conv2d(x, weight(3, 3, 4, 8), 1, "SAME", data_format=layout, **how)
 
 
-def conv3d(x):
-    return tf.nn.conv3d(x, weight(3, 3, 3, 4, 8), [1] * 5, "SAME")
+def conv3d(x, layout="NDHWC"):
+    return tf.nn.conv3d(x, weight(3, 3, 3, 4, 8), [1] * 5, "SAME", data_format=layout)
+
+
+def depthwise(x, layout="NHWC"):
+    return tf.nn.depthwise_conv2d(x, weight(3, 3, 4, 2), [1] * 4, "SAME", data_format=layout)
 
 
 def pool(op, x):
     return op(conv(x, "NCHW"), 2, 2, "SAME", data_format="NCHW")
 
 
+def pool3d(op, x):
+    return op(conv3d(x, "NCDHW"), 2, 2, "SAME", data_format="NCDHW")
+
+
+def norm(x):
+    normed = tf.nn.fused_batch_norm(conv(x, "NCHW"), tf.ones([8]), tf.ones([8]), data_format="NCHW")[0]
+    return normed * tf.linspace(0.0, 1.0, 8)  # by itself it has one mean and one variance whatever x is
+
+
+def in_a_branch(x):
+    w = weight(3, 3, 4, 8)
+    with sessions.control_flow(2):  # functions
+        return tf.cond(
+            tf.reduce_sum(x) < 1e9,
+            lambda: tf.nn.max_pool2d(tf.nn.conv2d(x, w, 1, "SAME", data_format="NCHW"), 2, 2, "SAME", "NCHW"),
+            lambda: tf.ones([2, 8, 4, 4]),
+        )
+
+
 # what float32's kernels run on a CPU, some with oneDNN only: form -> (shape of the input, the form)
 FORMS = {
     "channels first": (FIRST, lambda x: conv(x, "NCHW")),
     "dilation": (IMAGE, lambda x: conv(x, dilations=2)),
+    "dilation, channels first": (FIRST, lambda x: conv(x, "NCHW", dilations=2)),
     "groups": (IMAGE, lambda x: tf.nn.conv2d(x, weight(3, 3, 2, 8), 1, "SAME")),
     "transposed": (IMAGE, lambda x: tf.nn.conv2d_transpose(x, weight(3, 3, 8, 4), [2, 16, 16, 8], 2)),
-    "depthwise": (IMAGE, lambda x: tf.nn.depthwise_conv2d(x, weight(3, 3, 4, 2), [1, 1, 1, 1], "SAME")),
+    "depthwise": (IMAGE, depthwise),
+    "depthwise, channels first": (FIRST, lambda x: depthwise(x, "NCHW")),
     "3-D": (CUBE, conv3d),
+    "3-D, channels first": (CUBE_FIRST, lambda x: conv3d(x, "NCDHW")),
     "3-D mean": (CUBE, lambda x: tf.nn.avg_pool3d(conv3d(x), 2, 2, "SAME")),
+    "3-D mean, channels first": (CUBE_FIRST, lambda x: pool3d(tf.nn.avg_pool3d, x)),
+    "3-D maximum, channels first": (CUBE_FIRST, lambda x: pool3d(tf.nn.max_pool3d, x)),
     "bias, channels first": (FIRST, lambda x: tf.nn.bias_add(conv(x, "NCHW"), tf.ones([8]), data_format="NCHW")),
+    "norm, channels first": (FIRST, norm),
     "maximum, channels first": (FIRST, lambda x: pool(tf.nn.max_pool2d, x)),
     "mean, channels first": (FIRST, lambda x: pool(tf.nn.avg_pool2d, x)),
+    "in a branch, channels first": (FIRST, in_a_branch),
     "4,096 terms": ([8, 4096], lambda x: tf.matmul(x, weight(4096, 8))),
     "einsum": (IMAGE, lambda x: tf.einsum("nhwc,cd->nhwd", x, weight(4, 8))),
 }  # fmt: skip
-ONE_DNN = ("channels first", "groups", "dilation")  # TensorFlow 1.15 runs these on a GPU only, in float32 as well
+ONE_DNN = ("groups", "dilation", "norm, channels first", "bias, channels first")  # TensorFlow 1.15: on a GPU only
 
 
 @pytest.mark.parametrize("form", FORMS)
