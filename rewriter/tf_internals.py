@@ -264,6 +264,16 @@ def constant_value(tensor: Any) -> Any:
     return pywrap_tf_session.TF_TryEvaluateConstant_wrapper(tensor.graph._c_graph, tensor._as_tf_output())
 
 
+def constant_shape(tensor: Any) -> Any:
+    """Returns what is constant in a tensor of sizes, as a tf.TensorShape: `tf.stack([n, 4])` is (?, 4).
+
+    `tf.get_static_value` gives all of it or nothing.
+    """
+    from tensorflow.python.framework import tensor_util
+
+    return tensor_util.constant_value_as_shape(tensor)
+
+
 def virtual_gpu_cluster() -> Any:
     """A Grappler cluster of a CPU and a GPU of compute capability 8.0, for offline runs on a machine without a GPU."""
     from tensorflow.core.protobuf import device_properties_pb2

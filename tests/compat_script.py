@@ -17,7 +17,18 @@ import tensorflow as tf; tf.contrib.compiler.jit.experimental_jit_scope, tf.cont
 from tensorflow.contrib.framework.python.ops import audio_ops; audio_ops.mfcc, audio_ops.decode_wav
 from tensorflow.contrib.learn import monitors; monitors.replace_monitors_with_hooks
 from tensorflow.contrib.training import FeedingQueueRunner
-from tensorflow.contrib.tfprof import model_analyzer
+from tensorflow.contrib.tfprof import ProfileContext, model_analyzer
+from tensorflow.python.profiler import profile_context; profile_context.ProfileContext
+from tensorflow.contrib.learn.python.learn import monitored_session as m; m.Scaffold, m.SessionCreator
+from tensorflow.contrib.learn.python.learn.basic_session_run_hooks import LoggingTensorHook, StopAtStepHook
+from tensorflow.contrib.learn.python.learn.session_run_hook import SessionRunHook, SessionRunArgs
+from tensorflow.contrib.learn.python.learn.summary_writer_cache import SummaryWriterCache; SummaryWriterCache.get
+from tensorflow.contrib.learn.python.learn import monitors; monitors.replace_monitors_with_hooks
+from tensorflow.contrib.slim import variable_scope; variable_scope.get_variable, variable_scope.variable_scope
+import tensorflow.contrib.slim as s; s.nn_ops.conv2d, s.nest.flatten, s.tensor_shape.TensorShape, s.string_ops
+from tensorflow.contrib.graph_editor import select, reroute, util; select.get_forward_walk_ops, reroute.swap_ts
+from tensorflow.contrib.predictor import predictor_factories; predictor_factories.from_saved_model
+from tensorflow.contrib.data.python.ops.threadpool import PrivateThreadPool, override_threadpool
 from tensorflow.contrib.saved_model.python.saved_model import reader
 from tensorflow.contrib.util import loader; loader.load_op_library
 from tensorflow.python import graph_util, keras, ops, summary; graph_util.extract_sub_graph, summary.FileWriter
@@ -125,6 +136,113 @@ def operations_have_the_private_name_that_recomputation_uses():
 
 
 @check
+def whole_numbers_of_any_kind_are_dimensions():
+    with tf.Graph().as_default():
+        four = (8 / 2, np.float32(4), np.float64(4), np.array(4.0), "4", tf.Dimension(4.0))
+        for size in four:
+            assert tf.placeholder(tf.float32, [None, size]).shape.as_list() == [None, 4], size
+            assert tf.TensorShape([size]).as_list() == [4] and tf.Dimension(8) // size == 2
+        assert tf.get_variable("v", [2.0, 3 / 1]).shape.as_list() == [2, 3]
+        assert tf.Dimension(4) == 4.0 and tf.Dimension(4) * 2.0 == 8 and 2.0 + tf.Dimension(4) == 6
+        cells = [kind(8 / 2) for kind in (tf.nn.rnn_cell.LSTMCell, tf.nn.rnn_cell.GRUCell)]
+        outputs = [
+            tf.nn.dynamic_rnn(cell, tf.zeros([2, 3, 5]), dtype=tf.float32, scope=str(cell)[-9:-1])[0] for cell in cells
+        ]
+        assert [output.shape.as_list() for output in outputs] == [[2, 3, 4]] * 2
+        assert tf.FIFOQueue(3, [tf.float32], [[4 / 2]]).dequeue().shape.as_list() == [2]
+
+
+@check
+def a_fraction_is_no_dimension():
+    with tf.Graph().as_default():
+        for make in (
+            tf.Dimension,
+            lambda size: tf.placeholder(tf.float32, [size]),
+            lambda size: tf.TensorShape([size]),
+        ):
+            for wrong, error in (
+                (1.5, ValueError),
+                (np.float32(0.5), ValueError),
+                (-2.0, ValueError),
+                (tf.int32, TypeError),
+            ):
+                try:
+                    make(wrong)
+                except error as reason:
+                    assert wrong is tf.int32 or "Ambiguous dimension: " in str(reason) or ">= 0" in str(reason), reason
+                else:
+                    raise AssertionError(wrong)
+
+
+@check
+def a_transposed_convolution_has_the_constant_sizes_of_its_output_shape():
+    with tf.Graph().as_default():
+        x, kernel = tf.placeholder(tf.float32, [None, 2, 2, 4]), tf.zeros([3, 3, 5, 4])
+        up = tf.nn.conv2d_transpose(x, kernel, [8, 4, 4, 5], [1, 2, 2, 1])
+        assert tf.reshape(up, up.get_shape()).shape.as_list() == [8, 4, 4, 5]
+        assert tf.nn.conv2d_backprop_input([8, 4, 4, 5], kernel, x, [1, 2, 2, 1], "SAME").shape.as_list() == [
+            8,
+            4,
+            4,
+            5,
+        ]
+        sizes = tf.stack([tf.shape(x)[0], 4, 4, 5])
+        assert tf.nn.conv2d_transpose(x, kernel, sizes, [1, 2, 2, 1]).shape.as_list() == [None, 4, 4, 5]
+        line = tf.nn.conv1d_transpose(x[:, 0], kernel[0], [8, 4, 5], 2)
+        assert line.shape.as_list() == [8, 4, 5]
+        slope = tf.gradients(up, x)[0]
+        assert slope.shape.as_list() in ([8, 2, 2, 4], [None, 2, 2, 4])
+
+
+@check
+def strategies_run_functions_by_their_old_name():
+    for strategy in (tf.distribute.MirroredStrategy(["/cpu:0"]), tf.contrib.distribute.OneDeviceStrategy("/cpu:0")):
+        with tf.Graph().as_default(), strategy.scope(), tf.Session() as session:
+            out = strategy.experimental_run_v2(lambda a, b: a - b, args=(tf.constant(3.0),), kwargs={"b": 1.0})
+            assert session.run(out) == 2.0
+
+
+@check
+def fields_that_data_sets_had_can_be_set():
+    options = tf.data.Options()
+    options.experimental_optimization.autotune_buffers = True
+    options.experimental_optimization.map_vectorization.enabled = True
+    options.experimental_optimization.map_fusion = True
+    with tf.Graph().as_default(), tf.Session() as session:
+        dataset = tf.data.Dataset.range(3).map(lambda x: x + 1).with_options(options)
+        assert dataset.options().experimental_optimization.autotune_buffers is True
+        step = tf.data.make_one_shot_iterator(dataset).get_next()
+        assert [session.run(step) for _ in range(3)] == [1, 2, 3]
+    try:
+        tf.data.Options().experimental_optimization.autotunes = True
+    except AttributeError:
+        return
+    raise AssertionError("a field that never was")
+
+
+@check
+def a_context_profiles_the_runs_that_it_is_told_to():
+    import os
+    import tempfile
+
+    context = tf.contrib.tfprof.ProfileContext
+    with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default(), tf.Session() as session:
+        product = tf.matmul(tf.ones([4, 4]), tf.ones([4, 4]))
+        with context(folder, enabled=False):
+            session.run(product)
+        assert os.listdir(folder) == []
+        builder = tf.profiler.ProfileOptionBuilder
+        options = builder(builder.time_and_memory()).with_empty_output().build()
+        with context(folder, trace_steps=[1], dump_steps=[2]) as profiled:
+            profiled.add_auto_profiling("op", options, [1])
+            for _ in range(4):
+                assert session.run(product)[0, 0] == 4
+        assert os.listdir(folder) == ["profile_2"]
+        assert profiled.get_profiles("op")[1].total_exec_micros > 0
+        session.run(product)  # the class is as it was
+
+
+@check
 def feeding_queue_runner_feeds():
     with tf.Graph().as_default():
         value = tf.placeholder(tf.int32, [])
@@ -208,6 +326,115 @@ def keras_optimizers_of_1_15_train():
         model.compile(SGD(lr=0.05, momentum=0.9), "mse")
         history = model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0, epochs=3).history["loss"]
         assert history[-1] < history[0]
+
+
+@check
+def layers_have_the_methods_that_they_had():
+    from tensorflow.keras.layers import Dense, Input, Layer
+
+    class Mean(Layer):
+        def build(self, shape):
+            self.mean = self.add_weight(name="mean", shape=(4 / 2,), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            update = tf.keras.backend.moving_average_update(self.mean, tf.reduce_mean(x, 0), 0.9)
+            self.add_update([update], x)
+            return x
+
+    with tf.Graph().as_default():
+        layer, x = Mean(), Input((2,))
+        layer.apply(x)
+        assert layer.get_updates_for(x) == layer.updates and len(layer.updates) == 1
+        layer.apply(tf.ones([3, 2]))
+        assert len(layer.get_updates_for(x)) == 1 and len(layer.updates) == 2
+        assert layer.get_updates_for(None) == layer.get_losses_for(None) == []
+        dense = Dense(3, kernel_regularizer="l2")
+        assert dense.apply(x).shape.as_list() == [None, 3] and len(dense.get_losses_for(None)) == 1
+
+
+@check
+def a_sequential_model_predicts_classes():
+    with tf.Graph().as_default(), tf.Session().as_default():
+        for units, wanted in ((3, [2, 2]), (1, [[1], [1]])):
+            model = tf.keras.Sequential([tf.keras.layers.Dense(units, use_bias=False, input_shape=(2,))])
+            model.layers[0].set_weights([np.arange(2.0 * units).reshape(2, units) + 1])
+            assert model.predict_classes(np.ones((2, 2))).tolist() == wanted
+            assert model.predict_proba(np.ones((2, 2))).shape == (2, units)
+
+
+@check
+def variables_of_keras_cells_have_the_names_of_checkpoints():
+    from tensorflow.keras.layers import GRU, LSTM, RNN, Bidirectional, ConvLSTM2D, LSTMCell, SimpleRNN
+
+    x = np.ones((2, 5, 3), np.float32)
+    with tf.Graph().as_default():
+        for layer in (
+            LSTM(4),
+            Bidirectional(GRU(4), name="b"),
+            SimpleRNN(2, name="c/d"),
+            RNN([LSTMCell(2), LSTMCell(2)]),
+        ):
+            layer(tf.constant(x))
+        with tf.name_scope("scope"):
+            LSTM(4)(tf.constant(x))
+        ConvLSTM2D(2, 3)(tf.ones([1, 2, 5, 5, 1]))
+        names = [v.name[:-2] for v in tf.global_variables() if "recurrent" in v.name]
+    assert names == [
+        *("lstm/recurrent_kernel", "b/forward_gru/recurrent_kernel", "b/backward_gru/recurrent_kernel"),
+        *("c/d/recurrent_kernel", "rnn/recurrent_kernel", "rnn/recurrent_kernel_1", "scope/lstm_1/recurrent_kernel"),
+        "conv_lst_m2d/recurrent_kernel",
+    ], names
+
+
+@check
+def a_star_of_keras_does_not_bring_a_tensorflow_of_its_own():
+    if tf.__version__.startswith("1."):
+        return
+    for module in ("layers", "models", "backend", "engine.topology", "optimizers"):
+        names = {}
+        exec("from keras.%s import *" % module, names)
+        assert names.get("tf") is None, module
+    assert names.get("Adam")
+
+
+@check
+def keras_takes_the_argument_names_of_keras_1():
+    if tf.__version__.startswith("1."):
+        return
+    from keras.layers import LSTM, BatchNormalization, Convolution2D, Dense, Dropout, Flatten, Input, MaxPooling2D
+    from keras.models import Model
+
+    class Own(Model):
+        def __init__(self):
+            x = Input((3,))
+            super().__init__(input=x, output=Dense(2)(x))
+
+    with tf.Graph().as_default(), tf.Session().as_default():
+        x = Input((8, 8, 3))
+        y = Convolution2D(4, 3, 5, border_mode="same", init="uniform")(x)
+        assert y.shape.as_list() == [None, 8, 8, 4]
+        y = Convolution2D(nb_filter=4, nb_row=3, nb_col=1, subsample=(2, 2), dim_ordering="tf", bias=False)(y)
+        assert y.shape.as_list() == [None, 3, 4, 4]
+        assert Convolution2D(4, 3, 5)(x).shape.as_list() == [None, 2, 2, 4]  # strides, as in Keras 2
+        y = Dropout(p=0.5)(BatchNormalization(gamma_init="ones")(MaxPooling2D((2, 2), border_mode="same")(y)))
+        model = Model(input=x, output=Dense(output_dim=2, W_regularizer="l2", activation="softmax")(Flatten()(y)))
+        model.compile("sgd", "mse")
+        losses = model.fit(np.ones((4, 8, 8, 3)), np.ones((4, 2)), nb_epoch=2, verbose=0).history["loss"]
+        assert len(losses) == 2 and model.get_weights()[0].shape == (3, 5, 3, 4)
+        assert LSTM(output_dim=4, inner_activation="sigmoid", dropout_W=0.1).units == 4
+        assert Own().predict(np.ones((1, 3))).shape == (1, 2)
+        try:
+            Dense(4, outptu_dim=4)
+        except TypeError as reason:
+            assert "outptu_dim" in str(reason)
+        else:
+            raise AssertionError("a name that never was")
+
+
+@check
+def what_keras_had_in_public_is_where_it_was():
+    assert callable(tf.keras.utils.multi_gpu_model)
+    assert callable(tf.keras.mixed_precision.experimental.set_policy)
 
 
 @check

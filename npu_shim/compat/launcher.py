@@ -9,7 +9,7 @@ import sys
 import types
 from typing import Any, Callable
 
-from npu_shim.compat import aliases, spawn, tensorflow_v1
+from npu_shim.compat import aliases, one_keras, spawn, tensorflow_v1
 
 STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")
@@ -40,6 +40,7 @@ def run(script: str, args: list[str], before: Callable[[], None] | None = None) 
         before()
     sys.argv = list(args) if module else [script, *args]
     sys.path.insert(0, _folder(script))
+    one_keras.make_room()
     try:
         if module:
             runpy.run_module(args[0], {"__builtins__": builtins}, "__main__", alter_sys=True)

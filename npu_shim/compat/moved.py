@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import sys
+from typing import Any, Mapping
 
 from npu_shim.compat import callers, exports, missing, names
 
-_INSTALLED = []
+_INSTALLED: list[bool] = []
 
 
 def install() -> None:
@@ -20,12 +21,11 @@ def install() -> None:
     if names.tensorflow_1() or _INSTALLED:
         return
     _INSTALLED.append(True)
-    _members()
     sys.meta_path.append(missing.Finder(_modules()))
     missing.when_loaded({module: functools.partial(_patch_module, rows) for module, rows in _answers().items()})
 
 
-def _modules():
+def _modules() -> dict[str, str]:
     """{module that is gone: the one that stands for it}."""
     rows = names.table()["moved"]
     targets = {name: t if t.startswith("!") else names.full_target(t) for name, t in rows.items()}
@@ -33,9 +33,9 @@ def _modules():
     return {name: target for name, target in here.items() if not exports.file_of(name)}
 
 
-def _answers():
+def _answers() -> dict[str, dict[str, str]]:
     """{module: {name: target}} of the names in modules that are there."""
-    rows = {}
+    rows: dict[str, dict[str, str]] = {}
     for name, target in names.table()["moved"].items():
         module, _, last = name.rpartition(".")
         if exports.file_of(module):
@@ -45,20 +45,12 @@ def _answers():
     return rows
 
 
-def _load(target):
+def _load(target: str) -> Any:
     if target.startswith("!"):
         raise AttributeError(callers.message("it is not here: " + target[1:].strip()))
     return names.load(target)
 
 
-def _patch_module(rows, module):
+def _patch_module(rows: Mapping[str, str], module: Any) -> None:
     others = names.table()["everything"].get(module.__name__, "").replace("tf ", "tensorflow.compat.v1 ").split()
     missing.answer(module, rows, load=_load, others=others)
-
-
-def _members():
-    """Lets an operation answer to a private name that recomputation uses, which TensorFlow 2 has as a public one."""
-    from tensorflow.compat.v1 import Operation
-
-    if not hasattr(Operation, "_outputs"):
-        Operation._outputs = property(lambda self: list(self.outputs))

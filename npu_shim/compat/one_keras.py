@@ -22,7 +22,7 @@ import sys
 import types
 from typing import Any, Iterable, Iterator, Mapping
 
-from npu_shim.compat import after_215, callers, exports, missing, names
+from npu_shim.compat import after_215, callers, exports, keras_classes, missing, names
 from npu_shim.rewriter.errors import closest
 
 # root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in
@@ -39,6 +39,10 @@ _SUBCLASSES = {
 }
 
 
+# what TensorFlow's lazy loaders import `keras` for, each when it is first asked
+_LAZY = ("tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell", "tf.compat.v2.keras.layers")
+
+
 def install() -> None:
     """Makes both roots faces of tf.keras; without a Keras 2, or when called again, it does nothing."""
     if names.tensorflow_1() or package() is None or any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -48,10 +52,51 @@ def install() -> None:
     for name in [name for name in sys.modules if _path(name) is not None]:
         del sys.modules[name]
     sys.meta_path.insert(0, _Finder(folders))
-    loaded = {_full("src.utils.losses_utils"): _let_scalars_pass, _full("src.engine.base_layer"): _show_inner_layers}
-    missing.when_loaded(loaded)
+    patches = {_full(name): patch for name, patch in keras_classes.PATCHES.items()}
+    lost = _lost_names()
+    missing.when_loaded(dict.fromkeys({*patches, *lost}, functools.partial(_patch_module, patches, lost)))
     private: Any = sys.modules["tensorflow.python"]
     private.keras = importlib.import_module("tensorflow.python.keras")
+
+
+def make_room() -> None:
+    """Loads TensorFlow's Keras where `keras` is the script's own: what TensorFlow imports later is not the script's."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder) and finder.is_scripts_own():
+            finder.load_parts()
+
+
+def _lost_names() -> dict[str, dict[str, str]]:
+    """{module of tf.keras: {name that is gone: its path below the root}}, of all rows of the table that are names."""
+    lost: dict[str, dict[str, str]] = {}
+    for path in ("mixed_precision.experimental", *names.table()["keras_names"]):
+        above, _, name = path.rpartition(".")
+        module = _full("api." + above if above else "api")
+        if exports.file_of(module):
+            lost.setdefault(module, {})[name] = path
+    return lost
+
+
+def _patch_module(patches: Mapping[str, Any], lost: Mapping[str, Mapping[str, str]], module: Any) -> None:
+    name = module.__name__
+    if name in lost:
+        missing.answer(module, lost[name], load=_load_lost)
+    if name in patches:
+        patches[name](module)
+
+
+def _load_lost(path: str) -> Any:
+    row = names.table()["keras_names"].get(path)
+    if row is None:
+        return importlib.import_module("tensorflow.python.keras." + path)
+    return of_row("tf.keras." + path, row)
+
+
+def of_row(name: str, row: str) -> Any:
+    """What a row of the table means; AttributeError with its sentence if it is gone."""
+    if row.startswith("!"):
+        raise AttributeError(callers.message("%s is not here: %s" % (name, row[1:].strip())))
+    return names.load(_full(row))
 
 
 def _one_class_each() -> None:
@@ -98,6 +143,13 @@ def sources(path: str) -> tuple[str, ...]:
     return tuple(name for name in map(_full, own) if exports.file_of(name))
 
 
+def _own(module: Any, name: str) -> bool:
+    """Whether `from module import *` gives a name: not TensorFlow 2, which today's modules of Keras import as `tf`."""
+    value = getattr(module, name, None)
+    foreign = isinstance(value, types.ModuleType) and not value.__name__.startswith(module.__name__.split(".")[0])
+    return not name.startswith("_") and not foreign
+
+
 def _below(path: str, name: str) -> str:
     return path + "." + name if path else name
 
@@ -113,7 +165,7 @@ class Face(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__all__":
-            return sorted({n for module in self._modules() for n in dir(module) if not n.startswith("_")})
+            return sorted({n for module in self._modules() for n in dir(module) if _own(module, n)})
         if name == "__version__" and not self._path:  # TensorFlow, too, asks for it
             return importlib.import_module(_full("src")).__version__
         if name.startswith("__"):
@@ -125,21 +177,16 @@ class Face(types.ModuleType):
     def _find(self, name: str) -> Any:
         rows, inner = names.table()["keras_names"], _below(self._path, name)
         if inner in rows:
-            return self._of_table(name, rows[inner])
+            return of_row(self.__name__ + "." + name, rows[inner])
         found = _first_value(self._modules(), name)
         if sources(inner) and (found is None or isinstance(found[0], types.ModuleType)):
             return importlib.import_module(self.__name__ + "." + name)
         if found is None and "*." + name in rows:
-            return self._of_table(name, rows["*." + name])
+            return of_row(self.__name__ + "." + name, rows["*." + name])
         found = found or _first_value(_enclosing_modules(self._path), name)
         if found is None:
             raise AttributeError(callers.message(_without(self, name)))
         return found[0]
-
-    def _of_table(self, name: str, target: str) -> Any:
-        if target.startswith("!"):
-            raise AttributeError(callers.message("%s.%s is not here: %s" % (self.__name__, name, target[1:].strip())))
-        return names.load(_full(target))
 
     def _modules(self) -> list[Any]:
         return [importlib.import_module(source) for source in self._sources]
@@ -193,16 +240,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Whether `keras` is a folder or file of the script, which goes before an installed one, as in plain Python."""
         if "." in fullname:
             return not isinstance(sys.modules.get("keras"), Face)
+        if not self.is_scripts_own():
+            return False
+        self.load_parts()
+        return True
+
+    def is_scripts_own(self) -> bool:
+        """Whether Python finds another `keras` than the installed one."""
         found = importlib.machinery.PathFinder.find_spec("keras")
         folders = [] if found is None else found.submodule_search_locations or [str(found.origin)]
-        if found is None or self._folders.get("keras") in folders:
-            return False
-        # TensorFlow's parts are loaded while the name is theirs
+        return found is not None and self._folders.get("keras") not in folders
+
+    def load_parts(self) -> None:
+        """Loads what TensorFlow has of Keras while the name `keras` is Keras's; then the name is free."""
         sys.modules["keras"] = Face("keras", "", [self._folders["keras"]] if "keras" in self._folders else [])
-        for part in ("api", "src", "tf.keras.layers", "tf.layers.Dense", "tf.nn.rnn_cell.RNNCell"):
-            names.load(_full(part))  # tf.keras and the others load when they are first asked
+        for part in ("api", "src", *_LAZY):  # tf.keras and the others load when they are first asked
+            names.load(_full(part))
         del sys.modules["keras"]
-        return True
 
     def create_module(self, spec: Any) -> Any:
         root = next(root for root in ROOTS if (spec.name + ".").startswith(root + "."))
@@ -212,27 +266,3 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: Any) -> None:
         pass
-
-
-class _InnerLayers:
-    """What 1.15 calls `layer._layers`: the list itself, so that scripts can change it; a script's own comes first."""
-
-    def __get__(self, layer: Any, owner: Any = None) -> Any:
-        return self if layer is None else layer._self_tracked_trackables
-
-
-def _show_inner_layers(base_layer: Any) -> None:
-    base_layer.Layer._layers = _InnerLayers()
-
-
-def _let_scalars_pass(losses_utils: Any) -> None:
-    """Lets a model's output be a scalar, as that of a model that computes its own loss; 1.15 accepted it unchanged."""
-    original = losses_utils.squeeze_or_expand_dimensions
-
-    @functools.wraps(original)
-    def squeeze_or_expand_dimensions(y_pred: Any, y_true: Any = None, sample_weight: Any = None) -> Any:
-        if y_true is not None and sample_weight is None and y_pred.shape.ndims == 0:
-            return y_pred, y_true
-        return original(y_pred, y_true, sample_weight)
-
-    losses_utils.squeeze_or_expand_dimensions = squeeze_or_expand_dimensions

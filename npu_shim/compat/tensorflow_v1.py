@@ -35,7 +35,12 @@ def install() -> None:
     v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
+    from npu_shim.compat import dimensions, inferred, members  # they import TensorFlow
+
     moved.install()
+    dimensions.install()
+    inferred.install()
+    members.install()
     one_keras.install()
     core_alias.install()
 

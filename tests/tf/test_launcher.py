@@ -36,6 +36,7 @@ if __name__ == "__main__":
 """
 OWN_KERAS = """
 import tensorflow as tf
+before = tf.keras.layers.Dense, tf.layers.Dense  # B7: TensorFlow, asked first, took the script's own keras for its own
 import keras
 from keras.layers import Dense
 from tensorflow.python.keras.layers import Dense as TheirDense

@@ -1,0 +1,152 @@
+"""Gives Keras's classes what those of TensorFlow 1.15 had: methods, arguments, names of variables, scalar losses."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import re
+from typing import Any, Callable, Iterator, Mapping
+
+from npu_shim.compat import callers, keras_1
+
+LOG = logging.getLogger("npu_shim")
+
+
+class _InnerLayers:
+    """What 1.15 calls `layer._layers`: the list itself, so that scripts can change it; a script's own comes first."""
+
+    def __get__(self, layer: Any, owner: Any = None) -> Any:
+        return self if layer is None else layer._self_tracked_trackables
+
+
+def _layer(base_layer: Any) -> None:
+    base_layer.Layer._layers = _InnerLayers()
+    base_layer.Layer.apply = lambda self, inputs, *args, **kwargs: self(inputs, *args, **kwargs)
+    # layers of graphs have their own; an eager layer has run its updates
+    base_layer.Layer.get_updates_for = lambda self, inputs: []
+    base_layer.Layer.get_losses_for = lambda self, inputs: self.losses if inputs is None else []
+    base_layer.Layer.add_update = _takes_inputs(base_layer.Layer.add_update)
+
+
+def _layer_of_graphs(base_layer_v1: Any) -> None:
+    base_layer_v1.Layer.add_update = _takes_inputs(base_layer_v1.Layer.add_update)
+
+
+def _takes_inputs(add_update: Callable[..., Any]) -> Callable[..., Any]:
+    """`inputs` was deprecated in 1.15, which found them by itself."""
+
+    @functools.wraps(add_update)
+    def method(self: Any, updates: Any, inputs: Any = None) -> Any:
+        return add_update(self, updates)
+
+    return method
+
+
+def _sequential(sequential: Any) -> None:
+    sequential.Sequential.predict_proba = predict_proba
+    sequential.Sequential.predict_classes = predict_classes
+
+
+def predict_proba(self: Any, x: Any, batch_size: int = 32, verbose: int = 0) -> Any:
+    """The model's predictions for `x`, with a warning if they are no probabilities (Keras 2.2)."""
+    predictions = self.predict(x, batch_size, verbose)
+    if predictions.min() < 0.0 or predictions.max() > 1.0:
+        LOG.warning("%s", callers.message("predict_proba: the model's outputs are not all between 0 and 1"))
+    return predictions
+
+
+def predict_classes(self: Any, x: Any, batch_size: int = 32, verbose: int = 0) -> Any:
+    """The most probable class of each row; of one output, whether it is above 0.5, as int32 (Keras 2.2)."""
+    predictions = self.predict(x, batch_size, verbose)
+    if predictions.shape[-1] > 1:
+        return predictions.argmax(axis=-1)
+    return (predictions > 0.5).astype("int32")
+
+
+def _rnn(base_rnn: Any) -> None:
+    base_rnn.RNN.build = _names_no_cells(base_rnn.RNN.build, lambda layer: [layer.cell])
+
+
+def _stacked_cells(stacked_rnn_cells: Any) -> None:
+    kind = stacked_rnn_cells.StackedRNNCells
+    kind.build = _names_no_cells(kind.build, lambda layer: layer.cells)
+
+
+def _names_no_cells(build: Callable[..., Any], cells_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Lets cells' variables be `lstm/kernel`, as in 1.15's checkpoints, not `lstm/lstm_cell/kernel`."""
+
+    @functools.wraps(build)
+    def method(self: Any, input_shape: Any) -> Any:
+        import tensorflow.compat.v1 as tf
+
+        if tf.executing_eagerly():
+            return build(self, input_shape)
+        scope = tf.get_default_graph().get_name_scope()
+        with contextlib.ExitStack() as stack:
+            for cell in cells_of(self):
+                if isinstance(cell, tf.keras.layers.Layer):
+                    stack.enter_context(_built_in(scope, cell))
+            return build(self, input_shape)
+
+    return method
+
+
+@contextlib.contextmanager
+def _built_in(scope: str, cell: Any) -> Iterator[None]:
+    """Has a cell's `build` run in another scope of names, within the context."""
+    import tensorflow.compat.v1 as tf
+
+    build = cell.build
+
+    @functools.wraps(build)
+    def in_scope(shape: Any) -> Any:
+        with tf.name_scope(scope + "/" if scope else None):
+            return build(shape)
+
+    own = vars(cell).get("build")
+    object.__setattr__(cell, "build", in_scope)
+    try:
+        yield
+    finally:
+        object.__delattr__(cell, "build") if own is None else object.__setattr__(cell, "build", own)
+
+
+def _snake_case(generic_utils: Any) -> None:
+    generic_utils.to_snake_case = to_snake_case
+
+
+def to_snake_case(name: str) -> str:
+    """A class's name as a layer's; in 1.15 digits follow a capital like letters: "ConvLSTM2D" is "conv_lst_m2d"."""
+    words = re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
+    words = re.sub("([a-z])([A-Z])", r"\1_\2", words).lower()
+    return "private" + words if words.startswith("_") else words
+
+
+def _let_scalars_pass(losses_utils: Any) -> None:
+    """Lets a model's output be a scalar, as that of a model that computes its own loss; 1.15 accepted it unchanged."""
+    original = losses_utils.squeeze_or_expand_dimensions
+
+    @functools.wraps(original)
+    def squeeze_or_expand_dimensions(y_pred: Any, y_true: Any = None, sample_weight: Any = None) -> Any:
+        if y_true is not None and sample_weight is None and y_pred.shape.ndims == 0:
+            return y_pred, y_true
+        return original(y_pred, y_true, sample_weight)
+
+    losses_utils.squeeze_or_expand_dimensions = squeeze_or_expand_dimensions
+
+
+# module of Keras, as in names.json -> what is done to it once it is loaded
+PATCHES: Mapping[str, Callable[[Any], None]] = {
+    "src.engine.base_layer": _layer,
+    "src.engine.base_layer_v1": _layer_of_graphs,
+    "src.engine.sequential": _sequential,
+    "src.layers.rnn.base_rnn": _rnn,
+    "src.layers.rnn.stacked_rnn_cells": _stacked_cells,
+    "src.utils.generic_utils": _snake_case,
+    "src.utils.losses_utils": _let_scalars_pass,
+    "api.layers": keras_1.rename_of_layers,
+    "src.engine.training": keras_1.rename_of_models,
+    "src.engine.training_v1": keras_1.rename_of_methods,
+    "src.engine.functional": keras_1.rename_of_functional,
+}

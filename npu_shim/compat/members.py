@@ -1,0 +1,86 @@
+"""Restores methods and fields that TensorFlow 2 has taken from TensorFlow 1.15's classes; Keras's are in keras_classes.
+
+`scripts/compare_versions` lists the methods of all public classes that are gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import types
+from typing import Any, Callable, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.compat import callers, names
+
+LOG = logging.getLogger("npu_shim")
+
+
+def _nothing() -> None:
+    return None
+
+
+def _vectorization() -> types.SimpleNamespace:
+    return types.SimpleNamespace(enabled=None, use_choose_fastest=None)
+
+
+def _stats() -> types.SimpleNamespace:
+    return types.SimpleNamespace(aggregator=None, prefix="", counter_prefix="", latency_all_edges=None)
+
+
+# fields of options that tf.data has dropped, and what makes their first value; what a script sets changes nothing
+DATA_FIELDS: dict[str, dict[str, Callable[[], Any]]] = {
+    "tf.data.Options": {
+        "experimental_stateful_whitelist": _nothing,
+        "experimental_stats": _stats,
+    },
+    "tf.data.experimental.DistributeOptions": {"auto_shard": _nothing},
+    "tf.data.experimental.OptimizationOptions": {
+        **dict.fromkeys(("autotune", "autotune_algorithm", "autotune_buffers", "autotune_cpu_budget"), _nothing),
+        **dict.fromkeys(("filter_with_random_uniform_fusion", "hoist_random_uniform"), _nothing),
+        "map_vectorization": _vectorization,
+    },
+}
+
+
+def install() -> None:
+    """Restores them; a second call does nothing."""
+    if not hasattr(tf.Operation, "_outputs"):  # recomputation uses the private name
+        tf.Operation._outputs = property(lambda self: list(self.outputs))
+    for strategy in (tf.distribute.Strategy, tf.compat.v2.distribute.Strategy):
+        if not hasattr(strategy, "experimental_run_v2"):
+            strategy.experimental_run_v2 = experimental_run_v2
+    for path, fields in DATA_FIELDS.items():
+        _keep_fields(path, fields)
+
+
+def experimental_run_v2(self: Any, fn: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Runs a function on each replica; today's `run`."""
+    return self.run(fn, args=args, kwargs=kwargs)
+
+
+def _keep_fields(path: str, fields: Mapping[str, Callable[[], Any]]) -> None:
+    owner = names.load(path)
+    for field, default in fields.items():
+        if not hasattr(owner, field):
+            setattr(owner, field, _kept(path, field, default))
+
+
+def _kept(path: str, field: str, default: Callable[[], Any]) -> property:
+    """A field in the place where tf.data keeps its own, so that merged options have it too."""
+
+    def get(options: Any) -> Any:
+        _tell(path, field)
+        return options._options.setdefault(field, default())
+
+    def put(options: Any, value: Any) -> None:
+        _tell(path, field)
+        options._options[field] = value
+
+    return property(get, put, doc="Has no effect: tf.data has no such option any more.")
+
+
+@functools.lru_cache(maxsize=None)
+def _tell(path: str, field: str) -> None:
+    LOG.info("%s", callers.message("%s.%s, which TensorFlow 2 dropped, has no effect here" % (path, field)))
