@@ -53,7 +53,7 @@ def verify(
         raise VerifyError(["%d nodes are missing" % (len(before.nodes) - len(nodes))])
     changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
     changed.update(range(len(before.nodes), len(nodes)))
-    missing = [*_missing_outputs(nodes, changed)]
+    missing = [*_missing_outputs(before.nodes, nodes, changed)]
     if missing:
         raise VerifyError(missing)
     rewrite = Rewrite(before, after, kernels, after.positions(), changed, emulated)
@@ -65,9 +65,14 @@ def verify(
         raise VerifyError(violations)
 
 
-def _missing_outputs(nodes: Sequence[Node], changed: Iterable[int]) -> Iterator[str]:
-    """Inputs that name an output which its op does not have."""
-    for node in (nodes[position] for position in changed):
+def _missing_outputs(before: Sequence[Node], nodes: Sequence[Node], changed: Iterable[int]) -> Iterator[str]:
+    """Outputs that a node no longer has, and inputs that name one which its op does not have."""
+    for position in sorted(changed):
+        node = nodes[position]
+        if position < len(before) and len(node.layout.outputs) < len(before[position].layout.outputs):
+            yield "'%s' (op %s) is gone; '%s' (op %s) is in its place" % (
+                before[position].name, before[position].op, node.name, node.op
+            )  # fmt: skip
         for number, (giver, output) in enumerate(node.inputs):
             if not 0 <= output < len(nodes[giver].layout.outputs):
                 yield "input %d of '%s' is output %d of '%s'" % (number, node.name, output, nodes[giver].name)

@@ -30,6 +30,7 @@ from npu_shim.session.clusters import conditionals, folded, moves, slow_ops, tra
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
 MARK = "_XlaCompile"
+OWN = "_npu_shim_cluster"  # beside a MARK of ours, for the hook
 CACHE_FLAG = "--tf_xla_persistent_cache_directory"
 CACHE_ON_GPU = "--tf_xla_persistent_cache_device_types=GPU"
 MINIMUM_OPS = 8  # launching a cluster costs as much as a few ops
@@ -114,7 +115,9 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
         if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
             node.attr[MARK].b = False
         elif MARK not in node.attr:  # TensorFlow 1.15 takes what says nothing into the clusters of what is marked
-            node.attr[MARK].b = not stays_out(node)
+            compiled = node.attr[MARK].b = not stays_out(node)
+            if compiled:
+                node.attr[OWN].b = True
     return marked
 
 

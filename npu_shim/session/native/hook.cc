@@ -5,13 +5,16 @@
 //   ReportError    a graph pass behind it: Grappler swallows errors and runs the original graph, so an error travels as a
 //                  node attribute and is returned here, where it becomes the session's error. So does a graph whose
 //                  config names NpuOptimizer and that Grappler never handed over.
-//   DissolveIslands  a graph pass behind XLA's clustering: clusters of a few ops are none.
-//   CountClusters  a last graph pass: tells how many XLA clusters and functions the session will compile.
+//   DissolveIslands  a graph pass behind XLA's clustering: of what the rewriter has marked, clusters of a few ops are none.
+//   CountClusters  a last graph pass: tells how many XLA clusters and functions a session with NpuOptimizer will compile.
+//
+// The passes belong to the process, and see graphs of sessions that never asked for NpuOptimizer too: those stay as they are.
 //
 // Built against TensorFlow 1.15.5 (C++11), 2.15.1 and 2.21.0 (C++17); see build.py for the flags.
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tensorflow/core/common_runtime/optimization_registry.h"
@@ -37,6 +40,7 @@ const char kName[] = "NpuOptimizer";
 const char kMainGraph[] = "tf_graph";  // Grappler's name for a session's own graph
 const char kError[] = "_npu_shim_error";  // "<numeric code>\n<message>", on every node of a graph that must fail
 const char kSeen[] = "_npu_shim_seen";    // on every node of a graph that the rewriter has answered for
+const char kMarked[] = "_npu_shim_cluster";  // on every node that the rewriter has asked XLA to compile
 
 #if NPU_SHIM_TF < 200
 Status Ok() { return Status::OK(); }
@@ -177,22 +181,25 @@ class ReportError : public tensorflow::GraphOptimizationPass {
   }
 };
 
-// Takes clusters of fewer ops than `minimum` apart again: their launch costs more than they save, and TensorFlow's own
-// minimum does not hold for nodes that are marked.
+// Takes clusters of fewer ops than `minimum` apart again, where the rewriter has marked their nodes: their launch costs
+// more than they save, and TensorFlow's own minimum does not hold for nodes that are marked.
 class DissolveIslands : public tensorflow::GraphOptimizationPass {
  public:
   Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     if (options.graph == nullptr) return Ok();
     std::map<std::string, int> sizes;
+    std::set<std::string> marked;
     for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
       const auto* cluster = node->attrs().Find("_XlaCluster");
       if (cluster == nullptr) continue;
+      if (node->attrs().Find(kMarked) != nullptr) marked.insert(cluster->s());
       const std::string& op = node->type_string();
       sizes[cluster->s()] += op != "Const" && op != "Identity" && op != "NoOp" && op != "Shape";
     }
     for (tensorflow::Node* node : (*options.graph)->op_nodes()) {
       const auto* cluster = node->attrs().Find("_XlaCluster");
-      if (cluster != nullptr && sizes[cluster->s()] < minimum) node->ClearAttr("_XlaCluster");
+      if (cluster == nullptr || marked.count(cluster->s()) == 0) continue;
+      if (sizes[cluster->s()] < minimum) node->ClearAttr("_XlaCluster");
     }
     return Ok();
   }
@@ -201,7 +208,8 @@ class DissolveIslands : public tensorflow::GraphOptimizationPass {
 class CountClusters : public tensorflow::GraphOptimizationPass {
  public:
   Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.graph == nullptr || clusters == nullptr) return Ok();
+    if (options.graph == nullptr || clusters == nullptr || options.session_options == nullptr) return Ok();
+    if (!NamesOptimizer(options.session_options->config)) return Ok();
     int count = 0;
     for (const tensorflow::Node* node : (*options.graph)->op_nodes()) {
       const auto* compiled = node->attrs().Find("_XlaMustCompile");  // on the call of a function
