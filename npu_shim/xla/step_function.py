@@ -232,7 +232,7 @@ def prepare(
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
-    graph_def = checked(graph_def, nodes, placeholders)
+    graph_def = checked(writers.leave_out_containers(graph_def), nodes, placeholders)
     names = [*map(_name, wanted)]
     chosen, mode = rewriting.options_of(source, options)
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, chosen, device)
@@ -313,12 +313,13 @@ def _name(fetched):
 
 def _state(graph_def, values, source):
     """The StateVariables of a GraphDef in the order of their names."""
-    written = writers.written_handles(graph_def)
     handles = {writers.variable_name(node): node for node in _handles(graph_def)}
+    written = writers.written_handles(graph_def)  # several nodes may be handles of one variable
+    updated = {writers.variable_name(node) for node in _handles(graph_def) if node.name in written}
     if values is None:
         values = source.values_of({name: node.name for name, node in handles.items()})
     return tuple(
-        StateVariable(name, _variable(name, node, values.get(name)), node.name in written)
+        StateVariable(name, _variable(name, node, values.get(name)), name in updated)
         for name, node in sorted(handles.items())
     )
 

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any, Mapping, Sequence
 
 from npu_shim.rewriter.graph.arguments import data, source_of
 
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
+VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
 def variable_name(node: Any) -> str:
-    """Returns a variable's name in TensorFlow's checkpoints and shared resources, given its node."""
-    return str(node.attr["shared_name"].s.decode() or node.name)
+    """Returns what identifies a variable, given its node: its name in shared resources, with its container behind it.
+
+    That is "v" in TensorFlow's own container and "v@c" in `tf.container("c")`; these are two variables.
+    """
+    name, container = node.attr["shared_name"].s.decode() or node.name, node.attr["container"].s.decode()
+    return str(name if container in OWN_CONTAINER else "%s@%s" % (name, container))
+
+
+def leave_out_containers(graph_def: Any) -> Any:
+    """Leaves out the containers of a GraphDef's variables, in place, where names tell these apart; returns it.
+
+    So a step's variables have their names in TensorFlow's checkpoints wherever that is possible.
+    """
+    identities = collections.defaultdict(set)
+    nodes = [node for node in graph_def.node if node.op in VARIABLES]
+    for node in nodes:
+        identities[node.attr["shared_name"].s or node.name.encode()].add(variable_name(node))
+    for node in nodes:
+        if len(identities[node.attr["shared_name"].s or node.name.encode()]) == 1:
+            node.attr["container"].s = b""
+    return graph_def
 
 
 def written_handles(graph_def: Any) -> set[str]:

@@ -282,3 +282,31 @@ def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch,
         assert said[0].endswith("runs in the session: AssertionError: 1 values for 0 names")
         assert "GradientDescent" in said[0]
         assert not taken(session)
+
+
+def two_containers():
+    """(feed, update, variables, start) of a step of two variables of one name, of which one is written."""
+    x = tf.placeholder(tf.float32, [8, 4])
+    with tf.container("A"):
+        p = tf.Variable(np.ones((4, 2), "f"), use_resource=True, name="p")
+    other = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4, 2], shared_name="p", container="B")
+    begin = tf.raw_ops.AssignVariableOp(resource=other, value=5 * tf.ones([4, 2]))
+    read = tf.raw_ops.ReadVariableOp(resource=other, dtype=tf.float32)
+    change = 0.01 * tf.matmul(x, tf.matmul(x, p + read), transpose_a=True)
+    return x, p.assign_sub(change).op, [p, read], begin
+
+
+def test_variables_of_one_name_in_two_containers():  # V4
+    x, update, values, begin = two_containers()
+
+    def trained(kind):
+        with opened(kind) as session:
+            session.run(begin)
+            for _ in range(2):
+                session.run(update, {x: ONES})
+            return session.run(values), kind == "session" or taken(session)
+
+    (wanted, _), (found, count) = trained("session"), trained("pjrt")
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert count == 1

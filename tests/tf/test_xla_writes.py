@@ -93,3 +93,34 @@ def test_feeds_that_are_no_feeds_are_named(feeds, message):
         doubled = x * 2.0
     with pytest.raises(npu_shim.ConfigError, match=message):
         npu_shim.compile_step(graph, doubled, [x])(feeds)
+
+
+@pytest.mark.parametrize("second", [{"container": "B"}, {"container": "A"}, {}], ids=["B", "the same", "none"])
+def test_a_variable_is_its_name_in_its_container(second, tmp_path):
+    """A second handle by the same name is another variable in another container, and the same one in the same."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [4, 4], "x")
+        with tf.container("A"):
+            v = tf.Variable(np.ones([4, 4], "f"), use_resource=True, name="v")
+            alone = tf.Variable(np.ones([4, 4], "f"), use_resource=True, name="alone")
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4, 4], shared_name="v", name="other", **second)
+        start = tf.raw_ops.AssignVariableOp(resource=handle, value=5 * tf.ones([4, 4]))
+        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+        with tf.control_dependencies([alone.assign_add(tf.matmul(x, v + read))]):
+            update = tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.matmul(x, alone.read_value()) * 0.01)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(start)
+            step = npu_shim.compile_step(session, [update], [x])
+            for _ in range(2):
+                session.run(update, {x: STARTS})
+                step({x: STARTS})
+            wanted, found = session.run([v, read, alone]), step.state()
+            names = ["v@A" if "v@A" in found else "v", "v" if second != {"container": "B"} else "v@B", "alone"]
+            assert set(found) == set(names)
+            for name, value in zip(names, wanted):
+                np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
+            saver = tf.train.Saver([alone])
+            session.run(alone.initializer)
+            saver.restore(session, step.save(str(tmp_path / "step")))  # by its plain name
+            np.testing.assert_allclose(session.run(alone), wanted[2], rtol=1e-5)
