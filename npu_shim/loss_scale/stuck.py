@@ -47,12 +47,12 @@ def report(
 
 
 def log_cost_of_start(manager: Any) -> None:
-    """Logs how many steps a start beyond float16's range will cost."""
+    """Warns how many steps a start beyond float16's range will cost."""
     state = getattr(manager, "initial_state", None)
     if state is None or state.loss_scale < FLOAT16_OVERFLOW:
         return
     lost = skipped_until(state)
-    tf.logging.info(
+    tf.logging.warning(
         "npu_shim: the loss scale starts at %g; a float16 gradient of 1 overflows until it is below %d, which takes %s "
         "skipped steps",
         state.loss_scale,

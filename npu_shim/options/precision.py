@@ -16,6 +16,8 @@ from npu_shim.rewriter.tables import op_table
 from npu_shim.rewriter.tables.op_table import OpTable
 from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
 
+SATURATE = "npu_shim_saturate"
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -57,7 +59,7 @@ def resolve(values: Mapping[str, Any]) -> Precision:
     Args:
         values: option name -> value, as `table.read_values` and `table.of_keywords` return them; the options read here
             are precision_mode, precision_mode_v2, graph_run_mode, modify_mixlist, customize_dtypes, npu_shim_profile,
-            npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list and npu_shim_black_list.
+            npu_shim_ops_info_dir, npu_shim_amp_level, npu_shim_white_list, npu_shim_black_list and npu_shim_saturate.
 
     Raises:
         ConfigError: the first problem of `table.validate`, or a file that cannot be read.
@@ -105,6 +107,16 @@ def _read_customize_dtypes(values: Mapping[str, Any], chosen: Precision) -> Prec
     return _add_messages(replace(chosen, customized=read), read.warnings, read.unmatched)
 
 
+def _read_saturation(values: Mapping[str, Any], chosen: Precision) -> Precision:
+    if not values.get(SATURATE):
+        return chosen
+    text = (
+        "%s: float16 results stop at 65504, so that no overflow leaves infinity: loss-scale managers, float status and "
+        "the search for overflows see none, and no step is skipped" % SATURATE
+    )
+    return replace(chosen, policy=replace(chosen.policy, saturates=True), warnings=(*chosen.warnings, text))
+
+
 def _add_messages(chosen: Precision, warnings: Iterable[str], missing: Iterable[Unmatched]) -> Precision:
     said = (*chosen.warnings, *map(shortened, warnings))
     return replace(chosen, warnings=said, missing=(*chosen.missing, *missing))
@@ -112,7 +124,7 @@ def _add_messages(chosen: Precision, warnings: Iterable[str], missing: Iterable[
 
 # the user's files and lists are applied in this order; `checking` runs the steps one by one to find every problem
 STEPS: Tuple[Callable[[Mapping[str, Any], Precision], Precision], ...] = (
-    _read_op_information, _apply_amp_level, _apply_mixlist, _read_customize_dtypes,
+    _read_op_information, _apply_amp_level, _apply_mixlist, _read_customize_dtypes, _read_saturation,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Iterable, Mapping
 
@@ -10,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options import kernel_tables, pages, precision, table
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
+from npu_shim.rewriter.graphdef.saturating import saturated
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
 from npu_shim.rewriter.rewrite import Asked, Rewritten, rewrite_graph_def
@@ -29,7 +31,7 @@ def rewrite(
             compiled as a whole, as by compile_step and export.
         **options: as in NPURunConfig and in NpuOptimizer's parameter_map (precision_mode, precision_mode_v2,
             modify_mixlist, customize_dtypes, graph_run_mode, ...), and our own: `profile` ("ascend910", the default,
-            "gpu" or "grappler"), `ops_info_dir` and `amp_level`.
+            "gpu" or "grappler"), `ops_info_dir`, `amp_level` and `saturate`.
 
     Returns:
         (GraphDef, Plan).
@@ -86,6 +88,7 @@ def rewrite_graph(
     Returns:
         Rewritten.
     """
+
     def unmatched(view):
         counts = Counter(node.op for node in view.nodes)
         return chosen.unmatched_in(counts) + _unknown_nodes(chosen, view, built)
@@ -102,7 +105,7 @@ def rewrite_graph(
     feeds, preserved = list(feeds), list(preserved)
     done = rewrite_graph_def(graph_def, feeds, preserved, asked)
     pages.keep(done, graph_def, feeds, preserved, chosen)
-    return done
+    return replace(done, graph_def=saturated(done.graph_def)) if chosen.policy.saturates else done
 
 
 def _folded(chosen, graph_def, built):

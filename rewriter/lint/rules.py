@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 from ..graph.facts import Facts
 from ..planner.decisions import Plan
 from ..tables.dtypes import FLOAT16
-from . import divisions, sums, updates, values
+from . import divisions, scales, sums, updates, values
 from .seen import Seen, look
 
 Rule = Callable[[Seen], Iterator[str]]
@@ -19,6 +19,7 @@ RULES: Dict[str, Rule] = {
     "sums": sums.long_sums,
     "variances": sums.variances,
     "updates": updates.low_updates,
+    "scales": scales.fixed_scales,
 }
 
 

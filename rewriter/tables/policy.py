@@ -32,6 +32,7 @@ class PrecisionPolicy:
         unsupported: what happens to an op that the profile cannot run in the dtype that this mode leaves it in:
             Action.LOWER, or Action.KEEP for an error.
         training: whether the mode is meant for training.
+        saturates: whether float16 results stop at 65504 in place of infinity.
     """
 
     name: str
@@ -42,6 +43,7 @@ class PrecisionPolicy:
     cube: Optional[Action] = None
     unsupported: Action = Action.LOWER
     training: bool = True
+    saturates: bool = False
 
     @property
     def target(self) -> int:
