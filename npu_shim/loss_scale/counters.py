@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Sequence
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -15,19 +17,25 @@ class StepCounters:
 
     It is zero even in a script that restores a checkpoint and initializes nothing. A script that initializes the local
     variables in the middle of a run, for the metrics of every epoch, does not reset it.
+
+    Args:
+        collections: list of str, the collections that it is in.
+
+    Attributes:
+        variable: the variable.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, collections: Sequence[str] = (tf.GraphKeys.LOCAL_VARIABLES,)) -> None:
         with tf.init_scope():
-            self._variable = tf.Variable(
+            self.variable = tf.Variable(
                 np.zeros(3, np.int64),
                 name="loss_scale_steps",
                 trainable=False,
-                collections=[tf.GraphKeys.LOCAL_VARIABLES],
+                collections=list(collections),
                 use_resource=True,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            self._variable._initializer_op = _once(self._variable)
+            self.variable._initializer_op = _once(self.variable)
             self._now = self._read()
 
     def __getitem__(self, which):
@@ -47,10 +55,10 @@ class StepCounters:
         stuck = tf.where_v2(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
         after = tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])
         with without_npu_compile_scope():  # a cluster that gives a variable its first value is compiled twice
-            return self._variable.assign(after).op, stuck
+            return self.variable.assign(after).op, stuck
 
     def _read(self):
-        variable = self._variable
+        variable = self.variable
         return tf.cond(
             tf.is_variable_initialized(variable),
             lambda: tf.identity(variable),

@@ -28,7 +28,26 @@ def unscale(grads_and_vars: Iterable[tuple[Any, Any]], scale: Any) -> list[tuple
     """Returns the pairs with every gradient multiplied by 1 / scale in float32 or wider, cast back to its dtype."""
     with keep_dtype(), tf.name_scope("unscale"):
         down = tf.reciprocal(tf.cast(scale, tf.float32))
-        return [(None if g is None else _times(g, down), v) for g, v in grads_and_vars]
+        return [(None if g is None else times(g, down), v) for g, v in grads_and_vars]
+
+
+def times(gradient: Any, factor: Any) -> Any:
+    """Returns a gradient multiplied by a scalar in float32 or wider, cast back to its dtype; IndexedSlices stay sparse.
+
+    Args:
+        gradient: Tensor or IndexedSlices of any float or complex dtype.
+        factor: float32 scalar tensor.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        values = times(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    dtype = gradient.dtype.base_dtype
+    if dtype == tf.float32:
+        return gradient * factor
+    if dtype.is_complex:
+        return gradient * tf.cast(factor, dtype)
+    wide = tf.float64 if dtype == tf.float64 else tf.float32
+    return tf.cast(tf.cast(gradient, wide) * tf.cast(factor, wide), dtype)
 
 
 def scaled_gradients(loss: Any, variables: Sequence[Any], scale: Any) -> list[Any]:
@@ -98,14 +117,3 @@ def _cast(gradient, dtype):
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(tf.cast(gradient.values, dtype), gradient.indices, gradient.dense_shape)
     return tf.cast(gradient, dtype)
-
-
-def _times(gradient, factor):
-    if isinstance(gradient, tf.IndexedSlices):
-        values = _times(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    dtype = gradient.dtype.base_dtype
-    if dtype == tf.float32:
-        return gradient * factor
-    wide = tf.float64 if dtype == tf.float64 else tf.float32
-    return tf.cast(tf.cast(gradient, wide) * tf.cast(factor, wide), dtype)

@@ -48,12 +48,17 @@ def _with_slots(opt):
     return opt
 
 
-def make_hyperparameters(opt: Any) -> None:
-    """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched."""
+def make_hyperparameters(opt: Any, scope: str | None = None) -> None:
+    """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched.
+
+    Args:
+        opt: optimizer.
+        scope: name scope of those of `opt` itself; None is one of its name.
+    """
     with tf.init_scope():
         for each in chain(opt):
             if isinstance(each, tf.train.Optimizer) and not _is_prepared(each):
-                with tf.name_scope(_name_of(each)):
+                with tf.name_scope(scope if scope and each is opt else _name_of(each)):
                     each._prepare()
 
 
@@ -82,13 +87,17 @@ def learning_rate(opt: Any) -> tf.Tensor | None:
 
 
 @contextlib.contextmanager
-def names_as_outside() -> Iterator[Callable[[], ContextManager[None]]]:
-    """Gives variables made in a branch the names they would have outside it; yields the scope of the branch."""
-    outer = _name_scope()
+def names_as_outside(outer: str | None = None) -> Iterator[Callable[[], ContextManager[None]]]:
+    """Gives variables made in a branch the names they would have outside it; yields the scope of the branch.
+
+    Args:
+        outer: str, the name scope outside; None is the current one.
+    """
+    outer = name_scope() if outer is None else outer
     branch = []
 
     def creator(next_creator, **kwargs):
-        scope = _name_scope()
+        scope = name_scope()
         if not branch or not scope.startswith(branch[-1]):
             return next_creator(**kwargs)
         # gan/apply_if_finite/branch/Adam -> gan/Adam
@@ -100,7 +109,7 @@ def names_as_outside() -> Iterator[Callable[[], ContextManager[None]]]:
     def inside():
         # a name of its own tells what is made here from get_variable, which names its variables in full
         with tf.name_scope("branch"):
-            branch.append(_name_scope())
+            branch.append(name_scope())
             try:
                 yield
             finally:
@@ -158,7 +167,8 @@ def _name_of(opt):
     return vars(opt).get("_name") or type(opt).__name__
 
 
-def _name_scope():
+def name_scope() -> str:
+    """Returns the current name scope; "" at the top of a graph."""
     return tf.get_default_graph().get_name_scope() or ""  # None at the top of a graph of TensorFlow 1.15
 
 

@@ -95,11 +95,18 @@ class ScheduledLossScaleManager(LossScaleManager):
         rule: schedule.Policy or the name of one.
         init_loss_scale: number, the first scale.
         use_resource: whether they are resource variables; None: as the script's are.
+        collections: list of str, the collections that they are in; None is GLOBAL_VARIABLES.
     """
 
-    def __init__(self, rule: schedule.Policy | str, init_loss_scale: float, use_resource: bool | None = None) -> None:
+    def __init__(
+        self,
+        rule: schedule.Policy | str,
+        init_loss_scale: float,
+        use_resource: bool | None = None,
+        collections: list[str] | None = None,
+    ) -> None:
         self._start = schedule.initial_state(rule, init_loss_scale)
-        self._use_resource = use_resource
+        self._use_resource, self._collections = use_resource, collections
         if not tf.executing_eagerly():
             self._variables()
 
@@ -130,9 +137,7 @@ class ScheduledLossScaleManager(LossScaleManager):
                 "the loss scale is a reference variable and cannot move inside a tf.cond or tf.function of control "
                 "flow v2: call tf.disable_control_flow_v2(), or give the manager use_resource=True"
             )
-        # copies are taken first: a reference variable shows a reader the value of its moment
-        now = {key: tf.identity(variable) for key, variable in variables.items()}
-        after = next_tensors(self._start.policy, now, finite_grads)
+        after = next_tensors(self._start.policy, self._now(), finite_grads)
         exhausted = after.pop("exhausted", None)
         with tf.control_dependencies([after[key] for key in sorted(after)]):
             updates = [variables[key].assign(after[key]).op for key in sorted(after)]
@@ -141,6 +146,10 @@ class ScheduledLossScaleManager(LossScaleManager):
         with tf.control_dependencies(updates):
             limit = self._start.policy.bad_limit
             return tf.Assert(tf.logical_not(exhausted), ["npu_shim: more than %d steps in a row overflowed" % limit])
+
+    def _now(self):
+        """Returns copies of the state: a reference variable shows a reader the value of its moment."""
+        return {key: tf.identity(variable) for key, variable in self._variables().items()}
 
     def _variables(self):
         graph = outer_graph()
@@ -165,6 +174,7 @@ class ScheduledLossScaleManager(LossScaleManager):
             name=name,
             dtype=value.dtype,
             trainable=False,
+            collections=self._collections,
             use_resource=self._use_resource,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )

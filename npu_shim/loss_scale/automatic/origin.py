@@ -1,0 +1,109 @@
+"""From the gradients that an optimizer is given, back to the calls of tf.gradients that made them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Iterator, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale.automatic import own
+from npu_shim.loss_scale.automatic.made import Call, registry_of
+
+# an op that writes into the variable, or adds to the accumulator, that is its first input
+WRITER = re.compile(r"(Resource)?(Assign\w*|Scatter\w+)$|\w*AccumulatorApplyGradient$")
+HOLDS_GRADIENTS = re.compile(r"VarHandleOp$|Variable(V2)?$|(Resource|Sparse)?ConditionalAccumulator$|ResourceAccum\w+$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where gradients come from.
+
+    Attributes:
+        calls: tuple of the Calls that made them, also those that these depend on (of a gradient penalty, of a loss
+            that was backpropagated in two parts).
+        tested: tuple of tensors: the results of these calls from which the gradients are computed in the same run, as
+            far as they can be read where the optimizer is applied.
+        factors: frozenset of own.Factor, what the script multiplies the calls' results by.
+    """
+
+    calls: tuple[Call, ...]
+    tested: tuple[Any, ...]
+    factors: frozenset[own.Factor]
+
+
+def origin_of(gradients: Sequence[Any]) -> Origin:
+    """Returns where gradients come from.
+
+    Args:
+        gradients: list of Tensor or IndexedSlices, as `apply_gradients` is given them.
+    """
+    calls: dict[Call, None] = {}
+    results: dict[str, Any] = {}
+    factors: set[own.Factor] = set()
+    for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], factors):
+        calls[registry_of(tensor.graph).call_of(tensor)] = None
+        if in_this_run:
+            results[tensor.name] = tensor
+    for tensor in _beneath(list(results.values()), set(calls)):
+        calls[registry_of(tensor.graph).call_of(tensor)] = None
+        results[tensor.name] = tensor
+    return Origin(tuple(calls), tuple(t for t in results.values() if can_read(t)), frozenset(factors))
+
+
+def can_read(tensor: Any) -> bool:
+    """Whether an op that is made here can read a tensor: not one from within a loop, a branch or a function."""
+    graph, context = tensor.graph, tensor.op._get_control_flow_context()
+    if context is None:
+        return True
+    here = tf.get_default_graph()._get_control_flow_context() if tf.get_default_graph() is graph else None
+    while here is not None and here is not context:
+        here = here.outer_context
+    return here is not None
+
+
+def _made_before(tensors, factors) -> Iterator[tuple[Any, bool]]:
+    """Yields the results of calls from which tensors are computed, each with whether that is in the same run.
+
+    Gradients that wait in an accumulator, or in a variable that is not trained, were computed in some other run.
+    """
+    seen: set[tuple[Any, bool]] = set()
+    ahead = [(tensor, True) for tensor in tensors]
+    while ahead:
+        tensor, in_this_run = ahead.pop()
+        if registry_of(tensor.graph).call_of(tensor) is not None:
+            yield tensor, in_this_run
+            continue
+        op = tensor.op
+        if (op, in_this_run) in seen:
+            continue
+        seen.add((op, in_this_run))
+        factors.update(own.factors_of(op))
+        ahead += [(each, in_this_run) for each in op.inputs]
+        if HOLDS_GRADIENTS.match(op.type):
+            ahead += [(each, False) for each in _written_into(op)]
+
+
+def _written_into(holder):
+    """Yields the tensors that are written into an accumulator or into a variable that is not trained."""
+    if any(variable.op is holder for variable in tf.trainable_variables()):
+        return
+    for op in holder.outputs[0].consumers():
+        if WRITER.match(op.type):
+            yield from list(op.inputs)[1:]
+
+
+def _beneath(tensors, calls) -> Iterator[Any]:
+    """Yields the readable results of other calls from which these tensors are computed."""
+    others = {call for tensor in tensors for call in registry_of(tensor.graph).calls} - calls
+    if not others:
+        return
+    seen, ahead = set(), [each for tensor in tensors for each in tensor.op.inputs]
+    while ahead:
+        tensor = ahead.pop()
+        if registry_of(tensor.graph).call_of(tensor) in others and can_read(tensor):
+            yield tensor
+        if tensor.op not in seen and not WRITER.match(tensor.op.type):
+            seen.add(tensor.op)
+            ahead += list(tensor.op.inputs)

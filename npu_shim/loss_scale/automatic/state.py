@@ -1,0 +1,76 @@
+"""The scale and its counters: variables that no Saver of the script and no collection of TensorFlow knows."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale.automatic.made import SCOPE, registry_of
+from npu_shim.loss_scale.counters import SKIPPED, StepCounters
+from npu_shim.loss_scale.graph_ops import outer_graph
+from npu_shim.loss_scale.managers import FixedLossScaleManager, ScheduledLossScaleManager
+from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+# tf.train.experimental.DynamicLossScale and Keras' LossScaleOptimizer: 2**15, twice after 2000 steps, half at each
+# overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first
+RULE, START = "experimental", 2.0**15
+AUTO = "auto"
+
+
+def checked(scale: Any) -> Any:
+    """Returns "auto" or the fixed scale as a float.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if scale == AUTO:
+        return AUTO
+    if isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 1.0 <= scale < float("inf"):
+        return float(scale)
+    near = nearest(scale, [AUTO]) if isinstance(scale, str) else ""
+    raise ConfigError('loss_scale=%r is not taken%s, expected "auto" or a number of at least 1' % (scale, near))
+
+
+def new_manager(scale: Any) -> Any:
+    """Returns a new manager for what `checked` returned, and makes its state in the outermost graph."""
+    registry = registry_of(outer_graph())
+    with tf.init_scope(), tf.name_scope(SCOPE):
+        manager = HiddenLossScaleManager(RULE, START) if scale == AUTO else FixedLossScaleManager(scale)
+        manager.counters = StepCounters(collections=[])
+        tf.add_to_collection(LOSS_SCALE, tf.identity(manager.get_loss_scale()))
+        tf.add_to_collection(SKIPPED_STEPS, manager.counters[SKIPPED])
+    registry.managers.append(manager)
+    return manager
+
+
+def variables(graph: tf.Graph | None = None) -> list[Any]:
+    """Returns the variables of a graph's scales and counters."""
+    with (graph or tf.get_default_graph()).as_default():
+        managers = registry_of(tf.get_default_graph()).managers
+        kept = [manager.variables() for manager in managers if hasattr(manager, "variables")]
+        return [variable for each in kept for variable in each.values()] + [m.counters.variable for m in managers]
+
+
+class HiddenLossScaleManager(ScheduledLossScaleManager):
+    """A scale in no collection, which reads as its start until its first step has written it."""
+
+    def __init__(self, rule: schedule.Policy | str, init_loss_scale: float) -> None:
+        super().__init__(rule, init_loss_scale, use_resource=True, collections=[])
+        with tf.init_scope():
+            self._scale = self._now()["loss_scale"]
+
+    def get_loss_scale(self) -> tf.Tensor:
+        """Returns the scale of the coming step: float32 scalar tensor of the outermost graph."""
+        return self._scale
+
+    def _now(self):
+        made = self._variables()
+        keys = sorted(made)
+        read = lambda: [tf.identity(made[key]) for key in keys]  # noqa: E731
+        start = lambda: [tf.identity(made[key].initial_value) for key in keys]  # noqa: E731
+        written = tf.is_variable_initialized(made["loss_scale"])
+        return dict(zip(keys, tf.cond(written, read, start, name="state")))
