@@ -22,7 +22,7 @@ from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, step_function, writers
-from npu_shim.xla.lowering.site import ROWS
+from npu_shim.xla.lowering.site import ROWS, VALUE
 
 KNOWN = "/known"  # suffix of a feed whose value is part of the program
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
@@ -56,16 +56,18 @@ class Constant(NamedTuple):
 
     Attributes:
         tensor: name of a tensor whose value it is;
-        node: or name of a node whose result has as many rows as the tensor's last value plus 1; "" for none.
+        node: or name of a node that it is written to; "" for none.
+        attribute: of that node: ROWS, the tensor's last value plus 1, or VALUE, its value.
     """
 
     tensor: str
     node: str = ""
+    attribute: str = ""
 
     def of(self, value):
         """The constant, np.ndarray, given the tensor's value."""
         value = np.asarray(value)
-        return value if not self.node else value[-1:].sum() + bool(value.size)
+        return value[-1:].sum() + bool(value.size) if self.attribute == ROWS else value
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,11 @@ class Part:
             graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
             fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
             prepared = replace(prepared, graph_def=_with_known_feeds(graph_def, fed))
-            rows = {each.node: value for each, value in constants.items() if each.node}
+            known = {each.node: (each.attribute, int(value)) for each, value in constants.items() if each.node}
             for node in prepared.graph_def.node:
-                if node.name in rows:
-                    node.attr[ROWS].i = int(rows[node.name])
+                if node.name in known:
+                    name, value = known[node.name]
+                    node.attr[name].i = value
         described, hlo = programs.of(prepared.for_shapes(shapes), PRODUCTS, cache)
         return self._with_passed(described), hlo
 
@@ -138,6 +141,7 @@ class Step:
         nodes: name -> nodes.Node, for all nodes that the run needs.
         waiting: tensor -> value of the constants that wait for the session's parts.
         blocking: names of the nodes that may wait for what happens outside of the run.
+        graph: the session's tf.Graph.
     """
 
     cut: Any
@@ -148,6 +152,7 @@ class Step:
     nodes: Mapping[str, Any]
     waiting: Mapping[str, Any]
     blocking: FrozenSet[str]
+    graph: Any
 
     @property
     def updated(self):
@@ -189,16 +194,33 @@ class Step:
             return None
         fed = part.prepared.feeds.get(source_of(data[missing.number]))
         tensor = tensor_of(data[missing.number]) if fed is None else fed.name
-        wanted = Constant(tensor, missing.node if missing.counts else "")
-        is_known = wanted in part.constants or tensor in part.program.taken
-        if is_known or (fed is None and source_of(tensor) not in self.nodes):
+        if missing.equals:
+            wanted = next(self._leaving(missing, part), None)
+        elif fed is None and not self._gives(source_of(tensor), part):
             return None
-        if fed is None:
-            needed = facts.needed_by(self.nodes.__getitem__, [source_of(tensor)], part.program.fed)
-            if any(node.essential or node.learned or not node.repeats for node in needed.values()):
-                return None
+        else:
+            wanted = Constant(tensor, missing.node, ROWS) if missing.counts else Constant(tensor)
+        if wanted is None or wanted in part.constants or tensor in part.program.taken:
+            return None
         more = replace(part, constants=(*part.constants, wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
+
+    def _gives(self, name, part):
+        """Whether the session can compute a node from a program's inputs, as the program would."""
+        if name not in self.nodes:
+            return False
+        needed = facts.needed_by(self.nodes.__getitem__, [name], part.program.fed)
+        return not any(node.essential or node.learned or not node.repeats for node in needed.values())
+
+    def _leaving(self, missing, part):
+        """Yields Constants for an input that a loop gives: the session computes an equal variable of that loop.
+
+        The input itself, the counter of a gradient, waits for all that its loop keeps.
+        """
+        for name in missing.equals:
+            if self._gives(name, part):
+                leaving = self.graph.get_operation_by_name(name).outputs[0].consumers()
+                yield from (Constant(op.outputs[0].name, missing.node, VALUE) for op in leaving if op.type == "Exit")
 
 
 def _with_known_feeds(graph_def, values):
@@ -256,7 +278,7 @@ def make(source, request, nodes, taken, options):
     handles = {name: node for name, node in handles.items() if name not in own}
     values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
     waiting = {name + ":0": tf.make_ndarray(value) for name, value in zip(cut.waiting, values)}
-    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken))
+    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken), source.graph)
 
 
 def _is_read(cut, program, tensor):

@@ -18,16 +18,19 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.native import functionalize
-from npu_shim.xla import branch_stacks, function_names, late_sums, static_shapes, trip_counts
+from npu_shim.xla import branch_stacks, function_names, late_sums, loop_pairs, static_shapes, trip_counts
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
-PASSES_ON = ("Identity", "Enter", "Switch")
 JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
 ROWS = (
     "one branch takes rows of a variable and the other all of it, and TensorFlow joins their gradients outside of "
     "the tf.cond: take the rows (tf.gather) in front of it, or run the step in the session instead"
 )
 IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compiles all but such loops"
+UNBOUND = (
+    "node '%s' (StackV2) keeps values of loop '%s' for its gradient, and XLA must know how many: no part of the loop's "
+    "condition compares a counter to a constant or to a size of a shape. Give tf.while_loop maximum_iterations, or %s"
+)
 
 
 def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
@@ -44,7 +47,8 @@ def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
     if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
         return graph_def
     if any(node.op == "StackV2" for node in graph_def.node):
-        graph_def = bound_stacks(branch_stacks.on_both_sides(static_shapes.fold(graph_def, keep)))
+        graph_def = static_shapes.fold(loop_pairs.size_arrays(graph_def), keep)
+        graph_def = bound_stacks(branch_stacks.on_both_sides(graph_def))
         graph_def = late_sums.after_loops(graph_def, keep)
     try:
         return function_names.ordered(functionalize.functionalize(_without_waits_for_itself(graph_def)), graph_def)
@@ -63,18 +67,18 @@ def bound_stacks(graph_def: Any) -> Any:
     open_ones = [node.name for node in graph_def.node if node.op == "StackV2" and _size(node, nodes) < 0]
     if not open_ones:
         return graph_def
-    counts, frames = trip_counts.at_most(graph_def), _frames_of_stacks(graph_def, nodes)
+    frames, pairs = loop_pairs.frames_of_stacks(graph_def, nodes, "StackPushV2"), loop_pairs.of(graph_def)
+    exact = {frame: pair.count for frame, pair in pairs.items() if pair.count is not None}
+    counts = {**trip_counts.at_most(graph_def), **exact}
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     for stack in (node for node in made.node if node.name in open_ones):
         size = 1
         for frame in frames.get(stack.name, ()):
             if frame not in counts:
-                raise PlanError(
-                    "node '%s' (StackV2) keeps values of loop '%s' for its gradient, and XLA must know how many: no "
-                    "part of the loop's condition compares a counter to a constant or to a size of a shape. Give "
-                    "tf.while_loop maximum_iterations, or %s" % (stack.name, frame, IN_SESSION)
-                )
+                text = UNBOUND % (stack.name, frame, IN_SESSION)
+                pair = pairs.get(frame)
+                raise PlanError(text) if pair is None else loop_pairs.not_constant(text, graph_def, frame, pair)
             size *= counts[frame]
         limit = made.node.add(name=_unused(stack.name + "/size", nodes), op="Const")
         limit.attr["dtype"].type = tf.int32.as_datatype_enum
@@ -128,21 +132,6 @@ def _behind(names, consumers):
 def _size(stack, nodes):
     source = nodes[source_of(stack.input[0])]
     return int(tf.make_ndarray(source.attr["value"].tensor)) if source.op == "Const" else 0
-
-
-def _frames_of_stacks(graph_def, nodes):
-    """Maps each Stack to the frames its handle enters before the push, innermost first."""
-    found = {}
-    for node in graph_def.node:
-        if node.op != "StackPushV2":
-            continue
-        frames, source = [], nodes[source_of(node.input[0])]
-        while source.op in PASSES_ON:
-            if source.op == "Enter":
-                frames.append(source.attr["frame_name"].s.decode())
-            source = nodes[source_of(source.input[0])]
-        found[source.name] = frames
-    return found
 
 
 def _unused(name, nodes):

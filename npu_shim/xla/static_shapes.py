@@ -11,7 +11,7 @@ requires; a pop has the shape of the push; all elements of a TensorArray have on
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -59,7 +59,7 @@ def _folded(node, nodes, known, constant_stacks):
         return _constants(node, [known[node.name, port] for port in range(len(data(node)))])
     if node.op == "StackV2" and node.name in constant_stacks:
         return [_constant(node.name, np.int32(0))]  # its former consumers still use it as a control input
-    if node.op == "Enter" and _origin(node.name, nodes)[0] in constant_stacks:
+    if node.op == "Enter" and origin(node.name, nodes)[0] in constant_stacks:
         entering = tf.NodeDef()
         entering.CopyFrom(node)
         entering.attr["T"].type = tf.int32.as_datatype_enum
@@ -148,14 +148,15 @@ def _loopless(node, nodes, pushed, elements):
     if node.op == "StackPopV2" and _stack(node, nodes) in pushed:
         return [_identity(node.name, pushed[_stack(node, nodes)], node.attr["elem_type"].type)]
     if node.op in ("TensorArrayReadV3", "TensorArrayGatherV3"):
-        array, is_gradient = _origin(node.input[0], nodes)
+        array, is_gradient = origin(node.input[0], nodes)
         found = elements.get(array, {})
         written = found.get("write") if is_gradient or node.op == "TensorArrayGatherV3" else None
         if found.get("scatter") or written:
             return _element_of(node, found.get("scatter"), written)
     if node.op == "TensorArraySizeV3":
-        array, _ = _origin(node.input[0], nodes)
-        return [_identity(node.name, nodes[array].input[0], tf.int32.as_datatype_enum)]
+        array = nodes[origin(node.input[0], nodes)[0]]
+        if not array.attr["dynamic_size"].b:  # of one that grows, the size is not that at which it starts
+            return [_identity(node.name, array.input[0], tf.int32.as_datatype_enum)]
     made = tf.NodeDef()
     made.CopyFrom(node)
     del made.input[:]
@@ -168,7 +169,7 @@ def _elements(graph_def, nodes):
     found = {}
     for node in graph_def.node:
         if node.op in ("TensorArrayScatterV3", "TensorArrayWriteV3"):
-            array, is_gradient = _origin(node.input[0], nodes)
+            array, is_gradient = origin(node.input[0], nodes)
             if not is_gradient:
                 kind = "scatter" if node.op == "TensorArrayScatterV3" else "write"
                 found.setdefault(array, {})[kind] = node.input[2]
@@ -194,8 +195,8 @@ def _gather(name, values, indices, dtype):
     return node
 
 
-def _origin(text, nodes):
-    """(name of the node that creates a handle, whether it is a gradient's handle)."""
+def origin(text: str, nodes: Mapping[str, Any]) -> tuple[str, bool]:
+    """Returns (name of the node that creates a handle, whether it is a gradient's handle): tensor, nodes by name."""
     is_gradient = False
     node = nodes[source_of(text)]
     while node.op in FORWARDS or node.op == "Merge":
@@ -205,7 +206,7 @@ def _origin(text, nodes):
 
 
 def _stack(node, nodes):
-    return _origin(node.input[0], nodes)[0]
+    return origin(node.input[0], nodes)[0]
 
 
 def _identity(name, text, dtype, controls=()):

@@ -4,10 +4,10 @@
     (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
     by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> hand over values in place
     of Optionals (optionals) -> give gradients of lookups in loops a fixed size (row_gradients.py) -> lower ops that XLA
-    lacks (lowering) -> check open sizes (open_sizes.py) -> sum weights' gradients after their loops (late_sums), make
-    loops functional (control_flow.py) -> always run updates that are seldom skipped (skipped_updates.py) -> keep
-    written variables from becoming constants (hidden_reads.py) -> compute again what need not be kept (recompute)
-    -> StepFunction
+    lacks (lowering) -> check open sizes (open_sizes.py) -> size arrays that grow in loops (loop_pairs.py), sum weights'
+    gradients after their loops (late_sums), make loops functional (control_flow.py) -> always run updates that are
+    seldom skipped (skipped_updates.py) -> keep written variables from becoming constants (hidden_reads.py) -> compute
+    again what need not be kept (recompute) -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).

@@ -29,12 +29,27 @@ def at_most(graph_def: Any) -> dict[str, int]:
         graph_def: tf.GraphDef with v1 loops; known shapes are constants (static_shapes.py).
     """
     nodes = {node.name: node for node in graph_def.node}
-    tests = [test for node in graph_def.node if node.op == "LoopCond" for test in _tests(node.input[0], nodes)]
-    values = _values({text for test in tests for text in test.texts}, nodes)
-    found = _counts_of(tests, values)
-    most = {test.start: _most(test.start, nodes, found) for test in tests if test.frame not in found}
+    all_tests = [test for node in graph_def.node if node.op == "LoopCond" for test in tests(node.input[0], nodes)]
+    values = _values({text for test in all_tests for text in test.texts}, nodes)
+    found = _counts_of(all_tests, values)
+    others = [test for test in all_tests if test.frame not in found]
+    most = {test.start: _most(test.start, nodes, found) for test in others}
     values.update((text, value) for text, value in most.items() if value is not None)
-    return {**_counts_of([test for test in tests if test.frame not in found and test.counts_down], values), **found}
+    return {**_counts_of([test for test in others if test.counts_down], values), **found}
+
+
+def frame_of_index(text: str, nodes: Mapping[str, Any]) -> str | None:
+    """Returns the frame in which a tensor is 0 in the first iteration and one more in each; None if it is not that."""
+    merge = _behind(text, nodes)
+    if not _counts(merge, nodes):
+        return None
+    enter = nodes[source_of(merge.input[0])]
+    add = nodes[source_of(nodes[source_of(merge.input[1])].input[0])]
+    first, second = add.input[:2]
+    step = second if _behind(first, nodes).name == merge.name else first
+    known = _values([enter.input[0], step], nodes)
+    is_index = add.op != "Sub" and (known.get(enter.input[0]), known.get(step)) == (0, 1)
+    return enter.attr["frame_name"].s.decode() if is_index else None
 
 
 def _counts_of(tests, values):
@@ -70,6 +85,7 @@ class _Test:
     Attributes:
         frame: name of the loop's frame.
         start: tensor that the counter starts at.
+        counter: the counter's Merge.
         texts: tensors whose values determine the trip count.
     """
 
@@ -77,7 +93,7 @@ class _Test:
         start, following = (nodes[source_of(text)] for text in counter.input[:2])
         add = nodes[source_of(following.input[0])]
         self.frame = start.attr["frame_name"].s.decode()
-        self._op, self._sign, self.start = op, GROWS[add.op], start.input[0]
+        self._op, self._sign, self.start, self.counter = op, GROWS[add.op], start.input[0], counter
         first, second = add.input[:2]
         self._step = second if _behind(first, nodes).name == counter.name else first
         self._limits = _alternatives(limit, nodes)
@@ -102,11 +118,11 @@ class _Test:
         return max(math.floor(distance) + 1 if self._op.endswith("Equal") else math.ceil(distance), 0)
 
 
-def _tests(text, nodes):
-    """The comparisons of counters that must all hold for a condition to hold."""
+def tests(text: str, nodes: Mapping[str, Any]) -> list[Any]:
+    """Returns the comparisons of counters that must all hold for a condition to hold: tensor, nodes by name."""
     node = nodes[source_of(text)]
     if node.op in ("LogicalAnd", "Identity"):
-        return [test for part in node.input if part[0] != "^" for test in _tests(part, nodes)]
+        return [test for part in node.input if part[0] != "^" for test in tests(part, nodes)]
     if node.op not in EXCHANGED:
         return []
     left, right = (_behind(part, nodes) for part in node.input[:2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,6 +12,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 
 ROWS = "_npu_shim_rows"  # attribute of a node: the number of rows of its result, where it is known beforehand
+VALUE = "_npu_shim_value"  # attribute of a node: its result, a number, where that is known beforehand
 
 
 class NotConstant(PlanError):
@@ -21,11 +22,13 @@ class NotConstant(PlanError):
         node: name of the node that needs it.
         number: of its input.
         counts: whether only the last value of the input matters: that plus 1 is what the node's attribute ROWS takes.
+        equals: names of the Switches of loop variables that leave their loop with the value of the input, which the
+            node's attribute VALUE takes; empty for inputs that can become constants.
     """
 
-    def __init__(self, text: str, node: str, number: int, counts: bool = False) -> None:
+    def __init__(self, text: str, node: str, number: int, counts: bool = False, equals: Sequence[str] = ()) -> None:
         super().__init__(text)
-        self.node, self.number, self.counts = node, number, counts
+        self.node, self.number, self.counts, self.equals = node, number, counts, tuple(equals)
 
 
 @dataclass(frozen=True)
