@@ -326,6 +326,7 @@ class Engine:
                 which = "%d steps before the last completed one" % behind if behind else "the last completed step"
                 state = "the session has the state of %s and runs on without the engine" % which
             except Exception as lost:
+                self.truth.drop()  # so that the session can restore a checkpoint
                 state = "the values on the device are lost (%s): restore a checkpoint" % lost
         text = "npu_shim: engine: %s failed on %s: %s; %s" % (what, self.device.where, error, state)
         return tf.errors.InternalError(None, None, text)

@@ -206,11 +206,15 @@ class _Callables:
 
     def __init__(self, session, original, options):
         self._session, self._original, self._options = session, original, options
-        self._made = {}  # (names of tensors, names of operations) -> TensorFlow's own callable
+        self._made = {}  # (names of tensors, of operations, of further feeds, RunOptions) -> TensorFlow's own callable
 
-    def native(self, fetches, targets, run_options=None):
-        """Returns TensorFlow's own callable for these names of tensors and operations, and with these RunOptions."""
-        key = tuple(fetches), tuple(targets), run_options and run_options.SerializeToString(deterministic=True)
+    def native(self, fetches, targets, run_options=None, more=()):
+        """Returns TensorFlow's own callable for these names of tensors and operations, and with these RunOptions.
+
+        `more` are names of tensors that are fed behind those of the options.
+        """
+        run_with = run_options and run_options.SerializeToString(deterministic=True)
+        key = tuple(fetches), tuple(targets), tuple(more), run_with
         if key not in self._made:
             options = type(self._options)()
             options.CopyFrom(self._options)
@@ -219,6 +223,7 @@ class _Callables:
             del options.fetch[:], options.target[:]
             options.fetch.extend(fetches)
             options.target.extend(targets)
+            options.feed.extend(more)
             with loader.interrupts():
                 self._made[key] = self._original(self._session, options)
         return self._made[key]
@@ -241,8 +246,9 @@ class _Callables:
         connected = {each.to_tensor: each.from_tensor for each in self._options.tensor_connection}
         names = [connected.get(tensor.name, tensor.name) for tensor in handler.fetches()]
         asked = [name for name in dict.fromkeys(names) if name not in feed_dict]
-        run = self.native(asked, [operation.name for operation in handler.targets()], options)
-        found = run(*(feed_dict[name] for name in self._options.feed), run_metadata=run_metadata)
+        more = sorted(set(feed_dict).difference(self._options.feed))  # as of a step whose beginning has run
+        run = self.native(asked, [operation.name for operation in handler.targets()], options, more)
+        found = run(*(feed_dict[name] for name in [*self._options.feed, *more]), run_metadata=run_metadata)
         known = {**feed_dict, **dict(zip(asked, found))}
         return handler.build_results(self._session, [known[name] for name in names])
 

@@ -208,7 +208,9 @@ def _shapes_that_fit(feeds):
         raise
     except ValueError as reason:
         given = ", ".join("'%s' of shape %s" % (feed.name, feed.shape) for feed in feeds.values())
-        raise ConfigError("the graph does not take feeds %s: %s" % (given or "{}", reason)) from reason
+        cause, _, more = str(reason).partition("\n")
+        text = "%s; so the graph does not take feeds %s" % (cause.rstrip(".,"), given or "{}")
+        raise ConfigError(text + ("\n" + more if more else "")) from reason
 
 
 def prepare(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
 
-from npu_shim.engine import device, facts
+from npu_shim.engine import device, facts, loading
 from npu_shim.engine import sessions as engine
 from npu_shim.engine import step as engine_step
 from npu_shim.engine.worker import remote
@@ -310,3 +311,35 @@ def test_variables_of_one_name_in_two_containers():  # V4
     for one, other in zip(found, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     assert count == 1
+
+
+def test_a_callable_of_tensorflow_s_own_takes_each_batch_once(monkeypatch):
+    """What has run of a step is fed to the rest, also where the callable's options fix the feeds."""
+    x = tf.data.make_one_shot_iterator(tf.data.Dataset.range(9).map(lambda n: tf.fill([8, 4], n))).get_next()
+    w = tf.get_variable("w", [4, 2])
+    loss = tf.reduce_mean(tf.square(tf.matmul(tf.cast(x, tf.float32), w)))
+    train = tf.train.GradientDescentOptimizer(0.0).minimize(loss)
+    monkeypatch.setattr(loading.Programs, "_load", lambda *_: None)
+    with opened() as session:
+        asked = config_pb2.CallableOptions(fetch=[x.name], target=[train.name])
+        call = session._make_callable_from_options(asked)
+        assert [call()[0][0, 0] for _ in range(3)] == [0, 1, 2]
+        assert taken(session) == 1
+
+
+def test_values_that_are_lost_do_not_keep_the_session_from_going_on(monkeypatch):
+    x, train, _, step = counted()
+    with opened() as session:
+        session.run(train, {x: ONES})
+        on = vars(session)[engine.ENGINE].device
+
+        def gone(*_):
+            raise RuntimeError("the device is gone")
+
+        for name in ("run", "get"):
+            monkeypatch.setattr(on, name, gone)
+        with pytest.raises(tf.errors.InternalError, match="restore a checkpoint"):
+            session.run(train, {x: ONES})
+        session.run(tf.assign(step, 7))  # as a Saver does
+        session.run(train, {x: ONES})
+        assert session.run(step) == 8
