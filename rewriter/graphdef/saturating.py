@@ -69,7 +69,7 @@ def saturated(graph_def: Any) -> Any:
     for function in result.library.function:
         if function.signature.name in bodies:
             clamps = _clamp_all(function.node_def, IN_FUNCTION)
-            for name, text in function.ret.items():
+            for name, text in list(function.ret.items()):  # a map that is changed while it is read may skip one
                 function.ret[name] = clamps.get(text, text)
     return result
 

@@ -100,7 +100,7 @@ def without_clamps(graph_def):
         kept = [node for node in nodes if saturating.MARK not in node.attr]
         for node in kept:
             node.input[:] = [clamps.get(text.partition(":")[0], text) for text in node.input]
-        for name, text in returned.items():
+        for name, text in list(returned.items()):
             returned[name] = clamps.get(text.partition(":")[0], text)
         for node in kept:
             assert not any("saturated" in text for text in node.input)
