@@ -47,6 +47,25 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef, asked: Iterable[str] = ())
     return moved
 
 
+def undone(after: tf.GraphDef, moved: Mapping[str, str]) -> tf.GraphDef:
+    """Returns a graph as it was before `distinct` renamed nodes in it.
+
+    Args:
+        after: tf.compat.v1.GraphDef; it is not changed.
+        moved: what `distinct` returned.
+    """
+    by_name = {node.name: node for node in after.node}
+    read = {source_of(text) for node in after.node for text in node.input}  # a copy is for who fetches, no reader
+    names = {old: new for old, new in moved.items() if new in by_name and old not in read}
+    standing = {old: _under(old, by_name[new]) for old, new in names.items()}
+    made = tf.GraphDef(versions=after.versions, library=after.library)
+    made.node.extend(node for node in after.node if node != standing.get(node.name))
+    back = {new: old for old, new in moved.items()}
+    for node in made.node:
+        _rewire(node, back)
+    return made
+
+
 def _under(name: str, node: Any) -> Any:
     """A node of that name which gives another one's outputs."""
     dtypes = _outputs(node)

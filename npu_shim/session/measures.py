@@ -9,7 +9,7 @@ hook run it.
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple
+from typing import Iterable, Mapping, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -90,7 +90,7 @@ def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "C
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     replaced, unread = {}, set()
     for node in marked:
-        source, inside = _measured(node, nodes)
+        source, inside = measured(node, nodes)
         if source is not None:
             waits = arguments.controls(node)
             replaced[node.name] = tf.NodeDef(name=node.name, op=OP, device=node.device, input=[source, *waits])
@@ -100,8 +100,12 @@ def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "C
     return made
 
 
-def _measured(node, nodes):
-    """(the tensor that ordinary ops measure, their names); None for the tensor where they are not those of `of`."""
+def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | None, set[str]]:
+    """Finds what the ordinary ops before a node measure.
+
+    Returns:
+        (the tensor, the names of the ops but the last); None for the tensor where they are not those of `of`.
+    """
     waiting, inside, sources = [node.name], set(), set()
     while waiting:
         each = nodes[waiting.pop()]

@@ -34,6 +34,7 @@ from npu_shim.session import (
     measures,
     observers,
     onednn,
+    promises,
     rounding,
     session_options,
     trace,
@@ -274,16 +275,35 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
-    if done.graph_def is not graph_def:
-        kernel_names.distinct(graph_def, done.graph_def, [*fetches, *preserved])
-    keep, result = [*feeds, *fetches, *preserved], call_fusion.fused(done.graph_def)
+    keep = [*feeds, *fetches, *preserved]
+    result = _with_distinct_names(graph_def, done.graph_def, [*fetches, *preserved])
+    result = _passed("call fusion", result, keep, call_fusion.fused)
     if config_proto.is_local(entry):
-        result = measures.fuse(result, keep, clusters.accelerator())
-        result = onednn.name_kernels(channels.turn(result, clusters.accelerator()), clusters.accelerator())
+        accelerator = clusters.accelerator()
+        result = _passed("measures", result, keep, measures.fuse, keep, accelerator)
+        result = _passed("channels", result, keep, channels.turn, accelerator)
+        result = _passed("oneDNN", result, keep, onednn.name_kernels, accelerator)
     if marks:
-        result = clusters.mark(result, keep)
+        result = clusters.mark(result, keep, functools.partial(promises.kept, keep=keep))
         unchecked.tell_of_clusters(result, number)
     if config_proto.is_local(entry):
-        result = rounding.fuse_casts(result, keep, clusters.accelerator())
-        result = arrivals.marked(result) if ranks.world_size() > 1 else result
+        result = _passed("rounding", result, keep, rounding.fuse_casts, keep, accelerator)
+        result = _passed("arrivals", result, keep, arrivals.marked) if ranks.world_size() > 1 else result
     return None if result is graph_def else result.SerializeToString(deterministic=True)
+
+
+def _passed(name, graph_def, keep, rewrite, *arguments):
+    """Returns what a pass makes of a graph, checked against what it promises."""
+    return promises.kept(name, graph_def, rewrite(graph_def, *arguments), keep)
+
+
+def _with_distinct_names(given, rewritten, asked):
+    """Gives the stateful nodes of a rewritten graph whose dtypes have changed names of their own, and checks that."""
+    if rewritten is given:
+        return given
+    before = tf.GraphDef()
+    before.CopyFrom(rewritten)
+    moved = kernel_names.distinct(given, rewritten, asked)
+    if moved:
+        promises.kept("kernel names", before, kernel_names.undone(rewritten, moved), asked)
+    return rewritten

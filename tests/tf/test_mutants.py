@@ -1,5 +1,6 @@
 """What verifies a rewrite refuses every graph with one fault, and no right one; mutants.py draws them."""
 
+import functools
 import os
 
 import mutants
@@ -9,8 +10,10 @@ import reference_material
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.rewriter import rewrite
+from npu_shim.distributed import call_fusion, keys
+from npu_shim.rewriter import rewrite, tf_internals
 from npu_shim.rewriter.errors import VerifyError
+from npu_shim.session import arrivals, channels, clusters, kernel_names, measures, onednn, promises, rounding
 
 OLD = tf.__version__.startswith("1.")
 TIMES = 5 if os.environ.get("NPU_SHIM_NIGHTLY") else 1
@@ -89,3 +92,129 @@ def test_every_mutant_of_a_rewritten_graph_is_refused(name, monkeypatch):
     for check, number, given in checked.seen:
         check(*given)  # what is right passes
         assert refused(check, number, given, rng, 8 * TIMES) == []
+
+
+@functools.lru_cache(maxsize=None)
+def lowered(name):
+    """A rewritten training graph of the reference, for a CPU."""
+    graph_def, fetches, feeds = reference(name)
+    return npu_shim.rewrite(graph_def, fetches, feeds, precision_mode="allow_fp32_to_fp16")[0], [*fetches, *feeds]
+
+
+def of_rounding():
+    graph_def, keep = lowered("lstm_lm_train")
+    return graph_def, rounding.fuse_casts(graph_def, keep), keep
+
+
+def of_clusters():
+    graph_def, keep = lowered("resnet50_ref_train")
+    seen = {}
+    clusters.mark(graph_def, keep, lambda name, before, after: seen.update({name: (before, after)}))
+    return (*seen["clusters"], keep)
+
+
+def built(make):
+    """(GraphDef, names of the tensors that `make` gives)."""
+    with tf.Graph().as_default() as graph:
+        keep = [tensor.name for tensor in make()]
+    return graph.as_graph_def(), keep
+
+
+def of_measures():
+    def make():
+        limits, x = measures.limits(), tf.placeholder(tf.float32, [4], "x")
+        return [tf.identity(measures.of(value, limits)) for value in (tf.exp(x), tf.tanh(x), x * 2.0)]
+
+    graph_def, keep = built(make)
+    return graph_def, measures.fuse(graph_def, keep), keep
+
+
+def collectives():
+    tensors = []
+    for number in range(4):
+        with tf.control_dependencies(tensors[:1] if number == 3 else []):
+            summed = tf.raw_ops.CollectiveReduce(
+                input=tf.exp(tf.placeholder(tf.float32, [3, 2])), group_size=2, group_key=1,
+                instance_key=keys.instance("summed%d" % number, 0), merge_op="Add", final_op="Id", subdiv_offsets=[0],
+            )  # fmt: skip
+        call_fusion.mark(summed, 1, 0)
+        tensors.append(tf.identity(summed))
+    return tensors
+
+
+def of_call_fusion():
+    graph_def, keep = built(collectives)
+    return graph_def, call_fusion.fused(graph_def), keep
+
+
+def of_arrivals():
+    graph_def, keep = built(collectives)
+    return graph_def, arrivals.marked(graph_def), keep
+
+
+def pools():
+    x = tf.placeholder(tf.float32, [2, 4, 8, 8])
+    y = tf.nn.max_pool2d(tf.tanh(x), [1, 1, 2, 4], [1, 1, 2, 1], "SAME", "NCHW")
+    z = tf.nn.avg_pool2d(y, [1, 1, 3, 2], [1, 1, 1, 2], "SAME", "NCHW")
+    w = tf.get_variable("w", [3, 3, 4, 4], use_resource=True)
+    return [z, *tf.gradients(tf.nn.conv2d(z, w, 1, "SAME", data_format="NCHW", dilations=[1, 1, 2, 1]), [x, w])]
+
+
+def of_channels():
+    graph_def, keep = built(pools)
+    return graph_def, channels.turn(graph_def), keep
+
+
+def of_onednn():
+    before, keep = of_channels()[1:]
+    return before, onednn.name_kernels(before), keep
+
+
+OF_PASSES = {
+    "rounding": of_rounding, "clusters": of_clusters, "measures": of_measures, "call fusion": of_call_fusion,
+    "arrivals": of_arrivals, "channels": of_channels, "oneDNN": of_onednn,
+}  # fmt: skip
+
+
+def test_every_pass_is_drawn_from():
+    assert {*OF_PASSES, "kernel names"} == set(promises.PROMISES)
+
+
+@pytest.mark.parametrize("name", OF_PASSES)
+def test_every_mutant_of_what_a_pass_gives_is_refused(name, monkeypatch):
+    if name == "oneDNN" and OLD:
+        pytest.skip("the wheels of TensorFlow 1.15 have no kernels of oneDNN")
+    monkeypatch.setattr(tf_internals, "onednn_is_on", lambda: False)
+    before, after, keep = OF_PASSES[name]()
+    assert after is not before
+    written = before.SerializeToString(deterministic=True)
+    assert promises.kept(name, before, after, keep) is after
+    assert before.SerializeToString(deterministic=True) == written
+
+    def check(mutant):
+        promises.kept(name, before, mutant, keep)
+
+    assert refused(lambda *given: check(given[0]), 0, [after], mutants.seeded(name), 8 * TIMES) == []
+
+
+def test_every_mutant_of_renamed_kernels_is_refused():
+    def make():
+        noise = tf.random.normal([4])
+        with tf.control_dependencies([noise]):
+            return [tf.exp(noise), tf.random.uniform([3]) * 2.0]
+
+    given, keep = built(make)
+    renamed, before = tf.GraphDef(), tf.GraphDef()
+    renamed.CopyFrom(given)
+    for node in renamed.node:
+        if "Random" in node.op:
+            node.attr["dtype"].type = tf.float16.as_datatype_enum
+    before.CopyFrom(renamed)
+    moved = kernel_names.distinct(given, renamed, [*keep, "random_uniform/RandomUniform"])
+    assert len(moved) == 2
+
+    def check(mutant):
+        promises.kept("kernel names", before, kernel_names.undone(mutant, moved), keep)
+
+    check(renamed)
+    assert refused(lambda *given: check(given[0]), 0, [renamed], mutants.seeded(0), 8 * TIMES) == []

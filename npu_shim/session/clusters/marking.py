@@ -92,12 +92,17 @@ def accelerator() -> str:
     return "GPU" if tf.config.experimental.list_physical_devices("GPU") else "CPU"
 
 
-def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
+def mark(
+    graph_def: tf.GraphDef,
+    keep: Iterable[str] = (),
+    check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
+) -> tf.GraphDef:
     """Returns a copy of a GraphDef with the accelerator's nodes marked, except traps and nodes that opted out.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
         keep: names of nodes or tensors that are fed, fetched or run.
+        check: called with the name of each pass in this one, and the graph before it and after it.
     """
     target, out = accelerator(), traps.left_out(graph_def)
     if target == "CPU":
@@ -109,8 +114,8 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
         opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
         return opted_out or node.name in out or (device_type(node.device) or target) != target
 
-    marked = tf.GraphDef()
-    marked.CopyFrom(conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS))
+    functional, marked = conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS), tf.GraphDef()
+    marked.CopyFrom(functional)
     for node in marked.node:
         if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
             node.attr[MARK].b = False
@@ -118,6 +123,7 @@ def mark(graph_def: tf.GraphDef, keep: Iterable[str] = ()) -> tf.GraphDef:
             compiled = node.attr[MARK].b = not stays_out(node)
             if compiled:
                 node.attr[OWN].b = True
+    check("clusters", functional, marked)
     return marked
 
 
