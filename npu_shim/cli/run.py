@@ -155,9 +155,11 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
 
 def _begin(every: bool) -> None:
     """Begins a process of a run; those that a script spawns too."""
+    from npu_shim.bridge import horovod
     from npu_shim.session import enabling
     from npu_shim.session.trial import protocol, recording
 
+    horovod.install()
     enabling.begin_run(every or protocol.is_asked())
     if protocol.is_asked():
         recording.begin()

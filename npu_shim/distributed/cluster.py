@@ -105,6 +105,8 @@ def _of_process(given):
     config.device_count.update(given.device_count)
     config.gpu_options.CopyFrom(given.gpu_options)
     gpus = _gpus()
+    if len(gpus) == 1:  # Horovod's scripts name their local rank's; the launcher shows a worker its own alone
+        config.gpu_options.visible_device_list = ""
     if len(gpus) > 1 and not given.gpu_options.visible_device_list:
         config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
     config.experimental.collective_group_leader = task(0)

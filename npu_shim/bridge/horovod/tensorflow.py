@@ -1,0 +1,279 @@
+"""horovod.tensorflow over our collectives; graphs only, as TensorFlow 1 scripts use it.
+
+Source: Horovod's documentation and signatures, 0.19 to 0.28.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.bridge.horovod import job
+from npu_shim.bridge.horovod.compression import Compression
+from npu_shim.bridge.horovod.job import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+)
+from npu_shim.distributed import collectives, gradients, ranks, slices
+from npu_shim.rewriter.errors import ConfigError
+
+Average, Sum, Adasum, Min, Max, Product = "mean", "sum", "adasum", "min", "max", "prod"
+REFUSED = {
+    "elastic": "a job here has as many workers from its begin to its end",
+    "join": "every rank runs as many steps: shard and repeat the data",
+    "DistributedGradientTape": "it is for eager execution, and npu_shim is for graphs",
+    "broadcast_object": "it is for eager execution: broadcast tensors",
+    "allgather_object": "it is for eager execution: gather tensors",
+    "alltoall": "use hccl_ops.all_to_all_v of npu_bridge",
+    "reducescatter": "use hccl_ops.reduce_scatter of npu_bridge",
+    "ProcessSet": "use create_group of hccl.manage.api",
+    "add_process_set": "use create_group of hccl.manage.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in REFUSED:
+        raise AttributeError(
+            "npu_shim: horovod.tensorflow.%s is not here: %s; or install Horovod" % (name, REFUSED[name])
+        )
+    raise AttributeError("module 'horovod.tensorflow' has no attribute '%s'" % name)
+
+
+def allreduce(
+    tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, op: Any = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+    name: str | None = None, **others: Any
+) -> Any:  # fmt: skip
+    """Returns the mean (or another reduction) of every rank's tensor, on every rank.
+
+    Args:
+        tensor: Tensor, Variable or IndexedSlices, of the same shape and dtype on every rank; of IndexedSlices, those of
+            all ranks are gathered.
+        average: bool, in place of `op`: Average or Sum.
+        device_dense: accepted; the collective runs where the tensor is.
+        device_sparse: accepted, likewise.
+        compression: one of Compression.
+        op: Average (default), Sum, Min, Max or Product.
+        prescale_factor: float; what tensors are multiplied by before.
+        postscale_factor: float; what the result is multiplied by.
+        name: accepted.
+        **others: arguments of other releases, accepted.
+
+    Raises:
+        ConfigError: Adasum, or another reduction of IndexedSlices than Average and Sum.
+    """
+    reduction = _reduction(average, op)
+    job.size()
+    if isinstance(tensor, tf.IndexedSlices):
+        return gradients.reduced([tensor], ["allreduce"], reduction)[0]
+    tensor = tf.convert_to_tensor(tensor)
+    travelling, context = compression.compress(_scaled(tensor, prescale_factor))
+    if ranks.world_size() > 1:
+        travelling = collectives.npu_allreduce(travelling, reduction, fusion=0)
+    return _scaled(compression.decompress(tf.cast(travelling, _kept(travelling, tensor)), context), postscale_factor)
+
+
+def grouped_allreduce(tensors: Sequence[Any], *args: Any, **kwargs: Any) -> list[Any]:
+    """Returns `allreduce` of each tensor."""
+    return [allreduce(tensor, *args, **kwargs) for tensor in tensors]
+
+
+def allgather(tensor: Any, name: str | None = None, **others: Any) -> tf.Tensor:
+    """Returns every rank's tensor, one after the other along the first axis, whose length may differ between ranks.
+
+    Args:
+        tensor: Tensor [n, ...].
+        name: accepted.
+        **others: arguments of other releases, accepted.
+    """
+    job.size()
+    tensor = tf.convert_to_tensor(tensor)
+    if ranks.world_size() == 1:
+        return tf.identity(tensor, name)
+    # what ranks agree on must not tell of a rank's own number of rows
+    open_rows = tf.placeholder_with_default(tensor, [None, *tensor.shape[1:]])
+    rows = tf.IndexedSlices(open_rows, tf.range(tf.shape(open_rows)[0]))
+    gathered: tf.Tensor = slices.gathered([rows], ["allgather %s" % (name or "")], ranks.WORLD)[0].values
+    return gathered
+
+
+def broadcast(tensor: Any, root_rank: int, name: str | None = None, **others: Any) -> tf.Tensor:
+    """Returns the root rank's tensor on every rank."""
+    job.size()
+    return collectives.broadcast(tf.convert_to_tensor(tensor), root_rank)
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int, **others: Any) -> tf.Operation:
+    """Returns an op that assigns the root rank's values of variables to those of every rank."""
+    job.size()
+    if ranks.world_size() == 1:
+        return tf.no_op()
+    return tf.group(
+        *(tf.assign(v, new) for v, new in zip(variables, collectives.broadcast(list(variables), root_rank)))
+    )
+
+
+def broadcast_global_variables(root_rank: int) -> tf.Operation:
+    """Returns an op that assigns the root rank's global variables to those of every rank."""
+    return broadcast_variables(tf.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
+    """Broadcasts the root rank's global variables when a session has begun.
+
+    Args:
+        root_rank: int.
+        device: accepted.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        self.root_rank, self._broadcast = root_rank, None
+
+    def begin(self) -> None:
+        """Adds the broadcast to the graph."""
+        self._broadcast = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs the broadcast."""
+        session.run(self._broadcast)
+
+
+def DistributedOptimizer(
+    optimizer: Any, name: str | None = None, use_locking: bool = False, device_dense: str = "", device_sparse: str = "",
+    compression: Any = Compression.none, sparse_as_dense: bool = False, backward_passes_per_step: int = 1,
+    op: Any = Average, gradient_predivide_factor: float = 1.0, average_aggregated_gradients: bool = False,
+    **others: Any
+) -> Any:  # fmt: skip
+    """Returns an optimizer that reduces its gradients over the ranks before it applies them.
+
+    Args:
+        optimizer: tf.train.Optimizer or Keras optimizer.
+        name: str; None gives "Distributed" and the optimizer's type.
+        use_locking: of the wrapper, as of tf.train.Optimizer.
+        device_dense: accepted.
+        device_sparse: accepted.
+        compression: one of Compression.
+        sparse_as_dense: whether IndexedSlices travel as dense tensors.
+        backward_passes_per_step: 1.
+        op: Average or Sum.
+        gradient_predivide_factor: float; with Average, the factor by which sums are divided first.
+        average_aggregated_gradients: accepted; it is about several backward passes.
+        **others: arguments of other releases, accepted.
+
+    Raises:
+        ConfigError: several backward passes, Adasum, or another optimizer.
+    """
+    if backward_passes_per_step != 1:
+        raise ConfigError(
+            "hvd.DistributedOptimizer: backward_passes_per_step is %r, expected 1: gather gradients with "
+            "npu_shim.loss_scale.AccumulatingOptimizer(hvd.DistributedOptimizer(...), %r)"
+            % (backward_passes_per_step, backward_passes_per_step)
+        )
+    reduction = _reduction(None, op)
+    reduced = Reduced(compression, sparse_as_dense, reduction)
+    if isinstance(optimizer, tf.train.Optimizer):
+        return _DistributedOptimizer(optimizer, name, use_locking, reduced)
+    from npu_shim.bridge.horovod import keras
+
+    return keras.in_place(optimizer, reduced)
+
+
+class Reduced:
+    """The reduction of gradients that a DistributedOptimizer makes, as a function of (gradients, variables)."""
+
+    def __init__(self, compression: Any, sparse_as_dense: bool, reduction: str) -> None:
+        self._compression, self._sparse_as_dense, self._reduction = compression, sparse_as_dense, reduction
+
+    def __call__(self, given: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Returns the gradients reduced over the ranks; a None stays."""
+        if ranks.world_size() == 1:
+            return list(given)
+        given = [self._as_dense(gradient) for gradient in given]
+        dense = [isinstance(gradient, tf.Tensor) for gradient in given]
+        sent = [self._compression.compress(g) if is_dense else (g, None) for g, is_dense in zip(given, dense)]
+        names = [variable.name for variable in variables]
+        done = gradients.reduced([tensor for tensor, _ in sent], names, self._reduction)
+        return [
+            self._compression.decompress(tensor, context) if is_dense else tensor
+            for tensor, (_, context), is_dense in zip(done, sent, dense)
+        ]
+
+    def _as_dense(self, gradient):
+        slices_too = self._sparse_as_dense and isinstance(gradient, tf.IndexedSlices)
+        return tf.convert_to_tensor(gradient) if slices_too else gradient
+
+
+class _DistributedOptimizer(tf.train.Optimizer):
+    """A tf.train.Optimizer whose gradients are reduced over the ranks."""
+
+    def __init__(self, optimizer: Any, name: str | None, use_locking: bool, reduced: Callable[..., list[Any]]) -> None:
+        self._optimizer, self._reduced = optimizer, reduced
+        super().__init__(name=name or "Distributed" + type(optimizer).__name__, use_locking=use_locking)
+
+    def __getattr__(self, name):
+        if name == "_optimizer":  # not there yet while a copy or a pickle is being made
+            raise AttributeError(name)
+        return getattr(self._optimizer, name)
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Returns the wrapped optimizer's gradients, reduced over the ranks, see tf.train.Optimizer."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        job.size()
+        with tf.name_scope(self.get_name() + "_Allreduce"):
+            variables = [variable for _, variable in pairs]
+            return list(zip(self._reduced([gradient for gradient, _ in pairs], variables), variables))
+
+    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the wrapped optimizer's op."""
+        return self._optimizer.apply_gradients(*args, **kwargs)
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the wrapped optimizer's slot."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Returns the wrapped optimizer's slot names."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Returns the wrapped optimizer's variables."""
+        return self._optimizer.variables(*args, **kwargs)
+
+
+def _reduction(average, op):
+    if average is not None and op is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    reduction = (Sum if average is False else Average) if op is None else op
+    if reduction == Adasum:
+        raise ConfigError("op=hvd.Adasum is not here: hvd.Average and hvd.Sum are")
+    if reduction not in (Average, Sum, Min, Max, Product):
+        raise ConfigError("op is %r, expected hvd.Average, Sum, Min, Max or Product" % (op,))
+    return reduction
+
+
+def _scaled(tensor, factor):
+    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)
+
+
+def _kept(travelling, tensor):
+    """A mean of whole numbers is one of whole numbers, as Horovod has it."""
+    return tensor.dtype if tensor.dtype.is_integer else travelling.dtype
