@@ -195,6 +195,73 @@ def a_transposed_convolution_has_the_constant_sizes_of_its_output_shape():
 
 
 @check
+def a_flipped_image_of_unknown_rank_is_an_image():
+    with tf.Graph().as_default():
+        image = tf.placeholder(tf.float32)
+        for flip in (tf.image.flip_left_right, tf.image.random_flip_up_down, tf.image.rot90, tf.image.transpose_image):
+            assert flip(image).shape.as_list() == [None] * 3
+            assert tf.image.resize_images(flip(image), [4, 4]).shape.as_list() == [4, 4, None]
+            assert flip(tf.zeros([2, 3, 3, 1])).shape.as_list() == [2, 3, 3, 1]
+
+
+@check
+def true_is_one_as_a_dimension():
+    assert str(tf.TensorShape([True, 3])) == "(1, 3)"
+
+
+@check
+def arguments_stand_where_they_stood():
+    from tensorflow.keras.layers import Conv2D, Input, RepeatVector
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.constant([[3.0, 1.0, 2.0]])
+        values, _ = tf.nn.top_k(x, 2, True, "best")
+        assert values.op.name == "best" and session.run(values).tolist() == [[3, 2]]
+        product = tf.matmul(x, x, False, True, False, False, False, False, "product")
+        assert product.op.name == "product" and session.run(product).tolist() == [[14]]
+        assert session.run(tf.numpy_function(lambda a: a + 1, [x], tf.float32, "name")).tolist() == [[4, 2, 3]]
+        layer = Conv2D(4, 3, 2, "same", None, (1, 1), "relu", False)
+        assert layer(Input((8, 8, 1))).shape.as_list() == [None, 4, 4, 4]
+        assert (layer.use_bias, layer.activation.__name__) == (False, "relu")
+        loss = tf.keras.losses.BinaryCrossentropy(True, 0, "none", "name")
+        assert (loss.name, loss.reduction) == ("name", "none")
+        assert RepeatVector(tf.Dimension(4))(Input((3,))).shape.as_list() == [None, 4, 3]
+        assert tf.keras.preprocessing.text.text_to_word_sequence(text="a B") == ["a", "b"]
+        assert tf.config.experimental_list_devices()[0].endswith("CPU:0")
+        for wrong in (lambda: tf.nn.top_k(x, 2, k=3), lambda: tf.nn.top_k(x, 2, True, "name", tf.int32, 1)):
+            try:
+                wrong()
+            except TypeError as reason:
+                assert "argument" in str(reason), reason
+            else:
+                raise AssertionError(wrong)
+
+
+@check
+def axes_and_sizes_are_numbers_of_any_kind():
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.constant([[3.0, 1.0, 2.0]])
+        for one in (1, np.int64(1), np.array(1), np.float32(1), tf.Dimension(1), tf.constant(1)):
+            assert session.run(tf.argmax(x, one)).tolist() == [0]
+            assert session.run(tf.argmin(x, axis=one)).tolist() == [1]
+        for four in (4, np.int64(4), np.array(4), tf.constant(4, tf.int64)):
+            step = tf.data.make_one_shot_iterator(tf.data.Dataset.range(3).prefetch(four)).get_next()
+            assert session.run(step) == 0
+
+
+@check
+def an_affine_transform_takes_channels_last():
+    try:
+        import scipy.ndimage  # noqa: F401
+    except ImportError:
+        return
+    turn, image = tf.keras.preprocessing.image.apply_affine_transform, np.arange(48.0).reshape(4, 4, 3)
+    wanted = turn(image, theta=90, row_axis=0, col_axis=1, channel_axis=2)
+    np.testing.assert_array_equal(turn(image, theta=90), wanted)
+    np.testing.assert_array_equal(turn(image, 90, 0, 0, 0, 1, 1, 0, 1, 2), wanted)
+
+
+@check
 def strategies_run_functions_by_their_old_name():
     for strategy in (tf.distribute.MirroredStrategy(["/cpu:0"]), tf.contrib.distribute.OneDeviceStrategy("/cpu:0")):
         with tf.Graph().as_default(), strategy.scope(), tf.Session() as session:

@@ -102,6 +102,7 @@ METHODS = {
         "DataFrame.append": (_LIBRARIES + "with_rows", "pandas 2.0"),
         "DataFrame.iteritems": ("pandas.DataFrame.items", "pandas 2.0"),
     },
+    "threading": {"Thread.isAlive": ("threading.Thread.is_alive", "Python 3.9")},
     "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
 }
 # functions whose arguments have changed: module -> name -> a wrapper that accepts both forms

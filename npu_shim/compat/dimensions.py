@@ -21,7 +21,7 @@ def install() -> None:
     @functools.wraps(original)
     def __init__(self: Any, value: Any) -> None:
         try:
-            original(self, value)
+            original(self, int(value) if isinstance(value, bool) else value)  # True is 1
         except TypeError:
             original(self, whole(value))
 
@@ -37,6 +37,7 @@ def whole(value: Any) -> int:
     """
     if isinstance(value, tf.DType):
         raise TypeError("Cannot convert %s to Dimension" % value)
+    value = value.item() if hasattr(value, "item") and not hasattr(value, "op") else value  # an array of one number
     number = int(value)
     if not isinstance(value, (bytes, str)) and number != value:
         raise ValueError("Ambiguous dimension: %s" % value)

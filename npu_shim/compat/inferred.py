@@ -2,7 +2,10 @@
 
     conv2d_backprop_input([8, 4, 4, 5], filter, x), x: (?, 2, 2, 4) -> (8, 4, 4, 5)
 
-TensorFlow 2 takes the batch size from x alone: (?, 4, 4, 5). `scripts/compare_versions` finds such functions.
+    image.flip_left_right(image), image: unknown -> (?, ?, ?)
+
+TensorFlow 2 takes the batch size from x alone: (?, 4, 4, 5); it flips batches as well, so that an image of unknown rank
+stays unknown, which `tf.image.resize_images` then refuses. `scripts/compare_versions` finds such functions.
 
 tf.nn.conv2d_transpose, conv1d_transpose and atrous_conv2d_transpose are made of that op, and so are gradients.
 """
@@ -18,6 +21,11 @@ from npu_shim.rewriter import tf_internals
 
 # modules of tensorflow.python and their functions whose op's first input holds the result's shape
 SIZED = {"ops.gen_nn_ops": ("conv2d_backprop_input",)}
+# functions of tf.image whose result is one image where the rank of what they are given is unknown
+OF_ONE_IMAGE = (
+    *("flip_left_right", "flip_up_down", "random_flip_left_right", "random_flip_up_down", "rot90"),
+    *("transpose", "transpose_image"),
+)
 
 
 def install() -> None:
@@ -25,20 +33,35 @@ def install() -> None:
     for path, functions in SIZED.items():
         module = tf_internals.python_module(path)
         for name in functions:
-            if not hasattr(getattr(module, name), "keeps_sizes"):
-                setattr(module, name, _keeping(getattr(module, name)))
+            _replace(module, name, _sizes)
+    for name in OF_ONE_IMAGE:
+        for module in (tf_internals.python_module("ops.image_ops_impl"), tf.image):
+            if hasattr(module, name):
+                _replace(module, name, _one_image)
 
 
-def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
+def _replace(module: Any, name: str, infer: Callable[[Any], Any]) -> None:
+    """Has a function's result in a graph take the shape that `infer` gives for it."""
+    function = getattr(module, name)
+    if hasattr(function, "infers_more"):
+        return
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if not tf.executing_eagerly() and tf.is_tensor(result):
-            # the op's own input: what was given may be a list, a shape or a tensor
-            known = tf_internals.constant_shape(result.op.inputs[0])
-            if known.rank == result.shape.rank:
-                result.set_shape(known)
+            result.set_shape(infer(result))
         return result
 
-    vars(call)["keeps_sizes"] = True
-    return call
+    vars(call)["infers_more"] = True
+    setattr(module, name, call)
+
+
+def _sizes(result: Any) -> Any:
+    # the op's own input: what was given may be a list, a shape or a tensor
+    known = tf_internals.constant_shape(result.op.inputs[0])
+    return known if known.rank == result.shape.rank else None
+
+
+def _one_image(result: Any) -> Any:
+    return [None] * 3 if result.shape.rank is None else None

@@ -8,7 +8,7 @@ import logging
 import re
 from typing import Any, Callable, Iterator, Mapping
 
-from npu_shim.compat import callers, keras_1
+from npu_shim.compat import arguments, callers, keras_1
 
 LOG = logging.getLogger("npu_shim")
 
@@ -36,11 +36,15 @@ def _layer_of_graphs(base_layer_v1: Any) -> None:
 def _takes_inputs(add_update: Callable[..., Any]) -> Callable[..., Any]:
     """`inputs` was deprecated in 1.15, which found them by itself."""
 
-    @functools.wraps(add_update)
     def method(self: Any, updates: Any, inputs: Any = None) -> Any:
         return add_update(self, updates)
 
     return method
+
+
+def _layers(layers: Any) -> None:
+    arguments.install(layers, arguments.LAYERS)
+    keras_1.rename_of_layers(layers)
 
 
 def _sequential(sequential: Any) -> None:
@@ -112,6 +116,28 @@ def _built_in(scope: str, cell: Any) -> Iterator[None]:
         object.__delattr__(cell, "build") if own is None else object.__setattr__(cell, "build", own)
 
 
+def _repeat_vector(repeat_vector: Any) -> None:
+    original = repeat_vector.RepeatVector.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, n: Any, **kwargs: Any) -> None:
+        original(self, int(n) if hasattr(n, "__index__") else n, **kwargs)  # a Dimension, a number of NumPy
+
+    repeat_vector.RepeatVector.__init__ = __init__
+
+
+def _affine_transform(image: Any) -> None:
+    """Lets `apply_affine_transform` take images of 1.15's layout, channels last, where no axes are given."""
+    original = getattr(image.apply_affine_transform, "of_today", image.apply_affine_transform)
+    axes = {"row_axis": 0, "col_axis": 1, "channel_axis": 2}
+
+    def apply_affine_transform(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(x, *args, **({**axes, **kwargs} if len(args) <= 6 else kwargs))
+
+    vars(apply_affine_transform)["of_today"] = original
+    image.apply_affine_transform = apply_affine_transform
+
+
 def _snake_case(generic_utils: Any) -> None:
     generic_utils.to_snake_case = to_snake_case
 
@@ -141,11 +167,16 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "src.engine.base_layer": _layer,
     "src.engine.base_layer_v1": _layer_of_graphs,
     "src.engine.sequential": _sequential,
+    "src.layers.reshaping.repeat_vector": _repeat_vector,
     "src.layers.rnn.base_rnn": _rnn,
     "src.layers.rnn.stacked_rnn_cells": _stacked_cells,
+    "src.preprocessing.image": _affine_transform,
     "src.utils.generic_utils": _snake_case,
     "src.utils.losses_utils": _let_scalars_pass,
-    "api.layers": keras_1.rename_of_layers,
+    "api.layers": _layers,
+    "api.losses": lambda losses: arguments.install(losses, arguments.LOSSES),
+    "api.preprocessing.image": _affine_transform,
+    "api.preprocessing.text": lambda text: arguments.install(text, arguments.TEXT),
     "src.engine.training": keras_1.rename_of_models,
     "src.engine.training_v1": keras_1.rename_of_methods,
     "src.engine.functional": keras_1.rename_of_functional,

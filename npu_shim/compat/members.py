@@ -51,6 +51,8 @@ def install() -> None:
     for strategy in (tf.distribute.Strategy, tf.compat.v2.distribute.Strategy):
         if not hasattr(strategy, "experimental_run_v2"):
             strategy.experimental_run_v2 = experimental_run_v2
+    if not hasattr(tf.config, "experimental_list_devices"):
+        tf.config.experimental_list_devices = experimental_list_devices
     for path, fields in DATA_FIELDS.items():
         _keep_fields(path, fields)
 
@@ -58,6 +60,11 @@ def install() -> None:
 def experimental_run_v2(self: Any, fn: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Runs a function on each replica; today's `run`."""
     return self.run(fn, args=args, kwargs=kwargs)
+
+
+def experimental_list_devices() -> list[str]:
+    """The names of the devices that this process computes on."""
+    return [device.name for device in tf.config.list_logical_devices()]
 
 
 def _keep_fields(path: str, fields: Mapping[str, Callable[[], Any]]) -> None:

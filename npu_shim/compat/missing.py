@@ -13,9 +13,17 @@ from npu_shim.compat import callers
 
 
 def load(target: str) -> Any:
-    """The module or object of a dotted name."""
-    module, _, name = target.rpartition(".")
-    return getattr(importlib.import_module(module), name) if module else importlib.import_module(target)
+    """The module or object of a dotted name; "threading.Thread.is_alive" is of a class."""
+    above, _, name = target.rpartition(".")
+    if not above:
+        return importlib.import_module(target)
+    try:
+        owner = importlib.import_module(above)
+    except ModuleNotFoundError as reason:
+        if "." not in above or not (above + ".").startswith("%s." % reason.name):
+            raise
+        owner = load(above)
+    return getattr(owner, name)
 
 
 def answer(

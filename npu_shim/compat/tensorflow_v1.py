@@ -14,7 +14,7 @@ import sys
 import types
 from typing import Any
 
-from npu_shim.compat import after_215, callers, core_alias, faces, moved, names, one_keras
+from npu_shim.compat import after_215, arguments, callers, core_alias, faces, moved, names, one_keras
 
 V1 = "tensorflow.compat.v1"
 
@@ -41,6 +41,8 @@ def install() -> None:
     dimensions.install()
     inferred.install()
     members.install()
+    arguments.install(v1, arguments.TENSORFLOW)
+    arguments.install_numbers(v1, dimensions.whole)
     one_keras.install()
     core_alias.install()
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -32,6 +33,8 @@ import imp
 assert imp.new_module("m").__name__ == "m" and imp.reload(fractions) is fractions
 assert imp.load_source("made", sys.argv[1]).value == 7 and sys.modules["made"].value == 7
 assert np.float64 is before
+import threading
+assert threading.current_thread().isAlive()
 for module, name in ((np, "flaot"), (collections, "Maping")):
     try:
         getattr(module, name)
@@ -85,6 +88,14 @@ def test_a_package_that_became_a_module_still_has_its_modules(tmp_path, before):
     status, log = run(code, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert status == 0, log
     assert "scipy.sparse.linalg.eigen.arpack, which SciPy 1.8 removed, is scipy.sparse.linalg here" in log
+
+
+def test_what_a_class_has_can_be_meant():
+    assert missing.load("threading.Thread.is_alive") is threading.Thread.is_alive
+    assert missing.load("os.path") is os.path
+    for wrong, error in (("threading.Thraed.is_alive", AttributeError), ("no_such.module.name", ImportError)):
+        with pytest.raises(error):
+            missing.load(wrong)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the name is still there")
