@@ -16,6 +16,7 @@ from npu_shim.export import programs
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.session import lines
+from npu_shim.xla import recent
 from npu_shim.xla.step_function import Prepared
 
 
@@ -29,6 +30,7 @@ class Running:
         count: steps in one call.
         device: "CPU" or "GPU", which JAX must find first; None for what it finds.
         cache: path of a folder that keeps compiled programs for later processes, "" for none.
+        most: how many programs are kept; one that gives way is freed on the device.
 
     Attributes:
         recomputation: as that of `CompiledStep`.
@@ -37,10 +39,12 @@ class Running:
         ConfigError: there is no JAX.
     """
 
-    def __init__(self, prepared: Prepared, count: int, device: str | None, cache: str = "") -> None:
+    def __init__(
+        self, prepared: Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
+    ) -> None:
         engine.require(tf.__version__)
         self.recomputation = None
-        self._prepared, self._count, self._wanted, self._cache = prepared, count, device, cache
+        self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
         self._updated = [each for each in prepared.state if each.updated]
         self._lock = threading.RLock()
         self._forget_device()
@@ -85,7 +89,9 @@ class Running:
             self._is_there = self._is_newer = False
 
     def _forget_device(self):
-        self._device, self._programs = None, {}  # shapes of the feeds -> number on the device
+        self._device = None
+        # shapes of the feeds -> number on the device
+        self._programs = recent.Recent(self._most, lambda number: self._device.unload(number))
         self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
 
     def _assign(self, values):
@@ -95,7 +101,8 @@ class Running:
 
     def _loaded(self, shapes):
         device = self._opened()
-        if shapes not in self._programs:
+        number = self._programs.get(shapes)
+        if number is None:
             made = replace(self._prepared, on_cpu=device.platform == "cpu").for_shapes(shapes)
             described, hlo = programs.of(made, PRODUCTS, self._cache)
             try:
@@ -106,8 +113,9 @@ class Running:
                 raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
             if loading.trouble:
                 lines.once(loading.trouble)
-            self.recomputation, self._programs[shapes] = made.recomputation, loading.number
-        return self._programs[shapes]
+            self.recomputation, number = made.recomputation, loading.number
+            self._programs.add(shapes, number)
+        return number
 
     def _opened(self):
         if self._device is None:

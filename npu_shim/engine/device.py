@@ -7,6 +7,7 @@ and `worker.remote.Worker`. They pass bytes, manifests, numpy arrays and names, 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from signal import SIGINT, getsignal, signal
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
@@ -73,7 +74,8 @@ class InProcess:
         self.platform: str = self._device.platform
         self.where = self.platform
         self._values: dict[str, Any] = {}
-        self._programs: list[Loaded] = []
+        self._programs: dict[int, Loaded] = {}
+        self._numbers = itertools.count()
         self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
         self._pending: Any = None  # what the last step computes
         self._before: dict[str, Any] = {}  # the state that it replaces
@@ -97,8 +99,14 @@ class InProcess:
         kept = tuple(t.name for t in manifest.kept)
         call, places = _steps_of(program), self._places(manifest.taken)
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
-        self._programs.append(Loaded(call, places, rows_of(places, manifest.iterations), replaced, kept, passed))
-        return Loading(len(self._programs) - 1, program.is_old, program.trouble)
+        number, rows = next(self._numbers), rows_of(places, manifest.iterations)
+        self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
+        return Loading(number, program.is_old, program.trouble)
+
+    def unload(self, number: int) -> None:
+        """Frees a program, which is not run again; errors as `settle`."""
+        self.settle()
+        del self._programs[number]
 
     def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
         """Arrays for a program's feeds, in memory that all programs share since one runs at a time."""

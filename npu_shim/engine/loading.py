@@ -17,11 +17,11 @@ from npu_shim.engine.runs import Known
 from npu_shim.engine.step import PASSED
 from npu_shim.engine.worker import starting
 from npu_shim.session import doors, lines
+from npu_shim.xla import recent
 from npu_shim.xla.lowering.site import NotConstant
 
 LOG = logging.getLogger("npu_shim")
 MANY_NODES = 10000  # of a program that takes XLA minutes
-MANY_SHAPES = 16  # programs of one step, one for each set of feed shapes; further ones run in the session
 
 
 class OnDevice(NamedTuple):
@@ -36,6 +36,7 @@ class Programs:
     Args:
         session: tf.Session.
         cache: path of the folder for compiled programs, "" for none.
+        bound: programs of one step, one for each set of feed shapes; further ones run in the session.
 
     Attributes:
         device: as in `truth.Truth`; None before the first step.
@@ -43,11 +44,11 @@ class Programs:
         left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
     """
 
-    def __init__(self, session: Any, cache: str) -> None:
+    def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
         self.device: Any = None
         self.most: dict[int, int] = {}
         self.left: dict[int, dict[str, OnDevice]] = {}
-        self._session, self._cache = session, cache
+        self._session, self._cache, self._bound = session, cache, bound
         self._building = threading.RLock()
 
     def loaded(self, known: Known, request: Any, group: Sequence[Mapping[str, Any]], part: int = 0) -> int | None:
@@ -101,12 +102,12 @@ class Programs:
         """Compiles a program for so many steps at a time; None if there are too many."""
         more, (part, shapes) = key not in known.programs, key[:2]
         others = sum(each[0] == part for each in known.programs)
-        if more and others == MANY_SHAPES:
+        if more and others == self._bound:
             LOG.warning(
                 "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
-                "fewer", request.text, MANY_SHAPES,
+                "fewer, or allow more (%s)", request.text, self._bound, recent.KEY,
             )  # fmt: skip
-        if more and others >= MANY_SHAPES:
+        if more and others >= self._bound:
             return None
         nodes = len(made.parts[part].prepared.graph_def.node)
         if nodes > MANY_NODES:

@@ -25,6 +25,7 @@ from npu_shim.options import engine as options_of_engine
 from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import doors, session_options
+from npu_shim.xla import recent
 
 LOG = logging.getLogger("npu_shim")
 ENGINE = "_npu_shim_engine"  # attribute of a session: its Engine
@@ -84,7 +85,8 @@ class Engine:
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
         self._values = SessionValues(session)
         self.truth = Truth(self._values)
-        self._programs = Programs(session, stored.folder(self._options.values.get(stored.KEY)))
+        values = self._options.values
+        self._programs = Programs(session, stored.folder(values.get(stored.KEY)), recent.bound_of(values))
         self.runs = Runs(session, self._options, self._admit, self.release)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):

@@ -12,15 +12,13 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.session import lines
 from npu_shim.session.clusters import marking
-from npu_shim.xla import random_ops, rewriting, step_checkpoint, step_function
+from npu_shim.xla import random_ops, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
 # what runs the programs; the one on PJRT stands above this room, and is loaded where it is asked for
 ENGINES = {"tensorflow": "npu_shim.xla.compiled_step", "pjrt": "npu_shim.engine.compiled"}
-MANY_SHAPES = 8  # warn when a step has more programs than this, one for each set of feed shapes
 
 
 def compile_step(
@@ -50,9 +48,10 @@ def compile_step(
             this process or in a worker, see `npu-shim engine install`.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass
             the backward pass computes again instead of keeping it; `xla_cache`, a folder in which engine "pjrt" keeps
-            compiled programs for later processes. A Session brings its own (those of its
-            NpuOptimizer), over which these win; a session without NpuOptimizer and a call without options is not
-            rewritten.
+            compiled programs for later processes; `programs`, how many programs are kept, one for each set of feed
+            shapes: beyond it the one that was used least recently gives way, and is compiled anew when it is needed. A
+            Session brings its own (those of its NpuOptimizer), over which these win; a session without NpuOptimizer and
+            a call without options is not rewritten.
 
     Returns:
         CompiledStep, compiled at its first call.
@@ -74,10 +73,11 @@ def compile_step(
     running = importlib.import_module(ENGINES[engine]).Running
     if initializer is not None:
         source = source.initialized(initializer)
+    most = rewriting.programs_of(source, options)
     wanted = list(fetches.values()) if isinstance(fetches, dict) else fetches
     target = device or marking.accelerator()
     prepared = step_function.prepare(source, wanted, feeds, constants, None, target, **options)
-    made = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options))
+    made = running(prepared, iterations_per_loop, device, rewriting.cache_of(source, options), most)
     return CompiledStep(prepared, source, fetches, iterations_per_loop, made)
 
 
@@ -104,7 +104,6 @@ class CompiledStep:
         self.plan = prepared.plan
         self._prepared, self._fetches, self._count = prepared, fetches, iterations_per_loop
         self._source, self._running = source, running
-        self._shapes = set()  # of the feeds so far
         self._variables = {each.name: each.variable for each in prepared.state}
         self._others = source.other_values(self._variables)
         self._kept = {name: each for name, each in self._variables.items() if not source.is_local(name)}
@@ -133,9 +132,6 @@ class CompiledStep:
         self._require_values()
         arrays = self._arrays(feeds or {})
         shapes = tuple(array.shape[self._count > 1 :] for array in arrays)
-        if shapes not in self._shapes and len(self._shapes) == MANY_SHAPES:
-            lines.once("compile_step compiles for set %d of feed shapes: pad to fewer" % (MANY_SHAPES + 1))
-        self._shapes.add(shapes)
         with tf_internals.eager_mode(), xla_errors(self._prepared.graph_def):
             results = iter(self._running.run(arrays, shapes))
         return self._like_fetches([None if isinstance(f, str) else next(results) for f in self._prepared.fetches])
@@ -229,23 +225,28 @@ class Running:
         count: steps in one call.
         device: what `compile_step` was given.
         cache: not used: TensorFlow keeps no programs of whole steps.
+        most: how many programs are kept. TensorFlow 2.15's own cache keeps the machine code of those that gave way.
 
     Attributes:
         recomputation: as that of `CompiledStep`.
     """
 
-    def __init__(self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "") -> None:
+    def __init__(
+        self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
+    ) -> None:
         self.recomputation = None
         self._prepared, self._count = prepared, count
-        self._programs = {}  # shapes of the feeds -> the compiled function
+        self._programs = recent.Recent(most)  # shapes of the feeds -> the compiled function
 
     def run(self, arrays: Any, shapes: Any) -> list[np.ndarray]:
         """Runs a call's steps: takes the feeds and their shapes in a step, and returns the fetched values."""
-        if shapes not in self._programs:
+        program = self._programs.get(shapes)
+        if program is None:
             made = self._prepared.for_shapes(shapes)
             self.recomputation = made.recomputation
-            self._programs[shapes] = compiled(made.function, made.graph_def, self._count)
-        return [each.numpy() for each in self._programs[shapes](*[tf.constant(array) for array in arrays])]
+            program = compiled(made.function, made.graph_def, self._count)
+            self._programs.add(shapes, program)
+        return [each.numpy() for each in program(*[tf.constant(array) for array in arrays])]
 
     def to_variables(self) -> None:
         """Gives the variables of the Prepared their newest values, which they have here."""

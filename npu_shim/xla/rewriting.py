@@ -11,6 +11,7 @@ from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
+from npu_shim.xla import recent
 
 
 def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -26,7 +27,7 @@ def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | 
     own = option_table.of_keywords(given)
     values = {**(source.options or {}), **own}
     mode = recompute.wanted(values)
-    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY}:
+    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY, recent.KEY}:
         return None, mode
     for name in watch_options.switched_on(values):
         lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
@@ -37,6 +38,11 @@ def cache_of(source: Any, given: Mapping[str, Any]) -> str:
     """Returns the folder for compiled programs, "" for none; arguments and errors as for `options_of`."""
     own = option_table.of_keywords(given)
     return stored.folder({**(source.options or {}), **own}.get(stored.KEY))
+
+
+def programs_of(source: Any, given: Mapping[str, Any]) -> int:
+    """Returns how many programs of the step are kept at a time; arguments and errors as for `options_of`."""
+    return recent.most_of({**(source.options or {}), **option_table.of_keywords(given)})
 
 
 def rewritten(

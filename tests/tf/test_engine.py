@@ -16,6 +16,7 @@ from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
 from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
+from npu_shim.xla import recent
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -364,12 +365,12 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):  # 
 def test_shapes_beyond_the_bound_run_in_the_session():
     x, y, _, _, train, step = fed_classifier()
     with opened() as session:
-        for rows in range(2, loading.MANY_SHAPES + 4):
+        for rows in range(2, recent.MOST + 4):
             a, b = next(batches(1, rows))
             session.run(train, {x: a, y: b})
-        assert session.run(step) == loading.MANY_SHAPES + 2
+        assert session.run(step) == recent.MOST + 2
         (known,) = (known for known in of(session).known.values() if known.step is not None)
-        assert sum(number is not None for number in known.programs.values()) == loading.MANY_SHAPES
+        assert sum(number is not None for number in known.programs.values()) == recent.MOST
 
 
 def test_of_a_large_step_is_said_that_it_is_being_compiled(caplog, monkeypatch):

@@ -1,5 +1,8 @@
 """compile_step on PJRT: the same doors, numbers and errors as on TensorFlow's XLA."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -7,6 +10,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
 from npu_shim.options import engine as options
+from npu_shim.xla import step_function
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -111,6 +115,43 @@ def test_other_shapes_compile_anew_and_steps_without_feeds_or_state_run():
         made = tf.matmul(tf.placeholder(tf.float32, [2, 2], "x"), tf.eye(2), name="made")
     np.testing.assert_array_equal(npu_shim.compile_step(graph, [made, made], ["x"], engine="pjrt")({"x": np.eye(2)}),
                                   [np.eye(2)] * 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "pjrt"])
+def test_of_many_shapes_the_least_recently_used_program_gives_way(engine, monkeypatch):
+    loads = []
+    step, plain = step_of(built(), engine, programs=2), step_of(built(), engine)
+    running = step._running
+    for_shapes = step_function.Prepared.for_shapes
+
+    def counted(self, shapes=()):
+        loads.append(shapes[0][0])
+        return for_shapes(self, shapes)
+
+    order = (8, 3, 8, 5, 8, 3)  # 5 takes the place of 3, and 3 then that of 5
+    with monkeypatch.context() as patched:
+        patched.setattr(step_function.Prepared, "for_shapes", counted)
+        found, programs = [], []
+        for rows in order:
+            found.append(step(batches(1, rows)[0])["loss"])
+            program = running._programs.get(((rows, 6), (rows,)))
+            held = getattr(getattr(running, "_device", None), "_programs", {})
+            program = held.get(program, program)
+            code = getattr(program, "call", program)
+            programs.append(weakref.ref(code) if callable(code) else None)  # that of a worker is there
+            assert len(running._programs) <= 2
+            assert engine != "pjrt" or len(running._device._programs) <= 2
+    assert loads == [8, 3, 5, 3]
+    np.testing.assert_array_equal(found, [plain(batches(1, rows)[0])["loss"] for rows in order])
+    gc.collect()
+    if programs[0] is not None:  # freed, and not only forgotten
+        assert [each() is not None for each in programs] == [True, False, True, False, True, True]
+
+
+@pytest.mark.parametrize("number", [0, -1, "many"])
+def test_a_number_of_programs_is_above_zero(number):
+    with pytest.raises(npu_shim.ConfigError, match="programs"):
+        step_of(built(), programs=number)
 
 
 def test_errors_are_those_of_tensorflow_s_xla():

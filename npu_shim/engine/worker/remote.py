@@ -77,6 +77,13 @@ class Worker:
             loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
             return loading
 
+    def unload(self, number: int) -> None:
+        """Frees a program, see `InProcess.unload`."""
+        with self._lock:
+            self.settle()
+            self._ask(dict, {"do": "unload", "number": number})
+            del self._programs[number]
+
     def put(self, values: Mapping[str, Any]) -> None:
         """Copies values of variables, see `InProcess.put`. Raises memory.NoRoom as well."""
         arrays = {name: np.asarray(value) for name, value in values.items()}

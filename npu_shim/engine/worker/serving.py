@@ -80,7 +80,8 @@ class _Served:
         self._channel, self._exact = channel, exact
         self._kept = Kept()
         self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
-        self._programs: list[tuple[Any, Any, tuple[str, ...]]] = []  # arrays of the feeds, of the fetches; what changes
+        # number -> arrays of the feeds, of the fetches; what changes
+        self._programs: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
         self._exchange: Any = None  # the block for feeds and fetches
         self._spent, self._since = 0.0, 0.0  # how long copying took, and when it ended
 
@@ -94,7 +95,8 @@ class _Served:
             self._channel.close()
 
     def _do(self, message: Any, data: bytes, descriptors: Sequence[int]) -> Any:
-        ways = {"load": self._load, "put": self._put, "run": self._run, "keep": self._keep, "show": self._show}
+        ways = {"load": self._load, "unload": self._unload, "put": self._put, "run": self._run, "keep": self._keep,
+                "show": self._show}  # fmt: skip
         return ways[message["do"]](message, data, [Block(descriptor) for descriptor in descriptors])
 
     def _open(self) -> Any:
@@ -107,8 +109,13 @@ class _Served:
         self._exchange = blocks[0] if blocks else self._exchange
         described = manifest.decoded(message["manifest"])
         loading = self._device.load(described, data, message["cache"])
-        self._programs.append((*exchanged(self._exchange, described), updated(described)))
+        self._programs[loading.number] = (*exchanged(self._exchange, described), updated(described))
         return loading._asdict()
+
+    def _unload(self, message: Any, *_: Any) -> Any:
+        self._device.unload(message["number"])
+        del self._programs[message["number"]]
+        return {}
 
     def _put(self, message: Any, _: bytes, blocks: Sequence[Block]) -> Any:
         if blocks:
