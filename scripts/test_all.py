@@ -2,7 +2,8 @@
 
 The table is in tiers.py. Each row has a virtual environment of its own; installing goes on while the first tests run.
 The reference, TensorFlow 2.15.1, runs everything; the other rows leave out what shows nothing that depends on the
-version: the rules of planning (`RULES` in tiers.py) and the tests marked `slow`. Arguments go to pytest. The status is
+version: the rules of planning (`RULES` in tiers.py) and the tests marked `slow`; one row runs what depends on the kind
+of processor as without AVX-512 (`KERNELS`; everything with NPU_SHIM_NIGHTLY=1). Arguments go to pytest. The status is
 0 when nothing failed; a row without a Python is skipped, not failed.
 """
 
@@ -15,6 +16,7 @@ import time
 import xml.etree.ElementTree as xml
 from typing import NamedTuple
 
+import test_environment
 import tiers
 
 
@@ -32,11 +34,16 @@ class Result(NamedTuple):
 
 def main(arguments):
     """Runs the tiers, prints the table and the closing line, and returns the exit status."""
-    with concurrent.futures.ThreadPoolExecutor(2) as installers:
+    with concurrent.futures.ThreadPoolExecutor(2) as installers, test_environment.own_home() as home:
         jax = installers.submit(_name_jax)
-        here = {tier: installers.submit(tiers.install, tier) for tier in tiers.TIERS if tiers.python(tier)}
+        wanted = {tier.folder: tier for tier in reversed(tiers.TIERS) if tiers.python(tier)}
+        here = {folder: installers.submit(tiers.install, tier) for folder, tier in reversed(list(wanted.items()))}
         results = [jax.result()] if jax.result() else []
-        results += [_run(tier, here[tier], arguments) if tier in here else _missing(tier) for tier in tiers.TIERS]
+        for tier in tiers.TIERS:
+            env = {**home, **{key: os.environ[key] for key in ("NPU_SHIM_JAX",) if key in os.environ}}
+            env.update(tier.variables)
+            is_here = tier.folder in here
+            results.append(_run(tier, here[tier.folder], arguments, env) if is_here else _missing(tier))
     _print(results)
     return 1 if any(result.failed for result in results) else 0
 
@@ -59,7 +66,7 @@ def _missing(tier):
     return Result(tier, "-", note="skipped: no Python %s here" % " or ".join(tier.pythons))
 
 
-def _run(tier, installed, arguments):
+def _run(tier, installed, arguments, env):
     trouble = installed.result()
     version = "-" if trouble else _version(tier)
     print("\n== TensorFlow %s, Python %s: %s" % (tier.tensorflow, version, tier.what), flush=True)
@@ -68,7 +75,7 @@ def _run(tier, installed, arguments):
         return Result(tier, version, failed=1, note="could not be installed")
     begin = time.time()
     bad = [check for check in tier.checks if _call(tier, check.split())]
-    passed, failed, skipped = _pytest(tier, arguments)
+    passed, failed, skipped = _pytest(tier, arguments, env)
     note = "failed: " + ", ".join(bad) if bad else ""
     return Result(tier, version, passed, failed + len(bad), skipped, time.time() - begin, note)
 
@@ -78,19 +85,18 @@ def _version(tier):
     return subprocess.check_output([str(tier.bin / "python"), "-c", ask]).decode().strip()
 
 
-def _call(tier, command):
+def _call(tier, command, environment=os.environ):
     """Runs a program of the tier's environment and returns its status."""
-    env = dict(os.environ, PATH=os.pathsep.join([str(tier.bin), os.environ.get("PATH", "")]))
+    env = dict(environment, PATH=os.pathsep.join([str(tier.bin), os.environ.get("PATH", "")]))
     return subprocess.call([str(tier.bin / command[0]), *command[1:]], cwd=str(tiers.ROOT), env=env)
 
 
-def _pytest(tier, arguments):
+def _pytest(tier, arguments, env):
     """Runs pytest, a process a core, and returns the numbers of tests that passed, failed and were skipped."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.xml")
-        processes = ["-n", str(os.cpu_count() or 1), "--dist", "loadfile"]  # the tests of a file share what they made
         told = ["-q", "--durations=8", "--junitxml", report, *tier.tests, *arguments]
-        status = _call(tier, ["pytest", *processes, *told])
+        status = _call(tier, ["pytest", *test_environment.pytest_arguments(arguments), *told], env)
         if not os.path.exists(report):
             return 0, 1, 0
         suites = list(xml.parse(report).getroot().iter("testsuite"))

@@ -1,8 +1,11 @@
 """The TensorFlows that the tests run on and that wheels are made for, and the environment of each."""
 
+import os
 import pathlib
 import subprocess
 from typing import NamedTuple, Tuple
+
+from test_environment import AVX2
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 QUICK = ("-m", "not slow")
@@ -16,13 +19,17 @@ RULES = (
 # JAX cannot be installed beside 2.15
 WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost", "_stored"))
 VERSION = ("tests/tf", *("--ignore=tests/tf/test_%s.py" % name for name in RULES), *QUICK)
+# what depends on the kind of processor; everything at night
+KERNELS = tuple("tests/tf/test_%s.py" % name for name in ("channels", "cpu_rounding", "low_semantics", "rounding"))
+KERNELS = () if os.environ.get("NPU_SHIM_NIGHTLY") else KERNELS
 
 
 class Tier(NamedTuple):
     """One row of the matrix.
 
     `extra` is what pip installs into `folder`, with the first of `pythons` that is here; `tests` are pytest's
-    arguments, `what` says them in words, and `checks` are programs that run beside pytest.
+    arguments, `what` says them in words, `checks` are programs that run beside pytest, and `variables` are of its
+    environment.
     """
 
     tensorflow: str
@@ -32,6 +39,7 @@ class Tier(NamedTuple):
     tests: Tuple[str, ...]
     what: str
     checks: Tuple[str, ...] = ()
+    variables: Tuple[Tuple[str, str], ...] = ()
 
     @property
     def bin(self):
@@ -43,6 +51,7 @@ TIERS = (
     Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
     Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", ("tests/pure", *VERSION), "what depends on the version"),
     Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", (*WITH_JAX, *VERSION), "version, JAX"),
+    Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", KERNELS, "as without AVX-512", variables=AVX2),
     Tier("2.15.1", ("3.9",), ".venv-py39", "cpu-test", ("tests/pure",), "pure, doctor", ("npu-shim doctor",)),
 )
 

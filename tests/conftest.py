@@ -1,12 +1,60 @@
-"""What is marked `nightly` runs with NPU_SHIM_NIGHTLY=1 in the environment only."""
+"""What is marked `nightly` runs with NPU_SHIM_NIGHTLY=1 only; files run in any order, and leave things as they were."""
 
 import os
+import random
+import warnings
 
+import left_behind
 import pytest
 
+import npu_shim  # noqa: F401 - switches oneDNN on, before TensorFlow is imported
 
-def pytest_collection_modifyitems(items):
+SEED = "--seed"
+ADVICE = """\
+Run the file by itself: scripts/test TEST_FILE. If it passes there, the order matters: give the --seed of this run.
+If it fails there too, try it as on a processor without AVX-512: scripts/test --avx2 TEST_FILE. Tell us which of these
+fail, with the first lines of the failure, what `npu-shim doctor` prints, and the model of the processor."""
+
+
+class LeftBehind(UserWarning):
+    """A file of tests has changed what the next ones meet."""
+
+
+def pytest_addoption(parser):
+    parser.addoption(SEED, type=int, default=None, metavar="N", help="shuffle the files of tests by this number")
+
+
+def pytest_report_header(config):
+    seed = config.getoption(SEED)
+    return None if seed is None else "files in the order of %s %d: give the same to repeat it" % (SEED, seed)
+
+
+def pytest_collection_modifyitems(config, items):
     if not os.environ.get("NPU_SHIM_NIGHTLY"):
         for item in items:
             if item.get_closest_marker("nightly"):
                 item.add_marker(pytest.mark.skip(reason="takes minutes: runs with NPU_SHIM_NIGHTLY=1"))
+    seed = config.getoption(SEED)
+    if seed is not None:
+        files = sorted({str(item.fspath) for item in items})
+        random.Random(seed).shuffle(files)
+        rank = {path: k for k, path in enumerate(files)}
+        items.sort(key=lambda item: rank[str(item.fspath)])  # the tests of a file stay together, in their order
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.section("what to do")
+        terminalreporter.write_line(ADVICE)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left_behind(request):
+    """Says what a file has changed that the next ones would meet, and puts it back."""
+    left_behind.begin_alike()
+    before = left_behind.looks()
+    yield
+    changes = left_behind.differences(before, left_behind.looks())
+    if changes:
+        warnings.warn("%s leaves behind: %s" % (request.node.name, "; ".join(changes)), LeftBehind, stacklevel=1)
+        left_behind.put_back(before)
