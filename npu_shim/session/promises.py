@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed import call_fusion, signature
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graphdef.promises import Explained, Graphs, Promise, require_kept
-from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
+from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 from npu_shim.session import arrivals, channels, measures, onednn, rounding
 from npu_shim.session.clusters import marking
 
@@ -93,13 +93,15 @@ def _is_rounding(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     if down is None or down.op != "Cast" or now.op != rounding.OP or now.device != was.device:
         return None
     dtypes = [_attr(node, name).type for node in (down, was) for name in ("SrcT", "DstT")]
+    low = _attr(down, "DstT").type
     inputs = list(dict.fromkeys([*down.input, *was.input[1:]]))
     marks = {name: _bytes(value) for name, value in was.attr.items() if name[0] == "_"}
     right = (
-        dtypes == [FLOAT32, FLOAT16, FLOAT16, FLOAT32]
+        low in LOW
+        and dtypes == [FLOAT32, low, low, FLOAT32]
         and not (_attr(down, "Truncate").b or _attr(was, "Truncate").b)
         and list(now.input) == inputs
-        and _attr(now, "to").type == FLOAT16
+        and _attr(now, "to").type == low
         and marks == {name: _bytes(value) for name, value in now.attr.items() if name != "to"}
     )
     return Explained(removed=frozenset({down.name})) if right else None
