@@ -11,7 +11,7 @@ from typing import Mapping, Sequence
 from npu_shim.cli import pages
 from npu_shim.cli import run as running
 from npu_shim.distributed import description, layout, rank_table, workers
-from npu_shim.options import engine
+from npu_shim.options import engine, forced
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"
@@ -164,6 +164,7 @@ def _check_passed_on(given: Sequence[tuple[str, str]]) -> None:
         if name in checks:
             checks[name](word, name)
     running.asked_values(given)
+    forced.checked_scale(dict(given).get(running.SCALE), running.SCALE)
 
 
 def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[str]:

@@ -1,4 +1,4 @@
-"""npu-shim run [--precision-mode MODE] [--engine E] [--set KEY=VALUE] [...] SCRIPT ARGS..."""
+"""npu-shim run [--precision-mode MODE] [--loss-scale S] [--engine E] [--set KEY=VALUE] [...] SCRIPT ARGS..."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ import tempfile
 import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from npu_shim.options import engine, forced, requests
+from npu_shim.options import engine, forced, requests, table
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
     requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
 )  # fmt: skip
+SCALE = "--loss-scale"
 # option -> what is expected behind it
 OPTIONS = {
     MODE: "a precision mode, or auto",
+    SCALE: "auto, off or a number of at least 1",
     ENGINE: "one of " + ", ".join(engine.ENGINES),
     JAX: "the path of an interpreter with JAX",
     REPORT: "the name of a file",
@@ -50,6 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         MODE, metavar="MODE", help="the precision mode of every session, whatever its config says: a mode of "
         "precision_mode or precision_mode_v2, or auto: bfloat16 where the device has it, else float16",
+    )  # fmt: skip
+    parser.add_argument(
+        SCALE, metavar="S", help="in modes with float16, for optimizers of scripts that scale no losses themselves: "
+        "auto (default) scales them dynamically, a number by that factor, off not at all",
     )  # fmt: skip
     parser.add_argument(
         ENGINE, metavar="E", help="what runs the training steps of sessions that name no engine themselves: auto "
@@ -85,9 +91,10 @@ def main(argv: Sequence[str]) -> int:
     if JAX in options:
         os.environ[engine.JAX] = os.path.abspath(options[JAX]) if os.sep in options[JAX] else options[JAX]
     export_values(given)
+    scale = checked_scale(options)
     told = {REPORT, CALIBRATE} & options.keys()
     every = told or os.environ.get(forced.VARIABLE) or os.environ.get(engine.VARIABLE)
-    begin = functools.partial(_begin, bool(every))
+    begin = functools.partial(_begin, bool(every), scale)
     with _telling_what_is_unmet([pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]):
         return _run_and_tell(argv, options, begin) if told else _run(argv, begin)
 
@@ -105,6 +112,14 @@ def asked_values(given: Sequence[tuple[str, str]]) -> dict[str, Any]:
     for word in (word for name, word in given if name == MODE):
         values = forced.replaced(values, forced.of_mode(word, MODE))
     return values
+
+
+def checked_scale(options: Mapping[str, str]) -> str | float | None:
+    """Returns the loss scale that the command line asks for; raises ConfigError where it cannot be."""
+    scale = forced.checked_scale(options.get(SCALE, forced.AUTO), SCALE)
+    if SCALE in options and not any(forced.of_environment().get(name) for name in table.PRECISION_MODES):
+        raise ConfigError("%s needs %s, %s: without one nothing is lowered" % (SCALE, MODE, OPTIONS[MODE]))
+    return scale
 
 
 @contextlib.contextmanager
@@ -153,14 +168,14 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
     return status
 
 
-def _begin(every: bool) -> None:
+def _begin(every: bool, scale: str | float | None) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
     from npu_shim.session import enabling
     from npu_shim.session.trial import protocol, recording
 
     horovod.install()
-    enabling.begin_run(every or protocol.is_asked())
+    enabling.begin_run(every or protocol.is_asked(), scale)
     if protocol.is_asked():
         recording.begin()
 

@@ -93,6 +93,21 @@ def of_mode(word: Any, what: str) -> dict[str, Any]:
     raise ConfigError("%s is '%s', expected one of %s%s" % (what, word, ", ".join(modes), nearest(str(word), modes)))
 
 
+def checked_scale(scale: Any, what: str) -> str | float | None:
+    """Returns a loss scale: "auto", a float of at least 1, or None for none; raises ConfigError for something else."""
+    if scale in (None, "off"):
+        return None
+    if scale == AUTO:
+        return AUTO
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        number = 0.0
+    if isinstance(scale, bool) or not 1 <= number < float("inf"):
+        raise ConfigError("%s is %r, expected 'auto', 'off' or a number of at least 1" % (what, scale))
+    return number
+
+
 def enable(values: Mapping[str, Any]) -> None:
     """Replaces the values of `npu_shim.enable`; none for a process in which it is not on."""
     global _enabled

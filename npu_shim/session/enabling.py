@@ -8,6 +8,7 @@ reads them, and answered by our rewriter.
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from typing import Any
@@ -15,8 +16,12 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import config_proto, engine, forced, table
+from npu_shim.options.precision import policy_of
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.tables.dtypes import FLOAT16
+from npu_shim.rewriter.tables.policy import Action
+from npu_shim.session import session_options
 
 # the script knows no NPU: its ops run in every dtype, and nothing is lowered unless a mode is asked for
 PLAIN = {"npu_shim_profile": "gpu", "precision_mode": "must_keep_origin_dtype"}
@@ -29,9 +34,11 @@ FIELDS = {
     "auto_mixed_precision_mkl": _BFLOAT16,
     "auto_mixed_precision_onednn_bfloat16": _BFLOAT16,
 }
-# environment variables of NVIDIA's TensorFlow 1 containers: the second goes before the first
+# environment variables of NVIDIA's TensorFlow 1 containers: the first asks for both others, which go before it
 NVIDIA = "TF_ENABLE_AUTO_MIXED_PRECISION"
-NVIDIA_REWRITE = NVIDIA + "_GRAPH_REWRITE"
+NVIDIA_REWRITE, NVIDIA_SCALE = NVIDIA + "_GRAPH_REWRITE", NVIDIA + "_LOSS_SCALING"
+# what scales losses; it stands beside this layer, and is loaded where it is asked for
+SCALING = "npu_shim.loss_scale.automatic"
 TRUE = ("1", "true", "yes", "on")
 
 _lock = threading.RLock()
@@ -39,7 +46,9 @@ _every_session = False  # whether sessions whose config names no NpuOptimizer ge
 _reads_requests = False  # whether TensorFlow's own requests are answered by our rewriter
 
 
-def enable(precision_mode: str | None = None, engine: str | None = None, **options: Any) -> None:
+def enable(
+    precision_mode: str | None = None, loss_scale: Any = "auto", engine: str | None = None, **options: Any
+) -> None:
     """Turns mixed precision, or an engine, on for every session that this process makes from now on.
 
     One line at the top of a TensorFlow 1 script, before its graph is built:
@@ -52,13 +61,16 @@ def enable(precision_mode: str | None = None, engine: str | None = None, **optio
     Args:
         precision_mode: a mode of precision_mode or precision_mode_v2, or "auto": bfloat16 where the device has it, else
             float16.
+        loss_scale: what is done for optimizers of scripts that do not scale losses themselves, in modes with float16:
+            "auto" scales them dynamically, a number of at least 1 by that factor, "off" or None leaves them alone.
         engine: what runs training steps: "auto", "session" or "pjrt"; None: as NPU_SHIM_ENGINE says.
         **options: as in NpuOptimizer's parameter_map; our own may omit their prefix (`profile`, `xla`).
 
     Raises:
-        ConfigError: nothing is asked for; a mode, an engine or an option that is none; eager execution is on.
+        ConfigError: nothing is asked for; a mode, a scale, an engine or an option that is none; eager execution is on.
     """
     values = _checked(precision_mode, engine, options)
+    scale = forced.checked_scale(loss_scale, "enable: loss_scale")
     if not values:
         raise ConfigError("enable needs something to turn on: a precision_mode, an engine or another option")
     if tf.executing_eagerly():
@@ -71,7 +83,7 @@ def enable(precision_mode: str | None = None, engine: str | None = None, **optio
     with _lock:
         patch.activate()
         forced.enable(values)
-        turn_on()
+        turn_on(scale)
 
 
 def disable() -> None:
@@ -79,28 +91,34 @@ def disable() -> None:
     global _every_session
     with _lock:
         forced.enable({})
+        if _every_session:
+            _scaling().uninstall()
         _every_session = False
 
 
-def turn_on() -> None:
-    """Routes the graphs of every new session through NpuOptimizer."""
+def turn_on(scale: str | float | None = "auto") -> None:
+    """Routes the graphs of every new session through NpuOptimizer; `scale` is as `forced.checked_scale` returns it."""
     global _every_session
     with _lock:
+        _scaling().uninstall()
+        if scale is not None:
+            _scaling().install(scale, lowers_to_float16)
         _every_session = True
 
 
-def begin_run(every: bool) -> None:
+def begin_run(every: bool, scale: str | float | None = "auto") -> None:
     """Begins a process of `npu-shim run`.
 
     Args:
         every: whether something is asked of every session.
+        scale: as `forced.checked_scale` returns it.
     """
     from npu_shim.session import patch
 
     patch.activate()
     read_requests()
     if every:
-        turn_on()
+        turn_on(scale)
 
 
 def read_requests() -> None:
@@ -108,6 +126,17 @@ def read_requests() -> None:
     global _reads_requests
     with _lock:
         _reads_requests = True
+        if _nvidia_asks(NVIDIA_SCALE):
+            _scaling().install("auto", lowers_to_float16)
+
+
+def lowers_to_float16() -> bool:
+    """Whether what is asked for outside of the script lets sessions train in float16."""
+    values = session_options.with_forced({})
+    if not any(values.get(name) for name in table.PRECISION_MODES):
+        return _reads_requests and _nvidia_asks(NVIDIA_REWRITE)
+    policy = policy_of(table.completed(values))
+    return policy.low == FLOAT16 and {policy.white, policy.cube} & {Action.LOWER, Action.NARROW} != set()
 
 
 def completed(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -165,3 +194,7 @@ def _checked(mode, engine_word, options):
     if problems:
         raise ConfigError(*("enable: %s" % problem for problem in problems))
     return {name: os.path.abspath(value) if name in forced.FILES else value for name, value in values.items()}
+
+
+def _scaling():
+    return importlib.import_module(SCALING)

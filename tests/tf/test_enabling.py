@@ -12,6 +12,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.loss_scale import automatic
 from npu_shim.options import config_proto, forced
 from npu_shim.session import devices, enabling
 
@@ -33,7 +34,7 @@ with tf.Session(config=config) as session:
 
 @pytest.fixture(autouse=True)
 def off_again(monkeypatch):
-    for name in (forced.VARIABLE, "NPU_SHIM_ENGINE", enabling.NVIDIA, enabling.NVIDIA_REWRITE):
+    for name in (forced.VARIABLE, "NPU_SHIM_ENGINE", enabling.NVIDIA, enabling.NVIDIA_REWRITE, enabling.NVIDIA_SCALE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(enabling, "_reads_requests", False)
     with tf.Graph().as_default():
@@ -144,7 +145,32 @@ class TestEnable:
             session.run([train, loss])
         assert said("allow_mix_precision: ")
 
+    @pytest.mark.parametrize(("mode", "scale", "factor"), [
+        ("allow_mix_precision", "auto", 2.0**15),
+        ("mixed_float16", 1024, 1024),
+        ("allow_fp32_to_fp16", "auto", 2.0**15),
+        ("allow_mix_precision", "off", None),
+        ("allow_mix_precision", None, None),
+        ("allow_mix_precision_bf16", "auto", None),
+        ("must_keep_origin_dtype", "auto", None),
+    ])  # fmt: skip
+    def test_an_optimizer_gets_a_loss_scale_in_modes_with_float16(self, mode, scale, factor):
+        npu_shim.enable(precision_mode=mode, loss_scale=scale)
+        w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+        loss = 1e-9 * tf.reduce_sum(tf.matmul(tf.matmul(tf.ones([2, 4]), w), tf.ones([4, 4])))
+        [gradient], train = tf.gradients(loss, [w]), tf.train.GradientDescentOptimizer(1e9).minimize(loss)
+        scales = automatic.variables()
+        assert (len(scales) > 0) == (factor is not None)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(train)
+            assert np.allclose(session.run(w), 1 - 8 if factor or "16" not in mode or "bf" in mode else 1, rtol=0.01)
+            assert session.run(gradient).dtype == np.float32
+
     @pytest.mark.parametrize(("arguments", "words"), [
+        ({"precision_mode": "auto", "loss_scale": "dynamic"}, "loss_scale is 'dynamic', expected 'auto', 'off' or"),
+        ({"precision_mode": "auto", "loss_scale": 0.5}, "a number of at least 1"),
+        ({"precision_mode": "auto", "loss_scale": True}, "a number of at least 1"),
         ({}, "needs something to turn on"),
         ({"precision_mode": "allow_mixed_precision"}, "did you mean 'allow_mix_precision'"),
         ({"precision_mode": None, "engine": "pjtr"}, "did you mean 'pjrt'"),
@@ -204,6 +230,21 @@ class TestRequests:
     def test_a_config_that_says_off_stays_float32(self, monkeypatch):
         monkeypatch.setenv(enabling.NVIDIA, "1")
         assert dtypes(amp_config(state=2)) == {"float32"}
+
+    @pytest.mark.parametrize(("variables", "is_scaled"), [
+        ({enabling.NVIDIA: "1"}, True),
+        ({enabling.NVIDIA: "1", enabling.NVIDIA_SCALE: "0"}, False),
+        ({enabling.NVIDIA_REWRITE: "1"}, False),
+        ({}, False),
+    ])  # fmt: skip
+    def test_nvidias_loss_scale(self, monkeypatch, variables, is_scaled):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        enabling.begin_run(False)
+        w = tf.get_variable("w", [4, 4])
+        tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.matmul(w, w)))
+        assert bool(automatic.variables()) == is_scaled
+        automatic.uninstall()
 
     @pytest.mark.parametrize(("variables", "low"), [
         ({enabling.NVIDIA: "1"}, "float16"),
