@@ -124,7 +124,7 @@ def checked_scale(options: Mapping[str, str]) -> str | float | None:
 
 @contextlib.contextmanager
 def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
-    """Scope at whose end, whatever it is, a line tells of each request that has reached no session."""
+    """Scope at whose end a line tells of each request that has reached no session, unless the input was wrong."""
     if not asked or requests.VARIABLE in os.environ:  # a script of ours runs another, or tune does: that one tells
         yield
         return
@@ -132,6 +132,9 @@ def _telling_what_is_unmet(asked: list[tuple[str, str]]) -> Iterator[None]:
         os.environ[requests.VARIABLE] = folder
         try:
             yield
+        except ConfigError:  # before the script has begun
+            asked = []
+            raise
         finally:
             os.environ.pop(requests.VARIABLE, None)
             for line in requests.unmet(folder, asked):

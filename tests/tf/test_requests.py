@@ -1,5 +1,6 @@
 """What `npu-shim run` and `npu-shim tune` say of options that none of a script's sessions takes."""
 
+import importlib.util
 import os
 
 import forked
@@ -34,17 +35,18 @@ os.wait()
 """
 SET = "--set precision_mode=force_fp32 has reached no session: it goes before the options of sessions"
 MODE = "--precision-mode auto has reached no session: it lowers the graphs of sessions"
-ENGINE = (
-    "--engine pjrt has reached no session: it runs the training steps of sessions that name no engine themselves"
-)
+ENGINE = "--engine pjrt has reached no session: it runs the training steps of sessions that name no engine themselves"
 REPORT = "--report page.html has reached no session: it shows the graphs of sessions"
 CALIBRATE = "--calibrate 2 has reached no session: it measures the training steps of sessions"
-ALL = "--set precision_mode=force_fp32 --engine session --report page.html --calibrate 2"
-NONE = "--set precision_mode=force_fp32 --engine pjrt --report page.html --calibrate 2"
+REPORTED = importlib.util.find_spec("plotly") is not None  # a page needs it
+PAGE = "--report page.html" if REPORTED else ""
+ALL = "--set precision_mode=force_fp32 --engine session --calibrate 2 " + PAGE
+NONE = "--set precision_mode=force_fp32 --engine pjrt --calibrate 2 " + PAGE
 # script, options -> the exit status, the lines that are said; no others
 CASES = {
     "no NpuOptimizer": (PLAIN, ALL, 0, ()),
-    "no session": ("print(1)", NONE, 0, (SET, ENGINE, REPORT, CALIBRATE)),
+    "no session": ("print(1)", NONE, 0, (SET, ENGINE, *([REPORT] if REPORTED else []), CALIBRATE)),
+    "wrong input": ("print(1)", "--set precision_mode=force_fp32 --calibrate no", 2, ()),
     "a mode alone": ("import tensorflow as tf; tf.constant(1)", "--precision-mode auto", 0, (MODE,)),
     "fails": ("raise ValueError(1)", "--engine pjrt", 1, (ENGINE,)),
     "exits": ("import sys; sys.exit(3)", "--set precision_mode=force_fp32", 3, (SET,)),
