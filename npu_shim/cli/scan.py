@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", metavar="DIR", help="a folder of Python files, or a script, to be read with what it imports of its own"
     )
-    parser.add_argument("--unresolved", action="store_true", help="list only what is missing or cannot be read")
+    parser.add_argument("--all", action="store_true", help="list the names that are here as well, as 'ok'")
+    parser.add_argument("--unresolved", action="store_true", help=argparse.SUPPRESS)  # what it is without --all
     parser.epilog = (
         "Exit status: 1 a script will stop: a name, or an argument, is missing where it certainly runs, or a module "
         "that it imports (in a folder: that all scripts import); 0 otherwise; 2 nothing to scan. "
@@ -40,8 +41,6 @@ def main(args: argparse.Namespace) -> int:
         raise ConfigError("scan: there is no Python file (*.py) in '%s'" % args.path)
     version = _prepare()
     report = examined(files, script)
-    if not args.unresolved:
-        print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")
     for word, problems in (("", report.stops), ("perhaps: ", report.perhaps)):
         for each in problems:
             print("%s:%d: %s%s" % (each.path, each.line, word, each.reason))
@@ -50,7 +49,9 @@ def main(args: argparse.Namespace) -> int:
         print("%s: %s" % (where, reason))
     for line in report.silent:
         print(line)
-    print(summary(report.found, report.missing, len(files), len(report.unread), version))
+    if args.all:
+        print("".join(_listed("ok", report.found) + _listed("optional", report.optional)), end="")
+    print(summary(report.found, report.missing, len(files), len(report.unread), version, report.will_stop))
     return 1 if report.will_stop else 0
 
 
@@ -182,8 +183,10 @@ def explained(name: str) -> str:
     return "%s: there is no '%s' in %s%s" % (_short(name), parts[last - 1], _short(where), close)
 
 
-def summary(found: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str) -> str:
-    """The last line: the share that resolves, never rounded up to 100 %."""
+def summary(
+    found: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str, will_stop: bool = False
+) -> str:
+    """The last line: the share that resolves, never rounded up to 100 %, and no share of what will stop."""
     lost = len({use.names[0] for use in missing})
     total = len(found) + lost
     where = "%d file%s" % (files, "" if files == 1 else "s")
@@ -191,7 +194,8 @@ def summary(found: Mapping[str, Any], missing: Sequence[Any], files: int, unread
     if not total:
         return "no name of TensorFlow, npu_bridge or hccl in " + where
     share = "100" if not lost else "%.1f" % (1000 * len(found) // total / 10)
-    return "%d of %d symbols resolve under TensorFlow %s (%s %%); %s" % (len(found), total, version, share, where)
+    told = "it will stop" if will_stop else share + " %"
+    return "%d of %d symbols resolve under TensorFlow %s (%s); %s" % (len(found), total, version, told, where)
 
 
 def _listed(word, by_name):

@@ -106,4 +106,6 @@ def placed(function: Callable[..., Any], parameters: str) -> Callable[..., Any]:
             raise TypeError("%s() got multiple values for argument '%s'" % (function.__name__, twice[0]))
         return function(*args[:1], **dict(zip(today[1:], args[1:])), **kwargs)
 
+    if renamed:
+        del vars(call)["__wrapped__"]  # its signature would refuse the old name
     return call

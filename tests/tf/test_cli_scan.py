@@ -59,9 +59,23 @@ tf.train.AdamOptimizer(learning_rate=0.1, beta1=0.9)
 if x:
     tf.cast(x, type=tf.float32)
 """
+APP = """
+import tensorflow as tf
+
+def main(_):
+    tf.nn.conv9(1)
+
+def unused(_):
+    tf.nn.conv9(1)
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
 TREES = {
     "moved": {"a.py": MOVED},
     "planted": {"train.py": PLANTED},
+    "app": {"train.py": APP},
+    "module": {"train.py": "import tensorflow as tf\nimport nowhere_to_be_found\ntf.zeros([1])\n"},
     "python2": {"old.py": "import tensorflow as tf\nprint 'x'\n", "new.py": "import tensorflow as tf\ntf.abs\n"},
     "either": {"a.py": EITHER},
     "python2 needed": {"old.py": "print 'x'\n", "new.py": "import tensorflow as tf\nimport old\nold.f(tf.abs)\n"},
@@ -109,12 +123,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scans(folder):
     """{name: (status, lines of output, standard error)} of every scan that the tests look at."""
-    argv = {path.name: [str(path)] for path in folder.iterdir()}
+    argv = {path.name: ["--all", str(path)] for path in folder.iterdir()}
     if SLIM is not None:
-        argv["slim"] = ["--unresolved", *SLIM.submodule_search_locations]
-    argv.update(idioms=[str(IDIOMS)], nowhere=[str(folder / "nowhere")], file=[str(folder / "planted" / "train.py")])
+        argv["slim"] = [*SLIM.submodule_search_locations]
+    argv.update(idioms=["--all", str(IDIOMS)], nowhere=[str(folder / "nowhere")])
+    argv["file"] = ["--all", str(folder / "planted" / "train.py")]
     argv["script"] = [str(folder / "two" / "gpu.py")]
-    argv["unresolved"] = ["--unresolved", str(folder / "planted")]
+    argv["unresolved"] = [str(folder / "planted")]
     out = folder / "results.json"
     subprocess.run([sys.executable, "-c", RUN, json.dumps(argv), str(out)], check=True)
     return {name: (code, text.splitlines(), err) for name, (code, text, err) in json.loads(out.read_text()).items()}
@@ -139,8 +154,25 @@ def test_planted_names_are_found_with_their_lines(folder, scans):
     wanted = ["no_such_part", "fully_connected", "relu", "NPURunConfig'", "Dense'"]
     assert [word in line for word, line in zip(wanted, lines)] == [True] * 5, lines
     assert "8 of 13 symbols resolve" in lines[-1]
+    assert "(it will stop); 1 file" in lines[-1]
     assert [line for line in scans["planted"][1] if not line.startswith("ok ")] == lines
     assert scans["file"] == scans["planted"]
+
+
+def test_app_run_runs_main(scans):
+    status, lines, _ = scans["app"]
+    assert status == 1
+    assert "train.py:5: tf.nn.conv9" in lines[0]
+    assert "train.py:8: perhaps: tf.nn.conv9" in lines[1]
+
+
+def test_what_stops_comes_first_and_no_share_stands_under_it(scans):
+    status, lines, _ = scans["module"]
+    assert status == 1
+    assert lines[0].endswith("there is no module 'nowhere_to_be_found', neither installed nor in this tree")
+    assert lines[1].startswith("ok ")
+    assert "(it will stop); 1 file" in lines[-1]
+    assert "100 %" not in lines[-1]
 
 
 def test_attributes_of_objects_are_the_scripts_own(scans):
@@ -165,7 +197,7 @@ def test_a_python_2_file_is_said_and_the_others_are_scanned(scans):
     status, lines, _ = scans["python2"]
     assert status == 0
     assert scans["python2 needed"][0] == 1
-    assert "old.py:2: not Python 3" in lines[-2]
+    assert "old.py:2: not Python 3" in lines[0]
     assert "2 of 2 symbols" in lines[-1]
     assert lines[-1].endswith("2 files, 1 of them cannot be read")
 
@@ -173,13 +205,13 @@ def test_a_python_2_file_is_said_and_the_others_are_scanned(scans):
 def test_what_may_never_run_is_listed_and_does_not_count_as_a_stop(scans):
     status, lines, _ = scans["elsewhere"]
     assert status == 0
-    assert "a.py:3: perhaps: tf.nn.rellu: there is no 'rellu' in tf.nn (did you mean 'relu'?)" in lines[-2]
+    assert "a.py:3: perhaps: tf.nn.rellu: there is no 'rellu' in tf.nn (did you mean 'relu'?)" in lines[0]
 
 
 def test_tensorflow_core_is_looked_into(scans):
     status, lines, _ = scans["core"]
     assert status == 1
-    assert "(did you mean 'freeze_graph'?)" in lines[-2]
+    assert "(did you mean 'freeze_graph'?)" in lines[0]
 
 
 def test_a_scripts_own_undefined_name_is_not_blamed_on_the_bridge(scans):
@@ -194,8 +226,8 @@ def test_what_the_script_sets_is_there(scans):
 
 
 def test_options_that_nothing_reads_are_said(scans):
-    assert scans["silent"][1][-2].endswith("a.py:3: NpuOptimizer has no effect: no script imports npu_bridge")
-    assert "a.py:1: NPURunConfig has no effect: there is no NPUEstimator" in scans["config"][1][-2]
+    assert scans["silent"][1][0].endswith("a.py:3: NpuOptimizer has no effect: no script imports npu_bridge")
+    assert "a.py:1: NPURunConfig has no effect: there is no NPUEstimator" in scans["config"][1][0]
 
 
 def test_what_has_an_alternative_is_not_missing(scans):
@@ -225,6 +257,6 @@ def test_arguments_that_nothing_takes_are_said(scans):
 
 def test_a_module_that_is_nowhere_stops_its_script_but_not_a_folder_of_others(scans):
     said = "gpu.py:1: %sthere is no module 'no_such_module', neither installed nor in this tree"
-    assert (scans["two"][0], scans["two"][1][-2][-len(said) - 7 :].endswith(said % "perhaps: ")) == (0, True)
-    assert (scans["script"][0], scans["script"][1][-2].endswith(said % "")) == (1, True)
-    assert (scans["one"][0], "net.py:1: there is no module" in scans["one"][1][-2]) == (1, True)
+    assert (scans["two"][0], scans["two"][1][0][-len(said) - 7 :].endswith(said % "perhaps: ")) == (0, True)
+    assert (scans["script"][0], scans["script"][1][0].endswith(said % "")) == (1, True)
+    assert (scans["one"][0], "net.py:1: there is no module" in scans["one"][1][0]) == (1, True)

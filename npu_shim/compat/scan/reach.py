@@ -15,6 +15,8 @@ from npu_shim.compat.scan.reader import Script
 
 # methods of a class in use that nobody calls by name; "call" is that of Keras' layers
 IMPLIED = ("__init__", "__new__", "__call__", "call")
+# what calls the `main` of the script that is started, if it is given none
+MAIN_RUNNERS = {"tensorflow.app.run", "tensorflow.compat.v1.app.run", "tensorflow.python.platform.app.run"}
 Place = Tuple[str, str]
 
 
@@ -62,6 +64,8 @@ class _Walk:
         files = [file for file in imported(script, function) if file in self._by_path]
         yield from ((file, "") for file in files)
         names = [name for around, name in script.references if around == function]
+        if any(use.certain and use.function == function and MAIN_RUNNERS & set(use.names) for use in script.uses):
+            names.append("main")
         for name in names:
             yield from self._functions(script, name)
         self._called.update(name[1:] for name in names if name.startswith("."))

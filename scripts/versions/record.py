@@ -1,0 +1,305 @@
+"""Records what the installed TensorFlow 1 API does, as JSON; `scripts/compare_versions` runs it in each environment.
+
+    record.py OUT [--names REFERENCE] [--plain]
+
+A script sees TensorFlow so: 1.15's Python runs this file, or `npu-shim run` does; --plain takes tf.compat.v1 as it is.
+REFERENCE is the record of 1.15, whose names are asked for. What is called stands in shapes.txt, numbers.txt and
+layers.txt, one expression a line:
+
+    T(2, 3)  a float32 tensor whose shape is, in turn, known, open in its first size, in all others, in all, in its rank
+    I(2, 3)  the same with int32 indices below 2; B(2, 3) with booleans
+    W(2, 3)  a float32 tensor of known shape
+    S()      the int 2, which only a run knows
+    N(4)     4, in turn, as the kinds of number below
+"""
+
+import argparse
+import inspect
+import json
+import pathlib
+import re
+import sys
+import types
+
+import numpy as np
+
+if "--plain" in sys.argv:
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_v2_behavior()
+else:
+    import tensorflow as tf
+
+HERE = pathlib.Path(__file__).resolve().parent
+SKIPPED = (
+    *("contrib", "python", "core", "compiler", "compat.v1", "compat.v2", "tools", "examples", "include", "raw_ops"),
+    *("pywrap_tensorflow", "flags.tf_decorator", "lite"),
+)
+FUTURE = ("absolute_import", "division", "print_function")
+KINDS = {
+    "int": "4",
+    "whole float": "8 / 2",
+    "fraction": "4.5",
+    "np.int64": "np.int64(4)",
+    "np.float32": "np.float32(4)",
+    "np.float64": "np.float64(4)",
+    "0-d array": "np.array(4)",
+    "0-d float array": "np.array(4.0)",
+    "1-element array": "np.array([4])",
+    "Dimension": "tf.Dimension(4)",
+    "Dimension // 2": "tf.Dimension(8) // 2",
+    "Dimension * 1.0": "tf.Dimension(4) * 1.0",
+    "True": "True",
+    "text": "'4'",
+    "None": "None",
+    "tensor": "tf.constant(4)",
+}
+
+
+def main():
+    """Writes the record."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out")
+    parser.add_argument("--names")
+    parser.add_argument("--plain", action="store_true")
+    args = parser.parse_args()
+    del sys.argv[1:]  # tf.flags parses them when it is asked for a name
+    reference = json.loads(pathlib.Path(args.names).read_text())["signatures"] if args.names else None
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    record = {
+        "version": tf.__version__,
+        "signatures": asked(reference) if reference else walked(),
+        "shapes": dict(shapes()),
+        "numbers": dict(numbers()),
+        "layers": dict(layers()),
+        "values": dict(values()),
+    }
+    pathlib.Path(args.out).write_text(json.dumps(record, indent=0, sort_keys=True))
+
+
+# Signatures
+
+
+def walked():
+    """{name: description} of all public names below tf, those of classes included."""
+    found, queue, seen = {}, [("tf", tf)], set()
+    while queue:
+        path, module = queue.pop(0)
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        for name in sorted(dir(module)):
+            inner = path + "." + name
+            if name.startswith("_") or name in FUTURE or inner[3:].startswith(SKIPPED):
+                continue
+            try:
+                value = getattr(module, name)
+            except (AttributeError, ImportError):
+                continue
+            if isinstance(value, types.ModuleType):
+                if "tensorflow" in value.__name__:
+                    queue.append((inner, value))
+            else:
+                found.update(described(inner, value))
+    return found
+
+
+def asked(names):
+    """{name: description} of names of 1.15; one without a description is missing."""
+    return {name: description(found) for name in names for found in [resolved(name)] if found is not None}
+
+
+def resolved(name):
+    """(object,) or None."""
+    owner = tf
+    try:
+        for part in name.split(".")[1:]:
+            owner = getattr(as_made(owner) if inspect.isclass(owner) else owner, part)
+    except (AttributeError, ImportError):
+        return None
+    return (owner,)
+
+
+def described(name, value):
+    """(name, description) of an object and, of a class, its public attributes."""
+    yield name, description((value,))
+    if inspect.isclass(value) and not proto(value):
+        value = as_made(value)
+        for inner in sorted(dir(value)):
+            if inner == "__init__" or not inner.startswith("_"):
+                yield name + "." + inner, description((getattr(value, inner),))
+
+
+def description(found):
+    """A list of a callable's parameters, "class", "value", or "callable" where they cannot be known."""
+    (value,) = found
+    if inspect.isclass(value):
+        return "class"
+    if not callable(value):
+        return "value"
+    try:
+        return [parameter(each) for each in inspect.signature(unwrapped(value)).parameters.values()]
+    except (ValueError, TypeError):
+        return "callable"
+
+
+def unwrapped(function):
+    """The function behind TensorFlow's decorators."""
+    while hasattr(function, "_tf_decorator"):
+        function = function._tf_decorator.decorated_target
+    return function
+
+
+def as_made(kind):
+    """The class of a class's objects: Keras chooses another base for them when the first is made in a graph."""
+    if not issubclass(kind, tf.Module) or "keras" not in kind.__module__:
+        return kind
+    try:
+        return type(kind.__new__(kind))
+    except Exception:
+        return kind
+
+
+def proto(kind):
+    """Whether a class is that of a protocol buffer."""
+    return any(base.__module__.startswith("google.") for base in kind.__mro__)
+
+
+def parameter(each):
+    """One parameter as "name", "name=default", "*name" or "**name"."""
+    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+    text = stars + each.name
+    return text if each.default is each.empty else text + "=" + re.sub(r" at 0x\w+", "", repr(each.default))
+
+
+# Calls
+
+
+def lines(name):
+    """The expressions of a file."""
+    return [line for line in (HERE / name).read_text().splitlines() if line]
+
+
+# how a shape is open: sizes of a known shape -> what a placeholder gets
+OPENINGS = {
+    "known": lambda sizes: sizes,
+    "open first": lambda sizes: [None, *sizes[1:]],
+    "open inner": lambda sizes: [sizes[0]] + [None] * (len(sizes) - 1),
+    "open sizes": lambda sizes: [None] * len(sizes),
+    "open rank": lambda sizes: None,
+}
+
+
+def words(opening):
+    """The names that an expression may use, with tensors of one opening, or with values if it is None."""
+
+    def tensor(dtype, values):
+        def make(*sizes):
+            if opening is None:
+                return tf.constant(values(int(np.prod(sizes))).reshape(sizes), dtype)
+            return tf.placeholder(dtype, OPENINGS[opening](list(sizes)))
+
+        return make
+
+    def ramp(n):
+        return ((np.arange(n) * 7 + 3) % 11 + 1) / 12.0
+
+    return {
+        "tf": tf,
+        "np": np,
+        "T": tensor(tf.float32, ramp),
+        "I": tensor(tf.int32, lambda n: np.arange(n) % 2),
+        "B": tensor(tf.bool, lambda n: np.arange(n) % 2 == 0),
+        "W": lambda *sizes: tf.constant(ramp(int(np.prod(sizes))).reshape(sizes), tf.float32),
+        "S": lambda: tf.placeholder_with_default(2, []),
+    }
+
+
+def outcome(expression, names, described):
+    """What an expression gives in a graph of its own, described; "! ErrorType: message" if it fails."""
+    with tf.Graph().as_default():
+        try:
+            return described(eval(expression, dict(names)))
+        except Exception as error:
+            return "! %s: %s" % (type(error).__name__, " ".join(str(error).split())[:120])
+
+
+def shapes():
+    """(expression | opening, shapes and dtypes of the result) pairs."""
+    for line in lines("shapes.txt"):
+        for opening in OPENINGS if re.search(r"\b[TIB]\(", line) else ["known"]:
+            yield "%s | %s" % (line, opening), outcome(line, words(opening), typed)
+
+
+def numbers():
+    """(expression | kind of number, shapes and dtypes of the result) pairs."""
+    for line in lines("numbers.txt"):
+        for kind, text in KINDS.items() if "N(" in line else [("", "")]:
+            names = dict(words("known"), N=lambda _, text=text: eval(text, {"tf": tf, "np": np}))
+            yield "%s | %s" % (line, kind), outcome(line, names, typed)
+
+
+def layers():
+    """(expression, variables and collections of its graph) pairs."""
+    for line in lines("layers.txt"):
+        yield line, outcome(line, words("known"), lambda _: collected(tf.get_default_graph()))
+
+
+def values():
+    """(expression, numbers that it computes) pairs, of those without variables of their own."""
+    for line in lines("shapes.txt"):
+        yield line, outcome(line, words(None), computed)
+
+
+def typed(result):
+    """A result as text: tensors as dtype and shape."""
+    if isinstance(result, (list, tuple)):
+        return "[%s]" % ", ".join(map(typed, result))
+    if isinstance(result, (tf.SparseTensor, tf.IndexedSlices)):
+        return "%s(%s)" % (type(result).__name__, typed(list(filter(tf.is_tensor, [result.values, result.indices]))))
+    if tf.is_tensor(result) or isinstance(result, tf.Variable):
+        return "%s%s" % (result.dtype.base_dtype.name, result.shape)
+    if isinstance(result, tf.data.Dataset):
+        return "Dataset %s %s" % (tf.data.get_output_types(result), tf.data.get_output_shapes(result))
+    return str(result) if isinstance(result, KEPT) else type(result).__name__
+
+
+KEPT = (bool, int, float, str, np.ndarray, np.generic, tf.TensorShape, tf.Dimension, tf.DType, type(None))
+
+
+def collected(graph):
+    """{collection: what lies in it} of a graph, by names."""
+    return {
+        str(key): [named(each) for each in graph.get_collection(key)]
+        for key in graph.get_all_collection_keys()
+        if not str(key).startswith("_") and isinstance(key, str)
+    }
+
+
+def named(each):
+    """What lies in a collection, as text."""
+    name = getattr(each, "name", type(each).__name__)
+    return "%s %s" % (name, typed(each)) if tf.is_tensor(each) or isinstance(each, tf.Variable) else str(name)
+
+
+def computed(result):
+    """For each tensor of a result: its size, its sum, the sum of its absolute values, its first elements."""
+    graph = tf.get_default_graph()
+    tensors = [each for each in tf.nest.flatten(result) if isinstance(each, tf.Tensor)]
+    if not tensors or tf.global_variables() or graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
+        return None
+    with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=500)) as session:
+        session.run([tf.local_variables_initializer(), tf.tables_initializer()])
+        return [summed(value) for value in session.run(tensors)]
+
+
+def summed(value):
+    """A value of a run: its size, sums and first elements, or itself if it is one number or no numbers."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+        return str(value) if np.asarray(value).dtype.kind in "OSU" else float(np.real(value))
+    wide = np.real(value).astype(np.float64).ravel()
+    return [value.size, wide.sum(), np.abs(wide).sum(), *wide[:3]]
+
+
+if __name__ == "__main__":
+    main()

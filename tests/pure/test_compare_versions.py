@@ -1,0 +1,97 @@
+"""scripts/compare_versions: what counts as a difference, and that the table of kept ones is sound."""
+
+import importlib
+import json
+import pathlib
+import re
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "versions"
+
+
+@pytest.fixture(scope="module")
+def compare():
+    sys.path.insert(0, str(HERE))
+    yield importlib.import_module("compare")
+    sys.path.remove(str(HERE))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        (["a", "b=1"], ["a", "b=1", "c=2"], []),
+        (["a", "b=1"], ["a", "b=1.0"], []),
+        (["f=<function g>"], ["f=<function h>"], []),
+        (["a", "b=1"], ["a", "**kwargs"], []),
+        (["a", "b=1"], ["a"], ["parameter gone"]),
+        (["a", "b", "name=None"], ["a", "b", "c=0", "name=None"], ["parameter elsewhere"]),
+        (["a=1"], ["a=2"], ["other default"]),
+        (["a=-1"], ["a=None"], ["other default"]),
+        ("value", ["a"], []),
+        (["a"], None, ["name gone"]),
+    ],
+)
+def test_parameters(compare, old, new, kinds):
+    sides = [{"tf": "value", "tf.f": old}, {"tf": "value", **({} if new is None else {"tf.f": new})}]
+    assert [difference.kind for difference in compare.of_signatures(*sides)] == kinds
+
+
+def test_what_a_lost_class_had_is_told_once(compare):
+    old = {"tf.C": "class", "tf.C.run": ["self"], "tf.D": "class", "tf.D.run": ["self"]}
+    assert [each.what for each in compare.of_signatures(old, {"tf.D": "class"})] == ["tf.C", "tf.D.run"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kinds"),
+    [
+        ("float32(?, 3)", "float32(2, 3)", []),
+        ("float32(?, 3)", "float32(None, 3)", []),
+        ("float32<unknown>", "float32(?, ?)", []),
+        ("(Dimension(2),)", "(2,)", []),
+        ("! TypeError: no", "float32(2,)", []),
+        ("! TypeError: no", "! ValueError: no", []),
+        ("float32(2, 3)", "float32(?, 3)", ["shapes: other"]),
+        ("float32(?, ?)", "float32<unknown>", ["shapes: other"]),
+        ("float32(2,)", "float64(2,)", ["shapes: other"]),
+        ("float32(?,)", "! TypeError: no", ["shapes: refused"]),
+    ],
+)
+def test_shapes(compare, old, new, kinds):
+    assert [difference.kind for difference in compare.of_results("shapes", {"f()": old}, {"f()": new})] == kinds
+
+
+def test_values_are_equal_but_for_rounding(compare):
+    nan = float("nan")
+    assert compare.close([[2, 1.0, nan, float("inf")], None], [[2, 1.0001, nan, float("inf")], None])
+    assert not compare.close([[2, 1.0]], [[2, 1.01]])
+    assert not compare.close([[2, 1.0]], [[2, 1.0], [2, 1.0]])
+    kinds = [each.kind for each in compare.of_values({"f": [1.0], "g": [1.0], "h": "! no"}, {"f": "! E", "g": [2.0]})]
+    assert kinds == ["values: refused", "values: other"]
+
+
+def test_variables_are_compared_by_collection(compare):
+    old = {"f()": {"variables": ["lstm/kernel:0"], "updates": ["a"]}, "g()": "! no"}
+    new = {"f()": {"variables": ["lstm/cell/kernel:0"], "updates": ["a"]}, "g()": {}}
+    assert [each.what for each in compare.of_layers(old, new)] == ["f() | variables"]
+    assert [each.kind for each in compare.of_layers(old, {"f()": "! E", "g()": {}})] == ["layers: refused"]
+
+
+def test_what_is_kept_has_a_reason(compare, capsys):
+    rows = json.loads((HERE / "kept.json").read_text())
+    assert all(row["why"] and re.compile(row["what"]) and re.compile(row["kind"]) for row in rows)
+    kept = compare.Difference("values: other", "tf.nn.nce_loss(...)", "1", "2")
+    still_open = compare.Difference("name gone", "tf.nn.conv2d", "", "")
+    assert compare.report([kept], None, False) == 0
+    assert "conv2d" not in capsys.readouterr().out
+    assert compare.report([kept, still_open], [kept], False) == 1
+    assert "tf.nn.conv2d" in capsys.readouterr().out
+
+
+def test_expressions_are_python():
+    for table in ("shapes", "numbers", "layers"):
+        lines = (HERE / (table + ".txt")).read_text().splitlines()
+        assert len(lines) == len(set(lines)) > 50
+        for line in lines:
+            compile(line, table, "eval")
