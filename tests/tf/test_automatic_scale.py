@@ -37,6 +37,13 @@ class AdamWeightDecay(tf.train.Optimizer):
         return tf.group(*assignments, name=name)
 
 
+class Derived(tf.train.AdamOptimizer):
+    """Has an apply_gradients of its own, which calls that of the base."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients([(2.0 * tf.convert_to_tensor(g), v) for g, v in grads_and_vars], global_step)
+
+
 OPTIMIZERS = {
     "sgd": lambda: tf.train.GradientDescentOptimizer(0.1),
     "momentum": lambda: tf.train.MomentumOptimizer(0.1, 0.9),
@@ -49,6 +56,7 @@ OPTIMIZERS = {
     "proximal": lambda: tf.train.ProximalGradientDescentOptimizer(0.1),
     "decayed": lambda: tf.train.AdamOptimizer(tf.train.exponential_decay(0.1, tf.train.get_global_step(), 2, 0.5)),
     "bert": lambda: AdamWeightDecay(0.1),
+    "derived": lambda: Derived(0.1),
 }
 
 
@@ -116,8 +124,8 @@ def test_weights_and_names_are_plain_tensorflow_s(name, resource):
         np.testing.assert_array_equal(one, other)
     for what in ("names", "trainable", "local", "keys", "step"):
         assert getattr(scaled, what) == getattr(plain, what)
-    if name != "bert":  # a hand-written one has a name of its own choice
-        assert scaled.train.name == plain.train.name
+    assert scaled.train.name == plain.train.name
+    if name != "bert":  # a hand-written one adds nothing to TRAIN_OP
         assert scaled.train_ops == plain.train_ops
     assert {each.split("/")[0] for each in scaled.outside} <= {each.split("/")[0] for each in plain.outside}
 
@@ -294,6 +302,51 @@ def test_nothing_changes_where_no_scale_is_wanted(caplog):
     automatic.install(is_wanted=lambda: False)
     assert graph() == plain
     assert not caplog.records
+
+
+def test_a_session_that_ran_before_the_optimizer_was_built():
+    """It has the gradients without the scale: a graph's ops cannot change once they have run. A new one has it."""
+    automatic.install()
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, loss = model(True)
+        variables = tf.trainable_variables()
+        gradients = tf.gradients(loss, variables)
+        session.run(tf.global_variables_initializer())
+        before = session.run(gradients[1], {x: batches(1)[0]})
+        train = tf.train.GradientDescentOptimizer(0.1).apply_gradients(zip(gradients, variables))
+        start = session.run(variables[1])
+        session.run(train, {x: batches(1)[0]})
+        np.testing.assert_array_equal(session.run(variables[1]), start - np.float32(0.1) * before)
+        with tf.Session() as other:
+            other.run(tf.global_variables_initializer())
+            other.run(train, {x: batches(1)[0]})
+            np.testing.assert_array_equal(other.run(variables), session.run(variables))
+
+
+def test_a_graph_that_is_imported_trains_with_its_scale(tmp_path):
+    automatic.install()
+    path = str(tmp_path / "model")
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, loss = model(True)
+        train = minimized(OPTIMIZERS["adam"], loss)
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, path)
+    automatic.uninstall()
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.train.import_meta_graph(path + ".meta").restore(session, path)
+        session.run(train.name, {x.name: batches(1)[0]})
+        session.run(train.name, {x.name: np.full([3, 4], np.inf)})
+        assert session.run(graph.get_collection("npu_shim/loss_scale")) == [START / 2]
+        assert session.run(graph.get_collection("npu_shim/skipped_steps")) == [1]
+
+
+def test_scales_that_were_made_are_counted():
+    before = automatic.scales_made()
+    automatic.install()
+    with tf.Graph().as_default():
+        assert automatic.scales_made() == before
+        minimized(OPTIMIZERS["adam"], model(True)[1])
+    assert automatic.scales_made() == before + 1
 
 
 def test_what_is_built_with_it_still_trains_after_uninstall():

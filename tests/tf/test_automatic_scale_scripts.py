@@ -70,15 +70,6 @@ def clipped_by_norm(x):
     return tf.train.AdamOptimizer(0.1).apply_gradients(zip(gradients, [w]), tf.train.get_global_step())
 
 
-def clipped_by_value(x):
-    """Infinities are finite after it."""
-    _, loss = net(x)
-    optimizer = tf.train.AdamOptimizer(0.1)
-    pairs = optimizer.compute_gradients(loss)
-    pairs = [(tf.clip_by_value(gradient, -0.1, 0.1), variable) for gradient, variable in pairs]
-    return optimizer.apply_gradients(pairs, tf.train.get_global_step())
-
-
 def towers(x):
     gradients, optimizer = [], tf.train.MomentumOptimizer(0.1, 0.9)
     for number in range(2):
@@ -159,12 +150,29 @@ def of_a_function(x):
     return tf.train.AdamOptimizer(0.1).minimize(lambda: tf.reduce_mean(tf.tanh(tf.matmul(x, w))), step, var_list=[w])
 
 
-FORMS = [clipped_by_norm, clipped_by_value, towers, gradient_penalty, in_two_parts, wrapped, by_keywords, of_a_function]
+FORMS = [clipped_by_norm, towers, gradient_penalty, in_two_parts, wrapped, by_keywords, of_a_function]
 
 
 @pytest.mark.parametrize("build", FORMS, ids=lambda build: build.__name__)
 def test_forms_of_scripts_train_as_in_plain_tensorflow(build):
     against_plain(build)
+
+
+def clipped_by_value(x):
+    """The gradient is the mean of x: 1e35 is finite, 1e35 * 2**15 is not, and after clipping it is 0.1."""
+    w = tf.get_variable("w", initializer=np.ones([4, 2], np.float32), use_resource=True)
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    pairs = optimizer.compute_gradients(tf.reduce_mean(tf.matmul(x, w)))
+    pairs = [(tf.clip_by_value(gradient, -0.1, 0.1), variable) for gradient, variable in pairs]
+    return optimizer.apply_gradients(pairs, tf.train.get_global_step())
+
+
+def test_an_overflow_that_clipping_hides_is_seen():
+    plain = Trained(clipped_by_value, feeds=[GOOD] * 2)
+    automatic.install()
+    scaled = Trained(clipped_by_value, feeds=[GOOD, GOOD + np.float32(1e35), GOOD])
+    same(scaled, plain)
+    assert scaled.counts == [[3, 1, 0]]
 
 
 def test_losses_of_several_shapes_add_up():

@@ -64,3 +64,10 @@ def variables(graph: Any = None) -> list[Any]:
     from npu_shim.loss_scale.automatic import state
 
     return state.variables(graph)
+
+
+def scales_made() -> int:
+    """Returns how many scales optimizers of this process were given so far; 0 says that there was nothing to scale."""
+    from npu_shim.loss_scale.automatic import state
+
+    return state.scales_made()

@@ -41,7 +41,7 @@ def applied(
         pairs: (gradient or None, variable).
         scale: what `state.checked` returned, for a new scale.
         apply: function without arguments, the optimizer's own apply_gradients of these pairs.
-        name: name of the op; None where the optimizer chooses another name than its own.
+        name: name of the op; None where the optimizer's class chooses it.
         global_step: as for apply_gradients.
     """
     given = [gradient for gradient, _ in pairs if gradient is not None]
@@ -114,7 +114,7 @@ def _tested(optimizer, pairs, origin: Origin):
 
 
 def _gated(optimizer, apply, tested, managers, name):
-    (looked_at, agree), outer = tested, name_scope()
+    (looked_at, agree), outer, inner = tested, name_scope(), []
     with control_flow_v1(), train_ops_replaced() as train_ops:
         with tf.name_scope(name or SCOPE + "update/") as scope:
             make_hyperparameters(optimizer, scope)
@@ -122,7 +122,9 @@ def _gated(optimizer, apply, tested, managers, name):
 
             def in_finite_steps():
                 with inside():
-                    return tf.group(apply())
+                    done = apply()
+                    inner.append(getattr(done, "name", "train").partition(name_scope() + "/")[2].partition(":")[0])
+                    return tf.group(done)
 
             tensors = [tensor for tensor, _ in looked_at]
             sizes = overflow.magnitudes(tensors)
@@ -131,7 +133,8 @@ def _gated(optimizer, apply, tested, managers, name):
             ops = [tf.cond(finite, in_finite_steps, tf.no_op, name="apply_if_finite")]
             for manager in managers:
                 ops += _moved(manager, finite, sizes, [variable for _, variable in looked_at])
-        train_ops.append(tf.group(*ops, name=scope if name else SCOPE + "train"))
+        # the op is called as the optimizer calls it outside of a branch
+        train_ops.append(tf.group(*ops, name=scope if name else inner[0] or None))
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
     return train_ops[0]

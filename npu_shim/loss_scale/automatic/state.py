@@ -19,6 +19,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 # overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first
 RULE, START = "experimental", 2.0**15
 AUTO = "auto"
+_made: list[None] = []  # one entry for each scale of this process
 
 
 def checked(scale: Any) -> Any:
@@ -44,7 +45,13 @@ def new_manager(scale: Any) -> Any:
         tf.add_to_collection(LOSS_SCALE, tf.identity(manager.get_loss_scale()))
         tf.add_to_collection(SKIPPED_STEPS, manager.counters[SKIPPED])
     registry.managers.append(manager)
+    _made.append(None)
     return manager
+
+
+def scales_made() -> int:
+    """Returns how many scales this process has made."""
+    return len(_made)
 
 
 def variables(graph: tf.Graph | None = None) -> list[Any]:
