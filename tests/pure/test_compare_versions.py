@@ -13,9 +13,10 @@ HERE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "versions"
 
 @pytest.fixture(scope="module")
 def compare():
+    before = list(sys.path)
     sys.path.insert(0, str(HERE))
     yield importlib.import_module("compare")
-    sys.path.remove(str(HERE))
+    sys.path[:] = before
 
 
 @pytest.mark.parametrize(
