@@ -4,6 +4,7 @@ Constants (-1e9 becomes infinity, 1e-8 zero), masks that are made of such, resul
 feed, squares and exponentials that are rounded, and integers known to exceed 2048, which float16 rounds.
 """
 
+import functools
 from typing import Any, Iterator, Optional, Tuple
 
 import numpy as np
@@ -30,7 +31,7 @@ DEEP = 16  # ops that a rule looks through
 
 def lost_constants(seen: Seen) -> Iterator[str]:
     """Constants that a cast to float16 turns into infinity or zero."""
-    guards = {guard.position for guard in divisions.guards(seen)}  # the epsilons have a rule of their own
+    guards = functools.lru_cache(maxsize=None)(lambda: {guard.position for guard in divisions.guards(seen)})
     positions = seen.plan.view.positions()
     for cast, reader in seen.down:
         source = cast.source
@@ -39,7 +40,8 @@ def lost_constants(seen: Seen) -> Iterator[str]:
             continue
         values = seen.evaluated(source)
         lost = _lost(values)
-        if lost and not (positions[reader.name] in guards and np.abs(values).max() <= ZERO_UP_TO):
+        is_epsilon = lost and np.abs(values).max() <= ZERO_UP_TO and positions[reader.name] in guards()
+        if lost and not is_epsilon:  # those have a rule of their own
             text = "constant '%s' has %s in float16, and '%s' (op %s) reads it; %s"
             yield text % (cast.tensor, lost, reader.name, reader.op, WAY_OUT)
 

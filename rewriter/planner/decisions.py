@@ -110,11 +110,14 @@ class Plan:
 
     def changed_nodes(self) -> Dict[int, Tuple[int, ...]]:
         """Positions of the nodes that get other dtypes than they have, ascending, and the dtypes of their slots."""
-        found, runs = {}, self.running.runs
-        for position in changed_nodes(self.view.nodes, self.first, runs):
-            first = self.first[position]
-            found[position] = tuple(runs[first : first + len(self.view.nodes[position].dtypes)])
-        return found
+        kept: Dict[str, Dict[int, Tuple[int, ...]]] = vars(self)  # apply and both halves of verify ask
+        if "_changed" not in kept:
+            changed, runs = {}, self.running.runs
+            for position in changed_nodes(self.view.nodes, self.first, runs):
+                first = self.first[position]
+                changed[position] = tuple(runs[first : first + len(self.view.nodes[position].dtypes)])
+            kept["_changed"] = changed
+        return kept["_changed"]
 
     def moved_nodes(self) -> List[int]:
         """Positions of the nodes that casts were moved across, ascending."""
