@@ -234,7 +234,7 @@ def prepare(
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
-    graph_def = checked(writers.leave_out_containers(graph_def), nodes, placeholders)
+    graph_def = checked(writers.leave_out_containers(graph_def, source.graph_def), nodes, placeholders)
     names = [*map(_name, wanted)]
     chosen, mode = rewriting.options_of(source, options)
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, chosen, device)

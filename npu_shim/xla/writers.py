@@ -23,16 +23,20 @@ def variable_name(node: Any) -> str:
     return str(name if container in OWN_CONTAINER else "%s@%s" % (name, container))
 
 
-def leave_out_containers(graph_def: Any) -> Any:
+def leave_out_containers(graph_def: Any, whole: Any) -> Any:
     """Leaves out the containers of a GraphDef's variables, in place, where names tell these apart; returns it.
 
     So a step's variables have their names in TensorFlow's checkpoints wherever that is possible.
+
+    Args:
+        graph_def: the GraphDef of a step.
+        whole: the one that it was cut from, whose other variables are in the same checkpoints.
     """
     identities = collections.defaultdict(set)
-    nodes = [node for node in graph_def.node if node.op in VARIABLES]
-    for node in nodes:
-        identities[node.attr["shared_name"].s or node.name.encode()].add(variable_name(node))
-    for node in nodes:
+    for node in whole.node:
+        if node.op in VARIABLES:
+            identities[node.attr["shared_name"].s or node.name.encode()].add(variable_name(node))
+    for node in [node for node in graph_def.node if node.op in VARIABLES]:
         if len(identities[node.attr["shared_name"].s or node.name.encode()]) == 1:
             node.attr["container"].s = b""
     return graph_def

@@ -124,3 +124,18 @@ def test_a_variable_is_its_name_in_its_container(second, tmp_path):
             session.run(alone.initializer)
             saver.restore(session, step.save(str(tmp_path / "step")))  # by its plain name
             np.testing.assert_allclose(session.run(alone), wanted[2], rtol=1e-5)
+
+
+def test_a_checkpoint_of_a_step_has_the_graphs_variable_not_its_namesake_of_a_container(tmp_path):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        v = tf.Variable(np.ones(4, "f"), use_resource=True, name="v")
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4], shared_name="v", container="B")
+        start = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill([4], 5.0))
+        tf.group(v.initializer, start, name="init")
+        update = tf.raw_ops.AssignAddVariableOp(resource=handle, value=x)  # v has no part in the step
+        step = npu_shim.compile_step(graph, [update], [x], initializer="init")
+        step({x: np.ones(4)})
+        np.testing.assert_array_equal(step.state()["v@B"], np.full(4, 6.0))
+        saved = tf.train.load_checkpoint(step.save(str(tmp_path / "step")))
+        np.testing.assert_array_equal(saved.get_tensor("v"), np.ones(4))
