@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 QUICK = ("-m", "not slow")
 # rules on graphs and files, which are ours whatever TensorFlow is below them: the reference runs them for all
 RULES = (
-    "differential", "engine_compiled", "engine_stored", "export_graphs", "functions_random", "gradient_arrays",
+    "differential", "engine_compiled", "engine_stored", "export_graphs", "functions_random", "fuzz", "gradient_arrays",
     "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_faults", "mode_goldens", "numerics", "page",
     "planted", "plot", "rank_collectives", "rank_faults", "real_graphs", "shapes", "tensor_lists", "tune",
     "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals", "xla_recompute",

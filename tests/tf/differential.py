@@ -23,6 +23,7 @@ from npu_shim.options import scopes
 
 SIZE, LEAST, MOST = 4, -4.0, 4.0  # what is multiplied lies between these; sums of SIZE products stay below 256
 RUNS = 3
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "differential_jax.py")
 READS = ("/read", "/Read/ReadVariableOp")  # of reference and of resource variables
 MODES = (
     {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"},
@@ -340,23 +341,23 @@ def exported(step, options, folder):
 def under_jax(folders, steps, interpreter):
     """Runs exported steps, all in one process of that interpreter; returns a Ran, or an error's text, for each."""
     run_under_jax(folders, interpreter)
-    found = []
-    for folder, step in zip(folders, steps):
-        if (folder / "error.txt").exists():
-            found.append((folder / "error.txt").read_text())
-            continue
-        values = dict(np.load(str(folder / "results.npz")))
-        results = [[values["%d|%s" % (k, name)] for name in step.fetches] for k in range(RUNS)]
-        state = {key[len("state|") :]: value for key, value in values.items() if key.startswith("state|")}
-        found.append(Ran(results, state))
-    return found
+    return [ran_under_jax(folder, step) for folder, step in zip(folders, steps)]
+
+
+def ran_under_jax(folder, step):
+    """What a step of a folder gave there: a Ran, or an error's text."""
+    if (folder / "error.txt").exists():
+        return (folder / "error.txt").read_text()
+    values = dict(np.load(str(folder / "results.npz")))
+    results = [[values["%d|%s" % (k, name)] for name in step.fetches] for k in range(len(step.batches))]
+    state = {key[len("state|") :]: value for key, value in values.items() if key.startswith("state|")}
+    return Ran(results, state)
 
 
 def run_under_jax(folders, interpreter, **more):
     """Runs the steps of folders, see differential_jax.py; `more` goes to its environment."""
-    worker = os.path.join(os.path.dirname(__file__), "differential_jax.py")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    subprocess.run([interpreter, worker, *map(str, folders)], check=True, env=dict(clean, **more))
+    subprocess.run([interpreter, WORKER, *map(str, folders)], check=True, env=dict(clean, **more))
 
 
 def differences(found, expected):

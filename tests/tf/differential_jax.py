@@ -1,4 +1,5 @@
-"""Runs exported steps under JAX, without TensorFlow: python differential_jax.py FOLDER...
+"""Runs exported steps under JAX, without TensorFlow: python differential_jax.py FOLDER..., or with "-" for folders
+that come line by line; a line answers each.
 
 Each folder has the step and batches.npz, and gets results.npz or error.txt.
 """
@@ -26,10 +27,19 @@ def run(folder):
     np.savez(os.path.join(folder, "results.npz"), **values)
 
 
+def tried(folder):
+    try:
+        run(folder)
+    except Exception:
+        with open(os.path.join(folder, "error.txt"), "w", encoding="utf-8") as file:
+            file.write(traceback.format_exc())
+
+
 if __name__ == "__main__":
-    for given in sys.argv[1:]:
-        try:
-            run(given)
-        except Exception:
-            with open(os.path.join(given, "error.txt"), "w", encoding="utf-8") as file:
-                file.write(traceback.format_exc())
+    if sys.argv[1:] == ["-"]:
+        for line in sys.stdin:
+            tried(line.rstrip("\n"))
+            print("done", flush=True)
+    else:
+        for given in sys.argv[1:]:
+            tried(given)

@@ -1,0 +1,93 @@
+"""Seeds at doors: what differs, and the smallest script that still does."""
+
+import contextlib
+import pathlib
+import re
+import shutil
+import tempfile
+
+import conftest  # noqa: F401  imports tensorflow as the tests do
+import sessions
+
+from fuzz import doors, shrinking
+
+
+@contextlib.contextmanager
+def _folder():
+    path = pathlib.Path(tempfile.mkdtemp(prefix="fuzz_"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(str(path), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ready():
+    """Sessions whose config names NpuOptimizer go through it; the others are TensorFlow's own."""
+    import npu_shim
+    from npu_shim.session import patch
+
+    patch.activate()
+    try:
+        with sessions.control_flow(1):
+            yield
+    finally:
+        npu_shim.unpatch()
+
+
+def text(door, seed):
+    """The script of a seed at a door."""
+    program = doors.DOORS[door].draw(seed)
+    made = doors.DOORS[door].lines(program)
+    return program.text if made is None else made.text
+
+
+def all_of(names, seed):
+    """Yields (name of a door, what differs there) for a seed."""
+    with _ready(), _folder() as folder:
+        expected = {}
+        for name in names:
+            door = doors.DOORS[name]
+            program = door.draw(seed)
+            if door.draw not in expected:
+                expected[door.draw] = door.plain(program, folder / ("plain" + name))
+            yield name, doors.problems(name, program, folder / name, expected[door.draw])
+
+
+def differing(names, first, count):
+    """What differs of `count` seeds at doors, a line each."""
+    return [
+        "seed %d at %s: %s" % (seed, name, told[0])
+        for seed in range(first, first + count)
+        for name, told in all_of(names, seed)
+        if told
+    ]
+
+
+def first_difference(door, most):
+    """The first of `most` seeds that differs at a door, None if none does."""
+    return next((seed for seed in range(most) for _, told in all_of([door], seed) if told), None)
+
+
+def smallest(door, seed):
+    """The smallest script of a seed that differs at a door, and how."""
+    with _ready():
+        program = doors.DOORS[door].lines(doors.DOORS[door].draw(seed))
+        kind = _kind(_told(door, program))
+        made = shrinking.shrunk(program, lambda smaller: _kind(_told(door, smaller)) == kind)
+        return "%s\n%s" % (made.text, "\n".join(_told(door, made)))
+
+
+def _told(door, program):
+    """What differs; [] for what plain TensorFlow does not run."""
+    with _folder() as folder:
+        try:
+            expected = doors.DOORS[door].plain(program, folder / "plain")
+        except Exception:
+            return []
+        return doors.problems(door, program, folder / door, expected, as_it_is=True)
+
+
+def _kind(told):
+    """The kind of a difference: the words without names and numbers."""
+    return re.sub(r"\d+|'.*?'|\[.*\]", "", re.sub(r"^\w+\.\w+\(.*?\): ", "", told[0])) if told else None

@@ -1,0 +1,42 @@
+"""Random programs at every door: results, and the whole state after every run, as in plain TensorFlow. See fuzz/.
+
+NPU_SHIM_NIGHTLY=1 in the environment runs a thousand programs a door; NPU_SHIM_FUZZ_SEEDS=COUNT as many as it says,
+NPU_SHIM_FUZZ_FIRST=SEED from that seed on. A program that differs is shrunk: `python scripts/fuzz.py DOOR SEED`.
+"""
+
+import os
+
+import pytest
+import tensorflow.compat.v1 as tf
+from fuzz import planted, trials
+
+from npu_shim.options import engine
+
+pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step and export need TensorFlow 2.15")
+NIGHTLY = 1000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
+ASKED = int(os.environ.get("NPU_SHIM_FUZZ_SEEDS") or 0) or NIGHTLY
+FIRST = int(os.environ.get("NPU_SHIM_FUZZ_FIRST") or 0)
+HAS_ENGINE = engine.has_jax() or engine.interpreter()
+COUNTS = {
+    "session": 5, "clusters": 3, "file": 4, "compiled": 4, "exported": 2, "engine": 2, "collected": 4, "scaled": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", COUNTS)
+def test_programs_give_what_plain_tensorflow_gives(door, monkeypatch):
+    if door == "engine" and not HAS_ENGINE:
+        pytest.skip("no JAX, and NPU_SHIM_JAX names none")
+    if door == "exported" and not os.environ.get("NPU_SHIM_JAX"):
+        pytest.skip("no interpreter with JAX: NPU_SHIM_JAX names none")
+    told = trials.differing([door], FIRST, ASKED or COUNTS[door])
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", planted.FAULTS)
+def test_a_planted_fault_is_found(fault):
+    door = planted.FAULTS[fault].door
+    if door == "engine" and not HAS_ENGINE:
+        pytest.skip("no JAX, and NPU_SHIM_JAX names none")
+    with planted.FAULTS[fault].plant():
+        assert trials.first_difference(door, 300) is not None
