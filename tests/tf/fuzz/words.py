@@ -198,6 +198,8 @@ def adding(variable, still):
 
 
 def counting(variable):
-    """Adds one to a variable, locked, and then takes a while."""
-    with tf.control_dependencies([tf.assign_add(variable, tf.ones([SIZE, SIZE]), use_locking=True)]):
+    """Adds one to a variable, locked, after a while and before a while."""
+    with tf.control_dependencies([slow(tf.zeros([SIZE, SIZE]))]):
+        added = tf.assign_add(variable, tf.ones([SIZE, SIZE]), use_locking=True)
+    with tf.control_dependencies([added]):
         return tf.group(slow(tf.zeros([SIZE, SIZE])))
