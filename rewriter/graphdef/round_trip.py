@@ -18,7 +18,8 @@ from .functions import KINDS
 from .inlining import Call, Inlined, inline_again, split
 from .outlining import GIVES, OF_SIGNATURE, TAKES
 
-MARKS = (MOVED, ROUNDED)  # of nodes for a call's inputs and outputs, which a graph with calls does not have
+# of nodes for a call's inputs and outputs, which a graph with calls does not have; a frame has the name of its call
+MARKS = (MOVED, ROUNDED, "frame_name")
 
 
 def require_same_flat(inlined: Inlined, flat: Any, outlined: Any) -> None:

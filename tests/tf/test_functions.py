@@ -188,6 +188,24 @@ def test_a_fetched_call_is_low_and_gives_float32():
     assert done.dtypes("MatMul") == {HALF}
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_a_fetched_loop_is_low_and_gives_float32(called):
+    """A loop's frame has the name of its call, which is another one below the fetched name."""
+    def repeated(x):
+        return tf.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, tf.matmul(h, h)), [0, x])[1]
+
+    def build(x):
+        y = (function_of(repeated) if called else repeated)(x)
+        kind = "PartitionedCall" if called else "While"
+        op = next(op for op in tf.get_default_graph().get_operations() if op.type.endswith(kind))
+        return [next(t for t in op.outputs if t.dtype == tf.float32), tf.nn.relu(y)]
+
+    done = Case(build, "force_fp16").agrees(40)
+    name = done.fetches[0].partition(":")[0]
+    assert {node.op for node in done.rewritten.node if node.name == name} <= {"Cast", "IdentityN"}  # not the call
+    assert done.dtypes("MatMul") == {HALF}
+
+
 def test_a_fed_call_stays_as_it_is():
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 4])
