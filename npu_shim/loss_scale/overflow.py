@@ -17,7 +17,7 @@ def magnitudes(gradients: Sequence[Any]) -> tf.Tensor:
     It is half the sum of squares, one reduction per tensor; it may be infinite for finite values beyond about 1e19.
 
     Args:
-        gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
+        gradients: list of Tensor or IndexedSlices, float or complex; of the latter the values are looked at.
 
     Returns:
         float32 tensor of shape [len(gradients)].
@@ -30,7 +30,7 @@ def all_finite(gradients: Sequence[Any], known: tf.Tensor | None = None) -> tf.T
     """Returns a bool scalar tensor: every value of every gradient is finite.
 
     Args:
-        gradients: list of float Tensor or IndexedSlices; of the latter the values are looked at.
+        gradients: list of Tensor or IndexedSlices, float or complex; of the latter the values are looked at.
         known: `magnitudes(gradients)` if already computed.
     """
     with keep_dtype(), tf.name_scope("all_finite"):
@@ -56,7 +56,14 @@ def _every_value_finite(gradients):
 
 
 def _values(gradients):
-    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+    return [_floating(g.values if isinstance(g, tf.IndexedSlices) else g) for g in gradients]
+
+
+def _floating(value):
+    """Returns a tensor that is finite where a gradient is; of a complex one, its two parts."""
+    if value.dtype.is_complex:
+        return tf.stack([tf.real(value), tf.imag(value)])
+    return value if value.dtype.is_floating else tf.cast(value, tf.float32)
 
 
 def _wide(value):

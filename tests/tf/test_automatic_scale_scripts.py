@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import loss_scale
-from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale import automatic, overflow
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 START = 2.0**15
@@ -150,7 +150,25 @@ def of_a_function(x):
     return tf.train.AdamOptimizer(0.1).minimize(lambda: tf.reduce_mean(tf.tanh(tf.matmul(x, w))), step, var_list=[w])
 
 
-FORMS = [clipped_by_norm, towers, gradient_penalty, in_two_parts, wrapped, by_keywords, of_a_function]
+def through_a_spectrum(x):
+    """The gradients of one of its calls are complex."""
+    w, _ = net(x)
+    spectrum = tf.fft(tf.cast(tf.matmul(x, w), tf.complex64))
+    (upstream,) = tf.gradients(tf.reduce_mean(tf.square(tf.abs(spectrum) - 1.0)), [spectrum])
+    gradients = tf.gradients(spectrum, [w], grad_ys=[upstream])
+    return tf.train.AdamOptimizer(0.1).apply_gradients(zip(gradients, [w]), tf.train.get_global_step())
+
+
+FORMS = [
+    clipped_by_norm,
+    towers,
+    gradient_penalty,
+    in_two_parts,
+    wrapped,
+    by_keywords,
+    of_a_function,
+    through_a_spectrum,
+]
 
 
 @pytest.mark.parametrize("build", FORMS, ids=lambda build: build.__name__)
@@ -451,3 +469,12 @@ def test_gradients_that_nobody_made_are_told(caplog):
     (told,) = [record.getMessage() for record in caplog.records if record.name == "npu_shim"]
     assert "GradientDescentOptimizer" in told
     assert "bfloat16" in told
+
+
+@pytest.mark.parametrize("bad", [complex(1, np.inf), complex(np.nan, 1), complex(np.inf, -1)])
+def test_both_parts_of_complex_gradients_are_looked_at(bad):
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = tf.placeholder(tf.complex64, [2])
+        finite = overflow.all_finite([given, tf.IndexedSlices(tf.constant([1]), tf.constant([0]))])
+        assert session.run(finite, {given: [1, 1 + 2e38j]})
+        assert not session.run(finite, {given: [1, bad]})
