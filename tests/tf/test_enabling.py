@@ -1,5 +1,6 @@
 """`npu_shim.enable`, and `npu-shim run` with options, for scripts whose configs never heard of an NPU."""
 
+import contextlib
 import json
 import logging
 import os
@@ -48,6 +49,12 @@ def said(caplog):
     logging.getLogger("npu_shim").propagate = True
     caplog.set_level(logging.INFO, logger="npu_shim")
     return lambda word: [record.getMessage() for record in caplog.records if word in record.getMessage()]
+
+
+def small_loss():
+    """A loss whose gradients are too small for float16, and its variable."""
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer(), use_resource=True)
+    return 1e-9 * tf.reduce_sum(tf.matmul(tf.matmul(tf.ones([2, 4]), w), tf.ones([4, 4]))), w
 
 
 def dtypes(config=None):
@@ -156,8 +163,7 @@ class TestEnable:
     ])  # fmt: skip
     def test_an_optimizer_gets_a_loss_scale_in_modes_with_float16(self, mode, scale, factor):
         npu_shim.enable(precision_mode=mode, loss_scale=scale)
-        w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
-        loss = 1e-9 * tf.reduce_sum(tf.matmul(tf.matmul(tf.ones([2, 4]), w), tf.ones([4, 4])))
+        loss, w = small_loss()
         [gradient], train = tf.gradients(loss, [w]), tf.train.GradientDescentOptimizer(1e9).minimize(loss)
         scales = automatic.variables()
         assert (len(scales) > 0) == (factor is not None)
@@ -166,6 +172,40 @@ class TestEnable:
             session.run(train)
             assert np.allclose(session.run(w), 1 - 8 if factor or "16" not in mode or "bf" in mode else 1, rtol=0.01)
             assert session.run(gradient).dtype == np.float32
+
+    @pytest.mark.parametrize("by_hand", [False, True])
+    @pytest.mark.parametrize("imported", [False, True])
+    def test_a_training_graph_that_was_there_before_is_told_of(self, said, imported, by_hand):
+        loss, w = small_loss()
+        if by_hand:
+            w.assign_sub(tf.gradients(loss, [w])[0])
+        else:
+            tf.train.AdamOptimizer(0.1).minimize(loss)
+        described = tf.train.export_meta_graph()
+        npu_shim.enable(precision_mode="allow_mix_precision")
+        with tf.Graph().as_default() if imported else contextlib.nullcontext():
+            if imported:
+                tf.train.import_meta_graph(described)
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+        [line] = said("their loss is not scaled")
+        assert "the updates of w were built before loss scales are given, or imported" in line
+        assert "npu_shim.enable before the graph is built" in line
+
+    @pytest.mark.parametrize("scale", ["auto", 1024, "script's"])
+    def test_an_imported_graph_that_has_a_scale_is_not(self, said, scale):
+        npu_shim.enable(precision_mode="allow_mix_precision", loss_scale="auto" if scale == "script's" else scale)
+        loss, w = small_loss()
+        optimizer = tf.train.AdamOptimizer(0.1)
+        if scale == "script's":
+            optimizer = tf.train.experimental.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")
+        optimizer.minimize(loss)
+        described = tf.train.export_meta_graph()
+        with tf.Graph().as_default():
+            tf.train.import_meta_graph(described)
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+        assert not said("their loss is not scaled")
 
     @pytest.mark.parametrize(("arguments", "words"), [
         ({"precision_mode": "auto", "loss_scale": "dynamic"}, "loss_scale is 'dynamic', expected 'auto', 'off' or"),

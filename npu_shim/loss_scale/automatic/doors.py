@@ -204,7 +204,7 @@ def _extend_graph(original):
     @functools.wraps(original)
     def extend_graph(self: Any) -> None:
         registry, version = made.registry_of(self.graph), self.graph.version
-        if registry.calls and registry.looked_at != version and _wanted():
+        if registry.looked_at != version and _wanted():
             registry.looked_at = version
             by_hand.tell_of(self.graph)
         original(self)
