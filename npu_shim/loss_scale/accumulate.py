@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
@@ -34,13 +35,16 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     Args:
         opt: LossScaleOptimizer, or any optimizer.
         every: int >= 1, steps a window.
+
+    Raises:
+        ConfigError: every is no such number.
     """
 
     def __init__(self, opt: Any, every: int) -> None:
         super().__init__(use_locking=False, name="AccumulatingOptimizer")
-        if every < 1:
-            raise ConfigError("every=%r is not taken, expected at least 1" % (every,))
-        self._opt, self._every = opt, every
+        if isinstance(every, bool) or not isinstance(every, numbers.Integral) or every < 1:
+            raise ConfigError("every=%r is not taken, expected a whole number of at least 1" % (every,))
+        self._opt, self._every = opt, int(every)
 
     def __getattr__(self, name):
         if name == "_opt":

@@ -195,7 +195,7 @@ class TestEnable:
     @pytest.mark.parametrize("scale", ["auto", 1024, "script's"])
     def test_an_imported_graph_that_has_a_scale_is_not(self, said, scale):
         npu_shim.enable(precision_mode="allow_mix_precision", loss_scale="auto" if scale == "script's" else scale)
-        loss, w = small_loss()
+        loss, _ = small_loss()
         optimizer = tf.train.AdamOptimizer(0.1)
         if scale == "script's":
             optimizer = tf.train.experimental.MixedPrecisionLossScaleOptimizer(optimizer, "dynamic")

@@ -1,11 +1,14 @@
 """AccumulatingOptimizer against plain TensorFlow: nine kinds of optimizer, sparse and dense, reference and resource."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
 from npu_shim.loss_scale import AccumulatingOptimizer, FixedLossScaleManager, LossScaleOptimizer
+from npu_shim.rewriter.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 
@@ -172,6 +175,13 @@ def test_the_moving_average_of_an_unscaled_window(resource):  # V11
         for _ in range(7):
             session.run([counted, tf.get_collection(tf.GraphKeys.TRAIN_OP)])
         assert session.run(count) == 2
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.0, "2", None, True])
+def test_a_window_of_no_whole_number_of_steps_is_an_error_in_the_user_s_words(every):
+    with pytest.raises(ConfigError, match=re.escape("every=%r is not taken, expected a whole number" % (every,))):
+        AccumulatingOptimizer(tf.train.AdamOptimizer(), every)
+    AccumulatingOptimizer(tf.train.AdamOptimizer(), np.int64(2))
 
 
 def test_no_gradient_at_all_is_tensorflows_error():  # V12
