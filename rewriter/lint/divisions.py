@@ -67,12 +67,11 @@ def lost_epsilons(seen: Seen) -> Iterator[str]:
 
 def guards(seen: Seen) -> List[Guard]:
     """The guards of divisors that float16 takes away."""
-    return [guard for position, node in enumerate(seen.plan.view.nodes) for guard in _guard(seen, position, node)]
+    sums = [(position, node) for position, node in enumerate(seen.plan.view.nodes) if node.op in ADDS]
+    return [guard for position, node in sums for guard in _guard(seen, position, node)]
 
 
 def _guard(seen: Seen, position: int, node: Node) -> Iterator[Guard]:
-    if node.op not in ADDS:
-        return
     small = [value for value in map(seen.scalar, node.inputs) if value is not None and 0 < value <= LARGEST]
     if not small:
         return

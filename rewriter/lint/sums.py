@@ -12,6 +12,7 @@ from .seen import WAY_OUT, Finding, Seen, told
 
 LONG = 2048  # equal terms from which a partial sum no longer grows
 OVER_AXES = ("Sum", "Mean")  # their second input has the axes
+SUMS = frozenset((*OVER_AXES, "Cumsum", "L2Loss", "BiasAddGrad", "AvgPool"))  # all ops that `_count` knows
 SQUARES = ("Square", "SquaredDifference")
 
 
@@ -19,7 +20,7 @@ def long_sums(seen: Seen) -> Iterator[str]:
     """Sums and means in float16 of so many elements that partial sums lose terms or overflow."""
     found = []
     for position, node in enumerate(seen.plan.view.nodes):
-        if not seen.is_lowered(position):
+        if node.op not in SUMS or not seen.is_lowered(position):
             continue
         count = _count(seen, position, node)
         if count > LONG:
