@@ -18,8 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Collection, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from npu_shim.engine import guards, rest
 from npu_shim.engine import nodes as walks
-from npu_shim.engine import rest
 from npu_shim.engine.nodes import Node
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 
@@ -75,7 +75,8 @@ class Cut:
         feeding: names of the nodes that run in the feeding part for their effect.
         programs: the programs in order; several if a host op is in the middle of the step.
         stages: name of a node before the last program, or of a host op behind one -> its number.
-        silent: names of the reports that are not run: in loops and conditionals, and assertions about the results.
+        silent: names of the reports that are not run: in loops and conditionals but for guards (guards.py), and assertions
+            about the results.
         waiting: names of the constants that wait for host ops; a session that runs the rest of the step is given them.
     """
 
@@ -132,7 +133,10 @@ class _Cutting:
     def __init__(self, nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> None:
         self._nodes, self._fetches, self._targets = nodes, fetches, targets
         self._depth = walks.depths(nodes)
-        self._silent = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
+        self._guards = guards.ends(nodes, self._depth)
+        self._guarding = walks.upstream(nodes, self._guards)
+        inside = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
+        self._silent = inside - self._guards.keys()
         needed = self._backward([*map(source_of, fetches), *targets])  # silent reports read only what they forward
         self._subset = {name: nodes[name] for name in needed}
         essential = [name for name in needed if nodes[name].essential and not nodes[name].host]
@@ -152,6 +156,7 @@ class _Cutting:
                 raise _Refused(text % (node.name, node.op))
         middle = {n.name for n in hosts if n.name in self._before and n.name in self._behind and not n.report}
         feeding = {n.name for n in hosts if n.name in self._before and n.name not in self._behind}
+        feeding |= {self._guards[name] for name in feeding & self._guards.keys()}
         reading = {n.name for n in hosts if n.name not in feeding | middle and not self._is_silenced(n)}
         self._silent |= {n.name for n in hosts if n.name not in feeding | middle | reading}
         self._feed = self._backward(feeding)
@@ -199,7 +204,7 @@ class _Cutting:
         return [source_of(t) for t in self._fetches if self._nodes[source_of(t)].host]
 
     def _require_cuttable(self, node: Node) -> None:
-        if self._depth[node.name] and not node.report:
+        if self._depth[node.name] and not node.report and not (node.shared and node.name in self._guarding):
             raise _Refused(self._why(node.name) + " and is inside of a loop or tf.cond")
         if node.writes and not node.report:
             raise _Refused("%s and writes variable '%s'" % (self._why(node.name), min(node.writes)))
@@ -356,8 +361,8 @@ class _Cutting:
     def _effects(self, place: Place, names: Collection[str]) -> Set[str]:
         """The nodes of a part of the session that run for their effect."""
         found = {n for n in self._targets if self._places.get(n) is place and (n in names or place is Place.READ)}
-        found |= {n for n in names if self._nodes[n].host and not self._nodes[n].shared}
-        found |= {n for n in names if self._nodes[n].report}
+        alone = {n for n in names if self._nodes[n].host and not self._nodes[n].shared}
+        found |= {self._guards.get(n, n) for n in alone | {n for n in names if self._nodes[n].report}}
         return found | (self._printed if place is Place.READ else set())
 
     def _require_no_crossing_in_control_flow(self, made: Cut) -> None:

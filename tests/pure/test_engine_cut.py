@@ -158,6 +158,37 @@ def test_assertions_run_before_the_step_and_not_behind_it():
     assert made.programs[-1].effects == ()
 
 
+GUARD = """
+    ok:Less(%s)
+    switch:Switch(ok ok)
+    words:Const(^switch) host=strings
+    say:Assert(switch words) host=speaks report repeats=no
+    failed:Identity(switch ^say)
+    guard:Merge(failed switch:1)
+"""
+
+
+def guarded(about):
+    """The step behind an assertion in a conditional about a tensor."""
+    return graph(STEP.replace("scaled:Mul(next scale)", "scaled:Mul(next scale ^guard)") + GUARD % about)
+
+
+def test_an_assertion_in_a_conditional_runs_before_the_step_by_the_conditionals_end():
+    made = plan(guarded("next"), ["loss:0"], ["apply"])
+    assert made.refusal is None
+    assert made.feeding == ("guard", "next")
+    assert made.silent == ()
+    assert "say" not in made.programs[-1].nodes
+
+
+def test_an_assertion_in_a_conditional_is_silent_in_a_loop_or_behind_a_product():
+    loop = "\n    enter:Enter(next)\n"
+    nodes = {**graph(loop), **guarded("enter")}
+    assert plan(nodes, ["loss:0"], ["apply"]).silent == ("say",)
+    product = "\n    other:MatMul(next read) product\n"
+    assert plan({**graph(product), **guarded("other")}, ["loss:0"], ["apply"]).silent == ("say",)
+
+
 def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
     text = STEP.replace("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v print)")
     text += "    print:Print(loss loss) report forwards repeats=no"

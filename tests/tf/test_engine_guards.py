@@ -1,0 +1,106 @@
+"""Assertions about what is known before a step: those of floats stand in a conditional, and fire in engine pjrt too."""
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.engine import sessions as engine
+from npu_shim.options import engine as options
+
+pytestmark = [
+    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+]
+X = np.ones([8, 4], np.float32)
+SIGNS = 1, -1, 1
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    import npu_shim
+
+    npu_shim.patch()
+    with tf.Graph().as_default(), sessions.control_flow(1):
+        tf.set_random_seed(3)
+        yield
+    npu_shim.unpatch()
+
+
+def told(kind, step, feeds):
+    """(for each run whether the assertion fired, and the variables behind it; how many runs were taken)."""
+    parameters = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_engine": kind}
+    found = []
+    with tf.Session(config=sessions.config(**parameters)) as session:
+        session.run(tf.global_variables_initializer())
+        for fed in feeds:
+            try:
+                session.run(step, fed)
+                fired = False
+            except tf.errors.InvalidArgumentError as error:
+                fired = "assertion failed" in str(error)
+            found.append((fired, session.run(tf.global_variables())))
+        known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
+        return found, sum(run.step is not None for run in known)
+
+
+def require_same(step, feeds):
+    """The assertion fires in the second of three runs, and the step's updates are those of a session."""
+    wanted, _ = told("session", step, feeds)
+    found, taken = told("pjrt", step, feeds)
+    assert [fired for fired, _ in wanted] == [False, True, False]
+    assert [fired for fired, _ in found] == [fired for fired, _ in wanted]
+    for (_, expected), (_, values) in zip(wanted, found):
+        for one, other in zip(expected, values):
+            np.testing.assert_allclose(other, one, rtol=1e-5)
+    assert taken == 1
+
+
+def trained(inputs):
+    """A training step on inputs of 4 columns."""
+    weights = tf.get_variable("w", [4, 2], initializer=tf.random_normal_initializer(seed=1))
+    loss = tf.reduce_mean(tf.square(tf.matmul(inputs, weights) - 1))
+    return tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=tf.train.get_or_create_global_step())
+
+
+def test_an_assertion_about_floats_that_are_fed_fires_before_the_step():
+    x = tf.placeholder(tf.float32, [None, 4])
+    with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+        step = trained(tf.identity(x))
+    require_same(step, [{x: sign * X} for sign in SIGNS])
+
+
+def test_an_assertion_about_a_datasets_floats_fires():
+    rows = np.concatenate([sign * X for sign in SIGNS])
+    batch = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(rows).batch(8)).get_next()
+    with tf.control_dependencies([tf.Assert(tf.reduce_all(batch > 0), [batch])]):
+        step = trained(batch * 2)
+    require_same(step, [{} for _ in SIGNS])
+
+
+def test_an_assertion_in_a_branch_of_the_script_fires_if_the_branch_is_taken():
+    x, checks = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.bool, [])
+
+    def checked():
+        with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+            return tf.identity(x)
+
+    step = trained(tf.cond(checks, checked, lambda: 2 * x))
+    require_same(step, [{x: -X, checks: False}, {x: -X, checks: True}, {x: X, checks: True}])
+
+
+def test_an_assertion_in_front_of_a_function_and_of_the_step_fires():
+    x = tf.placeholder(tf.float32, [None, 4])
+    with tf.control_dependencies([tf.debugging.assert_positive(x)]):
+        doubled, same = tf.py_func(lambda value: 2 * value, [x], tf.float32), tf.identity(x)
+    doubled.set_shape([None, 4])
+    require_same(trained(doubled + same), [{x: sign * X} for sign in SIGNS])
+
+
+def test_an_assertion_beside_the_step_fires():
+    x = tf.placeholder(tf.float32, [None, 4])
+    check = tf.debugging.assert_positive(x)
+    with tf.control_dependencies([check]):
+        step = tf.group(trained(x), tf.no_op())
+    wanted, found = (told(kind, [step, check], [{x: sign * X} for sign in SIGNS])[0] for kind in ("session", "pjrt"))
+    assert [fired for fired, _ in found] == [fired for fired, _ in wanted] == [False, True, False]
