@@ -75,8 +75,8 @@ class Cut:
         feeding: names of the nodes that run in the feeding part for their effect.
         programs: the programs in order; several if a host op is in the middle of the step.
         stages: name of a node before the last program, or of a host op behind one -> its number.
-        silent: names of the reports that are not run: in loops and conditionals but for guards (guards.py), and assertions
-            about the results.
+        silent: names of the reports that are not run: in loops, in conditionals (but for those of guards.py),
+            and assertions about the results.
         waiting: names of the constants that wait for host ops; a session that runs the rest of the step is given them.
     """
 

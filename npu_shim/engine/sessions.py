@@ -162,7 +162,7 @@ class Engine:
         """Opens the device for a Step and finds its variables; see `Runs`."""
         if not self._open_device():
             return self._off
-        self._values.know(made.handles)
+        self._values.know(made.handles, made.shapes)
         return ""
 
     def _open_device(self):

@@ -17,6 +17,7 @@ from npu_shim.engine.cut import Place
 from npu_shim.export import programs
 from npu_shim.options import recompute
 from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
@@ -159,6 +160,11 @@ class Step:
         """Names of the variables that the programs write."""
         return sorted({each.name for part in self.parts for each in part.prepared.state if each.updated})
 
+    @property
+    def shapes(self):
+        """Name -> shape (tuple) of the programs' variables."""
+        return {each.name: _shape_of(each.variable) for part in self.parts for each in part.prepared.state}
+
     def rest(self, number, given, tensors, targets):
         """What the session must run if program `number` cannot be compiled, without running anything again.
 
@@ -221,6 +227,14 @@ class Step:
             if self._gives(name, part):
                 leaving = self.graph.get_operation_by_name(name).outputs[0].consumers()
                 yield from (Constant(op.outputs[0].name, missing.node, VALUE) for op in leaving if op.type == "Exit")
+
+
+def _shape_of(variable):
+    """The shape of a variable's value, as a tuple; the static one may be unknown."""
+    if variable.shape.is_fully_defined():
+        return tuple(variable.shape.as_list())
+    with tf_internals.eager_mode():
+        return tuple(variable.read_value().shape.as_list())
 
 
 def _with_known_feeds(graph_def, values):

@@ -343,3 +343,33 @@ def test_values_that_are_lost_do_not_keep_the_session_from_going_on(monkeypatch)
         session.run(tf.assign(step, 7))  # as a Saver does
         session.run(train, {x: ONES})
         assert session.run(step) == 8
+
+
+@pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
+def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_session(resource, caplog):
+    x = tf.placeholder(tf.float32, [None, 4])
+    zeros = np.zeros([4, 2], np.float32)
+    v = tf.get_variable("v", initializer=zeros, validate_shape=False, use_resource=resource)
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+    loss = tf.reduce_sum(tf.matmul(x, tf.matmul(w, v) + 1) ** 2)
+    train = tf.train.GradientDescentOptimizer(0.001).minimize(loss, var_list=[w])
+    value = tf.placeholder(tf.float32)
+    if resource:
+        grow = tf.raw_ops.AssignVariableOp(resource=v.handle, value=value)
+    else:
+        grow = tf.assign(v, value, validate_shape=False).op
+
+    def trained(kind):
+        with opened(kind) as session:
+            found = [session.run([train, loss], {x: ONES})[1]]
+            count = taken(session) if kind == "pjrt" else None
+            session.run(grow, {value: np.ones([4, 3])})
+            found += [session.run([train, loss], {x: ONES})[1] for _ in range(2)]
+            return found + session.run([v, w]), count
+
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        (wanted, _), (found, count) = trained("session"), trained("pjrt")
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert count == 1
+    assert "has shape [4, 3], and steps were compiled for [4, 2]" in caplog.text
