@@ -78,7 +78,7 @@ class Programs:
             except Exception as reason:
                 more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
                 if more is None:  # RuntimeError: XLA does not compile it
-                    known.refuse(reason, isinstance(reason, RuntimeError))
+                    known.refuse(reason, isinstance(reason, RuntimeError), key)
                 else:
                     known.step = more
         return None

@@ -36,18 +36,25 @@ class Known:
     programs: dict[Any, Any] = field(default_factory=dict)
     loops: dict[frozenset[str], str | None] = field(default_factory=dict)
 
-    def refuse(self, reason: str | Exception, is_expected: bool = False) -> None:
+    def refuse(self, reason: str | Exception, is_expected: bool = False, key: Any = None) -> None:
         """Leaves the run to the session from now on, and logs why.
 
         Args:
             reason: in words, or an exception; one that nobody expects is a warning.
             is_expected: whether exceptions of its type are expected; PlanError and ConfigError always are.
+            key: of the program that cannot be had, in `programs`: where others serve that part of the step for other
+                shapes, they are kept.
         """
         expected = is_expected or isinstance(reason, (str, PlanError, ConfigError))
         name = "" if expected else type(reason).__name__ + ": "
-        self.step, self.reason = None, name + str(reason).partition("\n")[0]
+        why, which = name + str(reason).partition("\n")[0], self.text
+        if key is not None and any(n is not None and other[0] == key[0] for other, n in self.programs.items()):
+            self.programs[key] = None
+            which += " with feeds of shapes %s" % ", ".join(str(list(shape)) for shape in key[1])
+        else:
+            self.step, self.reason = None, why
         level = logging.INFO if expected else logging.WARNING
-        LOG.log(level, "npu_shim: engine: %s runs in the session: %s", self.text, self.reason)
+        LOG.log(level, "npu_shim: engine: %s runs in the session: %s", which, why)
         if isinstance(reason, Exception) and not expected:
             LOG.debug("npu_shim: engine: where that was raised", exc_info=reason)
 

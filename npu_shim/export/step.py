@@ -246,7 +246,9 @@ def require_fixed_sizes(described: Manifest, module: Any) -> None:
 
 def _tensors(rows, shapes):
     """Tensors of (kind, name, tf.DType, role) and of the shapes that the program has for them."""
-    assert len(rows) == len(shapes), "the program has %d values for %d names" % (len(shapes), len(rows))
+    if len(rows) != len(shapes):  # XLA leaves out what is not written, as by a sparse update of no rows
+        text = "the program gives %d values, expected %d: for these feeds it does not write all variables of the step"
+        raise PlanError(text % (len(shapes), len(rows)))
     return tuple(
         Tensor(kind, name, tuple(shape.dimensions), dtype.name, role)
         for (kind, name, dtype, role), shape in zip(rows, shapes)

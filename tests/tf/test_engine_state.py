@@ -373,3 +373,28 @@ def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_sess
         np.testing.assert_allclose(one, other, rtol=1e-5)
     assert count == 1
     assert "has shape [4, 3], and steps were compiled for [4, 2]" in caplog.text
+
+
+def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog):
+    """XLA leaves variables out of a program whose sparse updates have no rows."""
+    rows = tf.placeholder(tf.int64, [None])
+    table = tf.get_variable("table", [5, 2], initializer=tf.random_normal_initializer(seed=1))
+    w = tf.get_variable("w", [2, 2], initializer=tf.ones_initializer())
+    loss = tf.reduce_sum(tf.matmul(tf.gather(table, rows), w) ** 2)
+    train = tf.train.AdagradOptimizer(0.1).minimize(loss)
+
+    def trained(kind):
+        with opened(kind) as session:
+            losses = [session.run([train, loss], {rows: fed})[1] for fed in ([0, 0, 1], [], [2, 2, 4], [], [1, 3])]
+            values = session.run(tf.global_variables())
+            steps = [known for known in known_of(session) if known.step] if kind == "pjrt" else []
+            return [*losses, *values], [known.programs for known in steps]
+
+    with caplog.at_level(logging.INFO, "npu_shim"):
+        (wanted, _), (found, programs) = trained("session"), trained("pjrt")
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert [number is None for number in programs[0].values()] == [False, True, False]
+    said = [each.getMessage() for each in caplog.records if "in the session" in each.getMessage()]
+    assert len(said) == 1
+    assert "with feeds of shapes [0] runs in the session: npu_shim: the program gives 3 values, expected 5" in said[0]
