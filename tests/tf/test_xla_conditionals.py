@@ -429,3 +429,31 @@ def test_small_conditionals_make_no_function(patched):
         assert not compiled_calls(sessions.Ran(session, step, {p: True}).nodes)
         session.run(step, {p: False})
         assert session.run(sessions.named("v:0")).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("fed", ["rate", "copy", "finite"])
+def test_what_is_fed_within_a_step_is_what_the_updates_see(patched, fed):
+    """Of a constant that is fed the constant's own value went into the function, and of a predicate what it reads."""
+
+    def steps(xla):
+        with tf.Graph().as_default(), tf.Session(config=sessions.config(npu_shim_xla=xla, **AS_WRITTEN)) as session:
+            copy = tf.identity(tf.constant(0.5, name="rate"), "copy")
+            x = tf.placeholder(tf.float32, [4])
+            finite = tf.identity(tf.reduce_all(tf.is_finite(x)), "finite")
+            with tf.variable_scope("v", use_resource=True):
+                variables = [tf.get_variable("v%d" % k, [4], initializer=tf.ones_initializer()) for k in range(3)]
+            optimizer = tf.train.MomentumOptimizer(copy, 0.5)
+            gradients = [(x * (k + 1.0), variable) for k, variable in enumerate(variables)]
+            tf.cond(finite, lambda: optimizer.apply_gradients(gradients), tf.no_op, name="decides")
+            update = tf.get_default_graph().get_operation_by_name("decides/Merge")
+            session.run(tf.global_variables_initializer())
+            values = []
+            for value in ({}, {fed + ":0": False if fed == "finite" else 4.0}, {}):
+                ran = sessions.Ran(session, update.outputs[0], {x: np.ones(4), **value})
+                values.append((session.run(variables), len(compiled_calls(ran.nodes))))
+        return [value for value, _ in values], sum(count for _, count in values)
+
+    plain, _ = steps("off")
+    found, count = steps("on")
+    assert count
+    np.testing.assert_array_equal(found, plain)

@@ -8,7 +8,7 @@ Source: TensorFlow's v1 control flow, in which a node runs when all of its input
 from __future__ import annotations
 
 import collections
-from typing import Any, Tuple
+from typing import Any, Container, Tuple
 
 from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 
@@ -25,9 +25,11 @@ class Branches:
         nodes: name -> NodeDef in topological order (except for the edges to a loop's next iteration).
         consumers: name -> list of the names of the nodes that have it as an input.
         of: name -> frozenset of (predicate, 0 or 1), the branches that a node is in; the predicate is a tensor's name.
+        fed: names of nodes that may be fed: their value is then not what they compute.
     """
 
-    def __init__(self, graph_def: Any) -> None:
+    def __init__(self, graph_def: Any, fed: Container[str] = frozenset()) -> None:
+        self.fed = fed
         self.nodes = _topological_order({node.name: node for node in graph_def.node})
         self.consumers = collections.defaultdict(list)
         self.of: dict[str, frozenset[Branch]] = {}
@@ -37,9 +39,9 @@ class Branches:
             self.of[name] = self._branches(node)
 
     def predicate(self, switch: Any) -> str:
-        """The tensor that decides a Switch, behind any Identity nodes."""
+        """The tensor that decides a Switch, behind any Identity nodes that are not fed."""
         text = switch.input[1]
-        while self.nodes[source_of(text)].op == "Identity":
+        while self.nodes[source_of(text)].op == "Identity" and source_of(text) not in self.fed:
             text = self.nodes[source_of(text)].input[0]
         return str(text)
 

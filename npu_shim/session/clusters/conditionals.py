@@ -66,7 +66,7 @@ def functional(
         return graph_def
     keep = set(map(source_of, keep))
     while True:
-        view = Branches(graph_def)
+        view = Branches(graph_def, keep)
         if len(view.nodes) < len(graph_def.node):
             return graph_def  # a cycle that is no v1 loop
         groups = _find_groups(view, _movable(view, keep, left_out))
@@ -94,11 +94,16 @@ def _movable(view, keep, left_out):
         if len(view.of[name]) != 1 or node.op not in OPS or name in keep or left_out(node):
             continue
         sources = [source_of(text) for text in node.input]
-        inside = [source for source in sources if view.of[source] != NONE or view.nodes[source].op == "RefSwitch"]
+        inside = [source for source in sources if view.of[source] != NONE or _stays(view.nodes[source], keep)]
         fits = _constants_known(view, node) and _arguments_fit(view, node) and _has_a_value(view, node)
         if fits and all(source in found for source in inside):
             found.add(name)
     return found
+
+
+def _stays(source, keep):
+    """Whether a node is a Switch of a reference, or one that may be fed."""
+    return source.op == "RefSwitch" or (source.op == "Switch" and source.name in keep)
 
 
 def _constants_known(view, node):

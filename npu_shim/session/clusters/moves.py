@@ -247,11 +247,11 @@ class Move:
 
 
 def constant_behind(view: Branches, text: str) -> tf.NodeDef | None:
-    """The Const behind a tensor's Identity and Switch nodes, or None."""
+    """The Const behind a tensor's Identity and Switch nodes, or None; also None where one of them may be fed."""
     node = view.nodes[source_of(text)]
-    while node.op in ("Identity", "Switch"):
+    while node.op in ("Identity", "Switch") and node.name not in view.fed:
         node = view.nodes[source_of(node.input[0])]
-    return node if node.op == "Const" else None
+    return node if node.op == "Const" and node.name not in view.fed else None
 
 
 def input_dtypes(node: tf.NodeDef) -> list[int]:
