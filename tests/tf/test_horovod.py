@@ -69,6 +69,24 @@ seen["keras"] = [value.tolist() for value in model.get_weights()]
 seen["loss"], seen["lr"] = [float(loss) for loss in told["loss"]], [float(lr) for lr in told["lr"]]
 seen["reduced"] = float(hvd_keras.allreduce(hvd.rank() + 1.0))
 """
+CLIPPED = """
+import json
+import numpy as np, tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+x, w = tf.placeholder(tf.float32, [2, 3]), tf.get_variable("w", initializer=np.eye(3, dtype="f"))
+loss, step = tf.reduce_mean(tf.square(tf.matmul(x, w) - 0.5)), tf.train.create_global_step()
+optimizer = tf.train.AdamOptimizer(0.1)
+pairs = [(tf.where(tf.is_nan(g), tf.zeros_like(g), g), v) for g, v in optimizer.compute_gradients(loss)]
+pairs = [(hvd.allreduce(tf.clip_by_value(g, -1.0, 1.0)), v) for g, v in pairs]
+train = optimizer.apply_gradients(pairs, step)
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for bad in (False, True, False):
+        session.run(train, {x: np.full([2, 3], np.inf if bad and hvd.rank() == 1 else 0.1 + hvd.rank())})
+    scale = session.run(tf.get_collection("npu_shim/loss_scale"))
+    seen = {"step": int(session.run(step)), "w": session.run(w).tolist(), "scale": [float(value) for value in scale]}
+"""
 TELL = """
 print("SEEN", json.dumps(seen), flush=True)
 """
@@ -120,6 +138,16 @@ def test_keras(seen):
         assert one["loss"] == pytest.approx(alone["loss"], rel=2.0**-18)  # averaged over the ranks
         assert one["lr"] == pytest.approx([0.4, 0.4, 0.1, 0.05])
         assert one["reduced"] == 1.5
+
+
+def test_ranks_skip_a_step_together_whose_overflow_is_clipped_before_they_exchange_it(tmp_path):
+    (tmp_path / "train.py").write_text(CLIPPED + TELL)
+    command = "npu-shim launch -n 2 --precision-mode allow_mix_precision train.py"
+    [done] = forked.run([(command, tmp_path)])
+    assert done.status == 0, done.output
+    one, other = [json.loads(line.split("SEEN ")[1]) for line in done.output.splitlines() if "SEEN {" in line]
+    assert one == other
+    assert (one["step"], one["scale"]) == (2, [2.0**14])
 
 
 class TestNames:

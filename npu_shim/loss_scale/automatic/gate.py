@@ -100,17 +100,18 @@ def _give_scale(registry, origin, scale):
 
 
 def _tested(optimizer, pairs, origin: Origin):
-    """Returns (gradient, name of its variable) of all that is to be finite.
+    """Returns ((gradient, name of its variable) of all that is to be finite, whether workers are to agree on that).
 
     The script's own gradients come after those that tf.gradients made: clipping may hide an overflow in these, and an
-    overflow on another worker, or in an earlier step that was accumulated, shows in those only.
+    overflow on another worker, or in an earlier step that was accumulated, shows in those only. What was clipped before
+    it was reduced is an overflow to one worker only, so all agree.
     """
     pairs = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
     shared = getattr(optimizer, "own_pairs", lambda _: None)(pairs)  # of an optimizer whose ranks share the update
     given = [(getattr(g, "values", g), variable.name) for g, variable in (pairs if shared is None else shared)]
     known = {tensor.name for tensor, _ in given}
     raw = [(tensor, tensor.name) for tensor in origin.tested if tensor.name not in known and can_read(tensor)]
-    return [*given, *raw], shared is not None
+    return [*given, *raw], shared is not None or (origin.is_reduced and bool(raw))
 
 
 def _gated(optimizer, apply, tested, managers, name):

@@ -8,11 +8,13 @@ from typing import Any, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.distributed import ranks
 from npu_shim.loss_scale.automatic import own
 from npu_shim.loss_scale.automatic.made import Call, registry_of
 
 # an op that writes into the variable, or adds to the accumulator, that is its first input
 WRITER = re.compile(r"(Resource)?(Assign\w*|Scatter\w+)$|\w*AccumulatorApplyGradient$")
+COLLECTIVE = re.compile(r"Collective(Reduce|Gather)$")
 HOLDS_GRADIENTS = re.compile(r"VarHandleOp$|Variable(V2)?$|(Resource|Sparse)?ConditionalAccumulator$|ResourceAccum\w+$")
 
 
@@ -26,11 +28,13 @@ class Origin:
         tested: tuple of tensors: the results of these calls from which the gradients are computed in the same run, as
             far as they can be read where the optimizer is applied.
         factors: frozenset of own.Factor, what the script multiplies the calls' results by.
+        is_reduced: whether they are reduced over all workers: what the calls made on one is then hidden to the others.
     """
 
     calls: tuple[Call, ...]
     tested: tuple[Any, ...]
     factors: frozenset[own.Factor]
+    is_reduced: bool
 
 
 def origin_of(gradients: Sequence[Any]) -> Origin:
@@ -41,15 +45,17 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
     """
     calls: dict[Call, None] = {}
     results: dict[str, Any] = {}
-    factors: set[own.Factor] = set()
-    for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], factors):
+    passed: set[Any] = set()
+    for tensor, in_this_run in _made_before([getattr(g, "values", g) for g in gradients], passed):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         if in_this_run:
             results[tensor.name] = tensor
     for tensor in _beneath(list(results.values()), set(calls)):
         calls[registry_of(tensor.graph).call_of(tensor)] = None
         results[tensor.name] = tensor
-    return Origin(tuple(calls), tuple(t for t in results.values() if can_read(t)), frozenset(factors))
+    factors = frozenset(factor for op in passed for factor in own.factors_of(op))
+    readable = tuple(tensor for tensor in results.values() if can_read(tensor))
+    return Origin(tuple(calls), readable, factors, any(map(_is_of_all_workers, passed)))
 
 
 def can_read(tensor: Any) -> bool:
@@ -63,8 +69,10 @@ def can_read(tensor: Any) -> bool:
     return here is not None
 
 
-def _made_before(tensors, factors) -> Iterator[tuple[Any, bool]]:
+def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
     """Yields the results of calls from which tensors are computed, each with whether that is in the same run.
+
+    The ops between them are added to the set `passed`.
 
     Gradients that wait in an accumulator, or in a variable that is not trained, were computed in some other run.
     """
@@ -79,10 +87,14 @@ def _made_before(tensors, factors) -> Iterator[tuple[Any, bool]]:
         if (op, in_this_run) in seen:
             continue
         seen.add((op, in_this_run))
-        factors.update(own.factors_of(op))
+        passed.add(op)
         ahead += [(each, in_this_run) for each in op.inputs]
         if HOLDS_GRADIENTS.match(op.type):
             ahead += [(each, False) for each in _written_into(op)]
+
+
+def _is_of_all_workers(op):
+    return COLLECTIVE.match(op.type) and op.get_attr("group_size") == ranks.world_size()
 
 
 def _written_into(holder):
