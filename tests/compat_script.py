@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 import traceback
+import unittest
 
 import numpy as np
 import tensorflow as tf
@@ -482,7 +483,10 @@ def keras_takes_the_argument_names_of_keras_1():
         assert y.shape.as_list() == [None, 8, 8, 4]
         y = Convolution2D(nb_filter=4, nb_row=3, nb_col=1, subsample=(2, 2), dim_ordering="tf", bias=False)(y)
         assert y.shape.as_list() == [None, 3, 4, 4]
-        assert Convolution2D(4, 3, 5)(x).shape.as_list() == [None, 2, 2, 4]  # strides, as in Keras 2
+        with unittest.TestCase().assertLogs("npu_shim", "WARNING") as told:
+            assert Convolution2D(4, 3, 5)(x).shape.as_list() == [None, 2, 2, 4]  # strides, as in tf.keras
+            assert Convolution2D(4, 3, 2)(x).shape.as_list() == [None, 3, 3, 4]
+        assert len(told.output) == 1 and "Conv2D(4, 3, 5) has strides of 5" in told.output[0], told.output
         y = Dropout(p=0.5)(BatchNormalization(gamma_init="ones")(MaxPooling2D((2, 2), border_mode="same")(y)))
         model = Model(input=x, output=Dense(output_dim=2, W_regularizer="l2", activation="softmax")(Flatten()(y)))
         model.compile("sgd", "mse")
@@ -490,12 +494,16 @@ def keras_takes_the_argument_names_of_keras_1():
         assert len(losses) == 2 and model.get_weights()[0].shape == (3, 5, 3, 4)
         assert LSTM(output_dim=4, inner_activation="sigmoid", dropout_W=0.1).units == 4
         assert Own().predict(np.ones((1, 3))).shape == (1, 2)
-        try:
-            Dense(4, outptu_dim=4)
-        except TypeError as reason:
-            assert "outptu_dim" in str(reason)
-        else:
-            raise AssertionError("a name that never was")
+        for names, said in (
+            ({"outptu_dim": 4}, "outptu_dim"),
+            ({"init": "ones", "kernel_initializer": "zeros"}, "not both"),
+        ):
+            try:
+                Dense(4, **names)
+            except TypeError as reason:
+                assert said in str(reason)
+            else:
+                raise AssertionError("Dense took %s" % names)
 
 
 @check

@@ -50,7 +50,7 @@ MODEL = {"input": "inputs", "output": "outputs"}
 _QUEUE = {"max_q_size": "max_queue_size", "nb_worker": "workers", "pickle_safe": "use_multiprocessing"}
 METHODS = {
     "fit": {"nb_epoch": "epochs"},
-    "fit_generator": {**_QUEUE, "nb_epoch": "epochs"},
+    "fit_generator": {**_QUEUE, "nb_epoch": "epochs", "nb_val_samples": "validation_steps"},
     "evaluate_generator": {**_QUEUE, "val_samples": "steps"},
     "predict_generator": {**_QUEUE, "val_samples": "steps"},
 }
@@ -94,6 +94,9 @@ def renaming(function: Callable[..., Any], names: Mapping[str, str]) -> Callable
         if "nb_filter" in names:
             args, kwargs = _sizes_of_kernels(args, kwargs, bool(old))
         for name in old:
+            if names[name] in kwargs:
+                text = "%s() takes '%s' of Keras 1, or '%s' of Keras 2, not both"
+                raise TypeError(callers.message(text % (function.__qualname__, name, names[name])))
             _tell(name, names[name])
             value = kwargs.pop(name)
             kwargs[names[name]] = VALUES.get(names[name], {}).get(value, value) if isinstance(value, str) else value
@@ -107,9 +110,17 @@ def _sizes_of_kernels(args: Any, kwargs: Any, old: bool) -> tuple[Any, Any]:
     if "nb_row" in kwargs and "nb_col" in kwargs:
         _tell("nb_row, nb_col", "kernel_size")
         return args, {"kernel_size": (kwargs.pop("nb_row"), kwargs.pop("nb_col")), **kwargs}
-    if old and len(args) == 4 and all(isinstance(size, int) for size in args[2:]):
-        return (*args[:2], tuple(args[2:])), kwargs
+    if len(args) == 4 and all(isinstance(size, int) for size in args[2:]):
+        if old:
+            return (*args[:2], tuple(args[2:])), kwargs
+        if 1 < args[2] <= args[3]:  # a window that leaves nothing out, or all of 3 by 3: hardly meant as strides
+            _tell_strides(type(args[0]).__name__, *args[1:])
     return args, kwargs
+
+
+def _tell_strides(kind: str, filters: int, size: int, strides: int) -> None:
+    text = "%s(%s, %d, %d) has strides of %d, as in tf.keras; the package keras took kernel_size=(%d, %d)"
+    LOG.warning("%s", callers.message(text % (kind, filters, size, strides, strides, size, strides)))
 
 
 @functools.lru_cache(maxsize=None)
