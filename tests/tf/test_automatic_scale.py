@@ -394,3 +394,16 @@ def test_gradients_that_only_are_read_are_not_told(caplog):
         session.run(tf.global_variables_initializer())
         session.run([norm, train], {x: batches(1)[0]})
     assert not [record for record in caplog.records if record.name == "npu_shim"]
+
+
+@pytest.mark.parametrize("name", [None, "train", "own/train", "own/train/"])
+def test_the_training_op_is_named_as_without(request, name):
+    names = []
+    for is_on in (False, True):
+        if is_on:
+            automatic.install()
+            request.addfinalizer(automatic.uninstall)
+        with tf.Graph().as_default():
+            w = tf.get_variable("w", [2])
+            names.append(tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(w * w), name=name).name)
+    assert names[0] == names[1]

@@ -185,13 +185,16 @@ def _apply_gradients(original):
         ):
             return original(self, *arguments, **options)
         pairs = tuple(arguments[0] if arguments else options.pop(PAIRS))
+        call = signature.bind(self, pairs, *arguments[1:], **options)
+        bound = {**call.arguments, **options}
+        name = bound.get("name")
+        if isinstance(call.arguments.get("name"), str):  # "a/" is absolute, and the op around this one has it
+            call.arguments["name"] = name.rstrip("/")
 
         def apply() -> Any:
             with _now(applying=True):
-                return original(self, pairs, *arguments[1:], **options)
+                return original(*call.args, **call.kwargs)
 
-        bound = {**signature.bind(self, pairs, *arguments[1:], **options).arguments, **options}
-        name = bound.get("name")
         if original is _replaced.get((tf.train.Optimizer, APPLY), (None,))[0]:
             name = name or self.get_name()
         return gate.applied(self, pairs, found.scale, apply, name, bound.get("global_step"))
