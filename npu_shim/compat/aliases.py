@@ -111,7 +111,10 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
     "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
-    "numpy": {"fromstring": libraries.takes_bytes},
+    "numpy": {
+        "fromstring": libraries.takes_bytes,
+        **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), libraries.takes_iterators),
+    },
 }
 # modules that are gone altogether; "!" and a sentence if there is no substitute
 MODULES = {

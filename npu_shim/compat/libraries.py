@@ -127,6 +127,19 @@ def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> C
     return of_bytes
 
 
+def takes_iterators(stack: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """A function of NumPy that stacks what an iterator gives, as until NumPy 1.23: `np.stack(map(f, images))`."""
+
+    @functools.wraps(stack)
+    def of_iterator(*args: Any, **kwargs: Any) -> Any:
+        if args and hasattr(args[0], "__iter__") and not hasattr(args[0], "__getitem__"):
+            say("numpy.%s takes iterators here, which NumPy 1.24 refuses" % stack.__name__)
+            args = (list(args[0]), *args[1:])
+        return stack(*args, **kwargs)
+
+    return of_iterator
+
+
 def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
 

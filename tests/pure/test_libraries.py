@@ -135,6 +135,28 @@ def test_bytes_as_numbers():
     assert of_bytes("1 2", sep=" ").tolist() == [1, 2]
 
 
+ITERATORS = """
+import logging
+import numpy as np
+from npu_shim.compat import aliases
+logging.basicConfig()
+aliases.install()
+rows = [np.arange(3), np.arange(3) + 3]
+for name in ("stack", "vstack", "hstack", "dstack", "column_stack"):
+    function = getattr(np, name)
+    for given in (map(np.copy, rows), (row for row in rows), rows, np.array(rows)):
+        assert np.array_equal(function(given), function(rows)), name
+assert np.stack(map(np.copy, rows), axis=1).shape == np.stack(arrays=rows, axis=1).shape == (3, 2)
+assert np.vstack(tup=rows).shape == (2, 3)
+"""
+
+
+def test_numpy_stacks_what_an_iterator_gives():
+    ran = subprocess.run([sys.executable, "-c", ITERATORS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "numpy.stack takes iterators here" in ran.stderr
+
+
 def test_a_sound_file_is_written(tmp_path):
     wavfile = pytest.importorskip("scipy.io.wavfile")
     libraries.output.write_wav(str(tmp_path / "a.wav"), np.array([0, 0.25, -0.5], "float32"), 8000, norm=True)
