@@ -162,8 +162,8 @@ def added(config: tf.ConfigProto | None, values: Mapping[str, Any]) -> tf.Config
 
 
 def is_added(entry: Any) -> bool:
-    """Whether an NpuOptimizer entry is of `added`."""
-    return ADDED in entry.parameter_map
+    """Whether an NpuOptimizer entry, or None, is of `added`."""
+    return entry is not None and ADDED in entry.parameter_map
 
 
 def read(config: tf.ConfigProto) -> dict[str, Any]:
