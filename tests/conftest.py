@@ -16,10 +16,6 @@ If it fails there too, try it as on a processor without AVX-512: scripts/test --
 fail, with the first lines of the failure, what `npu-shim doctor` prints, and the model of the processor."""
 
 
-class LeftBehind(UserWarning):
-    """A file of tests has changed what the next ones meet."""
-
-
 def pytest_addoption(parser):
     parser.addoption(SEED, type=int, default=None, metavar="N", help="shuffle the files of tests by this number")
 
@@ -56,5 +52,6 @@ def nothing_left_behind(request):
     yield
     changes = left_behind.differences(before, left_behind.looks())
     if changes:
-        warnings.warn("%s leaves behind: %s" % (request.node.name, "; ".join(changes)), LeftBehind, stacklevel=1)
+        text = "%s leaves behind: %s" % (request.node.name, "; ".join(changes))
+        warnings.warn(text, left_behind.LeftBehind, stacklevel=1)
         left_behind.put_back(before)

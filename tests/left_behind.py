@@ -16,6 +16,13 @@ VERBOSITY = "the verbosity of tf.logging"
 KERAS = ("keras.src.backend", "keras.backend", "tf_keras.src.backend", "tensorflow.python.keras.backend")
 
 
+class LeftBehind(UserWarning):
+    """A file of tests has changed what the next ones meet.
+
+    It stands here, and not in conftest.py, since pytest-xdist looks it up by the name of its module.
+    """
+
+
 def environment():
     return {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
 
