@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any, Iterable, Mapping
 
-from npu_shim.options import requests, table
+from npu_shim.options import table
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2
 
@@ -121,7 +121,6 @@ def asked() -> dict[str, Any]:
 
 def over(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a session's option values with those of `asked` over them. Raises as `of_environment`."""
-    requests.met(*requests.OF_EVERY_SESSION)  # each of them comes here
     return merged(values, asked())
 
 

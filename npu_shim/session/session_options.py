@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Mapping
 
-from npu_shim.options import config_proto, forced, plugin
+from npu_shim.options import config_proto, forced, plugin, requests
 from npu_shim.options.precision import Precision, resolve
 from npu_shim.options.table import PRECISION_MODES
 from npu_shim.session import devices, lines
@@ -23,6 +23,7 @@ class SessionOptions:
     """
 
     def __init__(self, values: Mapping[str, Any], config: Any = None) -> None:
+        requests.met(*requests.OF_EVERY_SESSION)
         self.values, self.config = values, config
         self._precision: Precision | None = None
 

@@ -34,6 +34,7 @@ if not os.fork():
 os.wait()
 """
 SET = "--set precision_mode=force_fp32 has reached no session: it goes before the options of sessions"
+FLOAT16 = "--precision-mode allow_mix_precision has reached no session: it lowers the graphs of sessions"
 MODE = "--precision-mode auto has reached no session: it lowers the graphs of sessions"
 ENGINE = "--engine pjrt has reached no session: it runs the training steps of sessions that name no engine themselves"
 REPORT = "--report page.html has reached no session: it shows the graphs of sessions"
@@ -48,6 +49,10 @@ CASES = {
     "no session": ("print(1)", NONE, 0, (SET, ENGINE, *([REPORT] if REPORTED else []), CALIBRATE)),
     "wrong input": ("print(1)", "--set precision_mode=force_fp32 --calibrate no", 2, ()),
     "a mode alone": ("import tensorflow as tf; tf.constant(1)", "--precision-mode auto", 0, (MODE,)),
+    "an optimizer without a session": (
+        "import tensorflow as tf; w = tf.Variable([1.0]); tf.train.AdamOptimizer().minimize(tf.reduce_sum(w * w))",
+        "--precision-mode allow_mix_precision", 0, (FLOAT16,),
+    ),
     "fails": ("raise ValueError(1)", "--engine pjrt", 1, (ENGINE,)),
     "exits": ("import sys; sys.exit(3)", "--set precision_mode=force_fp32", 3, (SET,)),
     "NpuOptimizer": ("import npu_bridge.npu_init" + PLAIN, "--set precision_mode=force_fp32 --calibrate 2", 0, ()),
