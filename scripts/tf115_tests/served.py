@@ -1,0 +1,202 @@
+"""A process with one TensorFlow that runs test files, each in a fork of it: the import is paid once.
+
+Runs in the environment of that TensorFlow (1.15.5's is Python 3.7). Reads a job as one JSON object a line from standard
+input, and answers each with one line: {"tests": {name: verdict}, "file": why the file itself stopped, or ""}.
+
+A job: {"file": path, "folder": working directory, "only": names or null, "method_s": seconds, "file_s": seconds}
+A verdict: {"state": pass, fail, skip, timeout or crash, "error": its last line, "trace": its end, "seconds": float}
+
+Usage: served.py npu-shim OPTIONS... (a file runs as `npu-shim run OPTIONS... FILE`), or served.py plain
+"""
+
+import atexit
+import faulthandler
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+KEPT = 6000  # characters of a traceback, or of what a process that died had written
+
+
+def serve(words):
+    """Answers jobs until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what TensorFlow prints is no answer
+    prepare(words)
+    for line in sys.stdin:
+        answers.write(json.dumps(run(json.loads(line), words)) + "\n")
+        answers.flush()
+
+
+def prepare(words):
+    """Imports what nearly every file imports, as the file will see it."""
+    import tensorflow
+
+    if words[0] == "npu-shim":
+        from npu_shim.compat import tensorflow_v1
+
+        tensorflow_v1.install()
+    import importlib
+
+    for name in ("tensorflow.python.framework.test_util", "tensorflow.python.platform.test", "tensorflow.keras.layers"):
+        importlib.import_module(name)
+    assert tensorflow.__version__
+    importlib.import_module("tensorflow.contrib.slim")
+    importlib.import_module("tensorflow.contrib.rnn")
+    import adapter
+    import methods
+
+    adapter.install(os.getcwd())
+    assert methods
+
+
+def run(job, words):
+    """Runs a file until each of its methods has a verdict: a process that hangs or dies costs one method only."""
+    answer = {"tests": {}, "file": ""}
+    deadline = time.time() + job["file_s"]
+    while not attempt(job, words, answer, deadline):
+        pass
+    return answer
+
+
+def attempt(job, words, answer, deadline):
+    """Runs in a fork what has no verdict yet; returns whether nothing is left to do."""
+    receiving, sending = os.pipe()
+    with tempfile.TemporaryFile() as written:
+        child = os.fork()
+        if not child:
+            os.close(receiving)
+            in_fork(job, words, list(answer["tests"]), sending, written)
+        os.close(sending)
+        with os.fdopen(receiving, "rb", 0) as events:
+            watched = watch(events, answer, job["method_s"], deadline)
+        reap(child, watched["hung"])
+        if watched["over"]:
+            return True
+        written.seek(0)
+        tail = written.read().decode("utf-8", "replace")[-KEPT:]
+    return settle(watched, answer, tail, time.time() > deadline)
+
+
+def reap(child, hung):
+    """Ends a fork, and what it started; one that hangs writes first where each of its threads stands."""
+    if hung:
+        os.kill(child, signal.SIGUSR1)
+        time.sleep(1)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except OSError:
+        os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def watch(events, answer, method_s, deadline):
+    """Takes down what a fork says, until it ends, or a method or the file has taken too long."""
+    state = {"over": False, "running": None, "left": None, "hung": False}
+    buffer = b""
+    while True:
+        limit = min(time.time() + method_s, deadline)
+        ready, _, _ = select.select([events], [], [], max(0.0, limit - time.time()))
+        if not ready:
+            state["hung"] = True
+            return state
+        read = os.read(events.fileno(), 1 << 16)
+        if not read:
+            return state
+        buffer += read
+        while b"\n" in buffer:
+            line, _, buffer = buffer.partition(b"\n")
+            take(json.loads(line.decode()), state, answer)
+
+
+def take(event, state, answer):
+    """Takes down one event."""
+    kind = event.pop("event")
+    if kind == "methods":
+        state["left"] = event["names"]
+    elif kind == "begin":
+        state["running"] = event["name"]
+    elif kind == "end":
+        name = event.pop("name")
+        answer["tests"][name] = event
+        state["running"] = None
+    elif kind == "broken":
+        answer["file"] = event["error"]
+        answer["trace"] = event["trace"]
+    elif kind == "over":
+        state["over"] = True
+
+
+def settle(watched, answer, tail, late):
+    """Gives verdicts after a fork that hung or died; returns whether nothing is left to do."""
+    names = [name for name in watched["left"] or () if name not in answer["tests"]]
+    stopped = [watched["running"]] if watched["running"] else []
+    if late:
+        stopped = names
+    elif not stopped and not answer["file"]:
+        answer["file"] = "hangs before its first method" if watched["hung"] else "the process died"
+        answer["trace"] = tail
+    for name in stopped:
+        state = "timeout" if watched["hung"] else "crash"
+        answer["tests"][name] = {"state": state, "error": last_line(tail), "trace": tail, "seconds": 0.0}
+    return bool(answer["file"]) or not set(names) - set(stopped)
+
+
+def last_line(text):
+    """The last line that says something."""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or [""])[-1][:300]
+
+
+def in_fork(job, words, done, sending, written):
+    """The life of a fork: does not return."""
+    os.setpgid(0, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(written.fileno(), 1)
+    os.dup2(written.fileno(), 2)
+    atexit._clear()  # the parent's own
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
+    folder = tempfile.mkdtemp(prefix="tf115_tests_")
+    os.environ["TEST_TMPDIR"] = folder + "/"
+    os.chdir(job["folder"])
+    import methods
+
+    reporter = methods.Reporter(sending)
+    try:
+        methods.capture(reporter, job["only"], done)
+        start(job["file"], words, reporter)
+        reporter.say("over")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def start(file, words, reporter):
+    """Runs a file as `__main__`."""
+    sys.excepthook = reporter.broken
+    try:
+        if words[0] == "npu-shim":
+            from npu_shim import cli
+
+            cli.main(["run", *words[1:], file])
+        else:
+            import runpy
+
+            sys.argv = [file]
+            sys.path[0] = os.path.dirname(file)
+            runpy.run_path(file, run_name="__main__")
+    except SystemExit as end:
+        if end.code and not reporter.told:
+            reporter.broken(type(end), end, end.__traceback__)
+    except BaseException:
+        reporter.broken(*sys.exc_info())
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1:])
