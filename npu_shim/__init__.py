@@ -8,20 +8,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-if not os.path.isdir(os.path.join(_HERE, "rewriter")):  # a checkout: rewriter/ and configs/ lie beside this folder
-    __path__.append(os.path.dirname(_HERE))
 
 if "tensorflow" not in sys.modules:
     # TensorFlow decides when it is imported whether oneDNN's kernels run: by itself, by the kind of processor
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-# public name -> module that defines it
-PUBLIC = {
+# public name -> module that defines it, for the import at first use; for type checkers the same names stand below
+_HOMES = {
     "ConfigError": "npu_shim.rewriter.errors",
     "PlanError": "npu_shim.rewriter.errors",
     "VerifyError": "npu_shim.rewriter.errors",
@@ -52,20 +48,60 @@ PUBLIC = {
     "warm_start": "npu_shim.checkpoint.saver",
     "migrate_checkpoint": "npu_shim.checkpoint",
 }
+# packages that are attributes too
+_PACKAGES = ("checkpoint", "export", "loss_scale", "pjrt")
+__all__ = sorted([*_HOMES, *_PACKAGES])
 
+if TYPE_CHECKING:
+    from npu_shim import checkpoint as checkpoint
+    from npu_shim import export as export
+    from npu_shim import loss_scale as loss_scale
+    from npu_shim import pjrt as pjrt
+    from npu_shim.checkpoint import migrate_checkpoint as migrate_checkpoint
+    from npu_shim.checkpoint.master_weights import embedding_lookup as embedding_lookup
+    from npu_shim.checkpoint.master_weights import float32_variable_storage_getter as float32_variable_storage_getter
+    from npu_shim.checkpoint.master_weights import get_custom_getter as get_custom_getter
+    from npu_shim.checkpoint.master_weights import master_of as master_of
+    from npu_shim.checkpoint.master_weights import master_weights as master_weights
+    from npu_shim.checkpoint.master_weights import master_weights_report as master_weights_report
+    from npu_shim.checkpoint.saver import CastFromFloat32SaverBuilder as CastFromFloat32SaverBuilder
+    from npu_shim.checkpoint.saver import CastingSaverBuilder as CastingSaverBuilder
+    from npu_shim.checkpoint.saver import casting_initializers as casting_initializers
+    from npu_shim.checkpoint.saver import init_from_checkpoint as init_from_checkpoint
+    from npu_shim.checkpoint.saver import warm_start as warm_start
+    from npu_shim.options.amp_config import amp_level as amp_level
+    from npu_shim.options.amp_config import custom_mixed_precision as custom_mixed_precision
+    from npu_shim.options.amp_config import get_black_list as get_black_list
+    from npu_shim.options.amp_config import get_white_list as get_white_list
+    from npu_shim.options.checking import check_config as check_config
+    from npu_shim.options.rewriting import rewrite as rewrite
+    from npu_shim.options.scopes import to_float as to_float
+    from npu_shim.rewriter.errors import ConfigError as ConfigError
+    from npu_shim.rewriter.errors import PlanError as PlanError
+    from npu_shim.rewriter.errors import VerifyError as VerifyError
+    from npu_shim.session.calibration import Calibration as Calibration
+    from npu_shim.session.calibration import calibrate as calibrate
+    from npu_shim.session.enabling import disable as disable
+    from npu_shim.session.enabling import enable as enable
+    from npu_shim.session.patch import patch as patch
+    from npu_shim.session.patch import unpatch as unpatch
+    from npu_shim.xla.compiled_step import compile_step as compile_step
+else:
 
-def __getattr__(name: str) -> Any:
-    if name not in PUBLIC:
-        raise AttributeError("module 'npu_shim' has no attribute '%s'" % name)
-    try:
-        return getattr(importlib.import_module(PUBLIC[name]), name)
-    except ModuleNotFoundError as reason:
-        if reason.name != "tensorflow":
-            raise
-        from npu_shim.compat.tensorflow_v1 import without_tensorflow
+    def __getattr__(name):
+        if name not in __all__:
+            raise AttributeError("module 'npu_shim' has no attribute '%s'" % name)
+        try:
+            if name in _PACKAGES:
+                return importlib.import_module("npu_shim." + name)
+            return getattr(importlib.import_module(_HOMES[name]), name)
+        except ModuleNotFoundError as reason:
+            if reason.name != "tensorflow":
+                raise
+            from npu_shim.compat.tensorflow_v1 import without_tensorflow
 
-        raise without_tensorflow(reason) from reason
+            raise without_tensorflow(reason) from reason
 
 
 def __dir__() -> list[str]:
-    return sorted(list(globals()) + list(PUBLIC))
+    return [*__all__, "__version__"]

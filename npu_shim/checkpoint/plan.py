@@ -20,7 +20,7 @@ SCALE = re.compile(r"^((?:.*/)?)(?:current_)?loss_scale((?:_\d+)?)$")
 COUNTER = re.compile(r"^(?:.*/)?(good_steps|bad_steps)(?:_\d+)?$")
 
 
-class Overflow(ConfigError):  # type: ignore[misc]  # mypy does not see rewriter/ under the name npu_shim.rewriter
+class Overflow(ConfigError):
     """Finite values exceed the range of the new dtype, and no option says how to treat them."""
 
 

@@ -67,7 +67,8 @@ def nearest(name: str) -> str | None:
         close = _nearest_in_contrib(name[len(CONTRIB) + 1 :])
     else:
         known = _public(_real_module(module) or module)
-        close = module + "." + closest(last, known) if closest(last, known) else None
+        likely = closest(last, known)
+        close = module + "." + likely if likely else None
     # never the name itself, nor one that is not here either
     return _short(close) if close and close != name and resolve(close) else None
 

@@ -13,7 +13,8 @@ from typing import Any, ContextManager, Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.rewriter.graphdef.reading import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
+from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
+from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
 
 # attributes of our own that XLA clusters read
 OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope: the op stays outside

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import os
 import pathlib
 import re
@@ -75,8 +76,10 @@ def test_circles_are_seen():
 
 
 def test_the_top_of_npu_shim_has_few_entries():
-    # py.typed is a mark for type checkers, not an entry to look into
-    assert len([path for path in (ROOT / "npu_shim").iterdir() if path.name not in ("__pycache__", "py.typed")]) <= 15
+    # py.typed is a mark for type checkers, not an entry to look into; the links are rewriter/ and configs/
+    entries = [path for path in (ROOT / "npu_shim").iterdir() if path.name not in ("__pycache__", "py.typed")]
+    assert len([path for path in entries if not path.is_symlink()]) <= 15
+    assert {path.name for path in entries if path.is_symlink()} == {"rewriter", "configs"}
 
 
 def test_the_rewriter_knows_nothing_above_it():
@@ -103,6 +106,7 @@ def test_mypy_reads_every_module_without_tensorflow():
     read = {ROOT / name for line in listed.splitlines() if "#" not in line for name in re.findall('"(.+?)"', line)}
     read |= {ROOT / name for name in UNTYPED}
     assert all(path.exists() for path in read)
+    read = {path.resolve() for path in read}  # rewriter/ under the name that it is imported by
     for path in [*ROOT.glob("npu_shim/**/*.py"), *ROOT.glob("rewriter/**/*.py")]:
         if read.isdisjoint([path, *path.parents]):
             # `from .. import tf_internals` has the module's name behind `import`
@@ -160,9 +164,28 @@ def test_no_source_file_is_too_long_to_read(folder):
 def test_every_public_name_has_a_home():
     import npu_shim
 
-    for name, module in npu_shim.PUBLIC.items():
-        path = module.replace("npu_shim.rewriter", "rewriter").replace(".", "/")
-        assert (ROOT / (path + ".py")).exists() or (ROOT / path / "__init__.py").exists(), name
+    for name, module in npu_shim._HOMES.items():
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__init__.py").exists(), name
+
+
+@pytest.mark.parametrize("package", ["npu_shim", "npu_shim.loss_scale"])
+def test_type_checkers_read_the_names_that_are_loaded_at_first_use(package):
+    module = importlib.import_module(package)
+    tree = ast.parse(pathlib.Path(module.__file__).read_text())
+    branches = [node for node in tree.body if isinstance(node, ast.If)]
+    (block,) = (node for node in branches if getattr(node.test, "id", "") == "TYPE_CHECKING")
+    read = {line.names[0].asname: line.module for line in block.body}
+    homes = {name: home if "." in home else package + "." + home for name, home in module._HOMES.items()}
+    homes.update(dict.fromkeys(getattr(module, "_PACKAGES", ()), package))
+    assert read == homes
+    assert module.__all__ == sorted(homes)
+    assert set(dir(module)) - {"__version__"} == set(homes)
+
+
+@pytest.mark.parametrize("name", ["tests", "setup", "npu_shim", "scripts"])
+def test_a_checkout_gives_what_an_installation_gives(name):
+    assert importlib.util.find_spec("npu_shim." + name) is None
 
 
 def test_nothing_speaks_of_the_machine_it_was_written_on():
@@ -199,6 +222,6 @@ def test_a_checkout_needs_no_installation_to_be_imported():
     code += "print(npu_shim.rewriter.__file__, c.__file__, npu_shim.ConfigError.__module__)"
     done = subprocess.run([sys.executable, "-S", "-E", "-c", code, str(ROOT)], stdout=subprocess.PIPE, check=True)
     rewriter, configs, home = done.stdout.decode().split()
-    assert rewriter == str(ROOT / "rewriter" / "__init__.py")
-    assert configs == str(ROOT / "configs" / "__init__.py")
+    assert os.path.realpath(rewriter) == str(ROOT / "rewriter" / "__init__.py")
+    assert os.path.realpath(configs) == str(ROOT / "configs" / "__init__.py")
     assert home == "npu_shim.rewriter.errors"
