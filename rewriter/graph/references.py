@@ -270,7 +270,7 @@ def _waits(
 
 
 def _lost(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], waits: Mapping[int, Set[int]]) -> Set[int]:
-    """Positions of the ops of which no Cast can wait: in functions' bodies (R4), and behind what Grappler replaces."""
+    """Positions of the ops of which no Cast can wait: in functions' bodies, and behind what Grappler replaces."""
     waiting = [giver for giver in waits if is_border(nodes[giver]) or nodes[giver].op not in KEEP_WAITS]
     found = set(waiting)
     while waiting:

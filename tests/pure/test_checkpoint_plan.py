@@ -188,7 +188,7 @@ def test_master_copies_are_created():
     ({"include": ("zzz",)}, "include: 'zzz' matches no tensor"),
     ({"rename": (("zzz", "y"),)}, "rename: 'zzz' matches no tensor"),
     ({"exclude": ("(",)}, "'(' is not a regular expression"),
-    # U12: text was a sequence of patterns of one letter each; a dict ended in a ValueError
+    # text was a sequence of patterns of one letter each; a dict ended in a ValueError
     ({"include": "net"}, "include: expected a list of patterns, got 'net'"),
     ({"drop": [1]}, "drop: expected a list of patterns, got [1]"),
     ({"rename": {"a": "b"}}, "rename: expected a list of pairs"),
@@ -227,7 +227,7 @@ def test_planning_its_own_result_changes_nothing():
         dataclasses.replace(a, reason="", dtype="", kind="keep") for a in first]
 
 
-def test_profiles_know_the_variables_of_a_second_manager():  # S20
+def test_profiles_know_the_variables_of_a_second_manager():
     text = "w float32 2\nloss_scale float32\ngood_steps int32\nbad_steps int32\n"
     text += "loss_scale_1 float32\ngood_steps_1 int32\nbad_steps_1 int32\n"
     text += "gan/loss_scale_2 float32\ngan/good_steps_2 int32"
@@ -252,14 +252,14 @@ def test_profiles_know_the_variables_of_a_second_manager():  # S20
     ]
 
 
-def test_counters_are_made_beside_every_loss_scale():  # S20
+def test_counters_are_made_beside_every_loss_scale():
     text = "w float32 2\ncurrent_loss_scale float32\ngood_steps int64\n"
     text += "a/current_loss_scale_1 float32\na/good_steps_1 int64"
     made = [a.name for a in planned(text, profile="npu", to="float32") if a.kind == "create"]
     assert made == ["a/bad_steps_1", "bad_steps"]
 
 
-# S11: name, dtype and shape -> what becomes of it under --drop_optimizer, "?" where it is kept and named
+# name, dtype and shape -> what becomes of it under --drop_optimizer, "?" where it is kept and named
 JUDGED = """
 training/dense/kernel 4,3                   cast
 training/dense/bias 3                       cast
@@ -311,7 +311,7 @@ optimizer/beta_1/.ATTRIBUTES/VARIABLE_VALUE                 drop
 """
 
 
-# H1: parts of a model that stand beside its weights, in two and more shapes
+# parts of a model that stand beside its weights, in two and more shapes
 PARTS = """
 conv1/w 3,3                     cast
 conv1/w/mask 3,3                ?
@@ -350,14 +350,14 @@ def judged(table=JUDGED):
         yield "%s float32 %s" % (name, *shape) if shape else "%s float32" % name, name, expected
 
 
-def test_parts_of_a_model_beside_its_weights_are_never_dropped():  # H1
+def test_parts_of_a_model_beside_its_weights_are_never_dropped():
     rows = list(judged(PARTS))
     made = plan(tensors("\n".join(line for line, _, _ in rows)), Options(to="float16", drop_optimizer=True))
     kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
     assert kinds == {name: expected for _, name, expected in rows}
 
 
-def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
+def test_state_is_told_from_structure_and_not_from_names_alone():
     text = "\n".join(line for line, _, _ in judged())
     made = plan(tensors(text), Options(to="float16", drop_optimizer=True))
     kinds = {a.name: "?" if a.name in made.ambiguous else a.kind for a in made.actions}
@@ -372,7 +372,7 @@ def test_state_is_told_from_structure_and_not_from_names_alone():  # S11
 
 
 @pytest.mark.parametrize("option", [{"names": {"w": 3}}, {"rename": (("w", r"\2"),)}, {"rename": (("w", r"\g<x>"),)}])
-def test_names_and_replacements_that_cannot_be_are_named(option):  # C13
+def test_names_and_replacements_that_cannot_be_are_named(option):
     with pytest.raises(ConfigError, match=r"names: 3 is not a name|cannot replace 'w'"):
         planned("w float32 2", **option)
 

@@ -46,7 +46,7 @@ def test_a_misspelt_option_is_answered_with_the_nearest(capsys, name, nearest):
 
 @pytest.mark.parametrize("forked", [False, True])
 def test_what_was_measured_is_told_before_sigterm(forked, tmp_path):
-    """U6: a scheduler's SIGTERM left no report, and a folder in /tmp."""
+    """A scheduler's SIGTERM left no report, and a folder in /tmp."""
     told = tmp_path / "told"
     child = os.fork()
     if not child:

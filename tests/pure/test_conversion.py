@@ -185,7 +185,7 @@ def test_a_folder_is_converted_into_a_new_one(tmp_path, capsys):
 
 
 def test_what_is_converted_stays_as_it_is():
-    """D17: it was wrapped again, npu_tf_optimizer(opt=npu_tf_optimizer(...)), and imported the bridge twice."""
+    """Regression: it was wrapped again, npu_tf_optimizer(opt=npu_tf_optimizer(...)), and imported the bridge twice."""
     once = conversion.convert(HEAD + "o = tf.train.AdamOptimizer()\n").text
     again = conversion.convert(once)
     assert (again.text, again.done) == (once, ())
@@ -193,7 +193,7 @@ def test_what_is_converted_stays_as_it_is():
 
 
 def test_scripts_in_other_encodings(tmp_path):
-    """D17: the first script in another encoding ended the conversion of a folder."""
+    """Regression: the first script in another encoding ended the conversion of a folder."""
     (tmp_path / "in").mkdir()
     text = "# -*- coding: gbk -*-\n# \u8bad\u7ec3\n" + HEAD + "s = tf.Session()\n"
     (tmp_path / "in" / "gbk.py").write_bytes(text.encode("gbk"))
@@ -212,7 +212,7 @@ def test_scripts_in_other_encodings(tmp_path):
     "if __name__ == '__main__': train(); test()\n",
 ])  # fmt: skip
 def test_main_in_tabs_and_in_one_line(main):
-    """D17: what came out was no Python."""
+    """Regression: what came out was no Python."""
     [block] = [node for node in ast.parse(converted(main)).body if isinstance(node, ast.If)]
     names = [node.value.func.id for node in block.body if hasattr(node.value.func, "id")]
     assert names == ["init_resource", "train", "test", "shutdown_resource", "close_session"]

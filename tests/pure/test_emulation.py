@@ -96,7 +96,7 @@ def test_only_on_a_cpu_and_only_where_the_mode_changes_anything():
     assert ways(planned(text)) == {"a": Way.ROUNDED}
 
 
-def test_an_op_without_low_kernel_is_lowered_where_float32_stands_for_it():  # C1
+def test_an_op_without_low_kernel_is_lowered_where_float32_stands_for_it():
     only_float32 = graphs.kernels("MatMul")
     text = "x:Placeholder a:MatMul(x,x) t:Tanh(a)"
     assert graphs.shown(planned(text, kernels=only_float32)) == " | "

@@ -245,7 +245,7 @@ def test_loops_have_depths():
     assert [found[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
 
 
-def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside():  # E5
+def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside():
     nodes = graph("""
     start:Const()
     enter:Enter(start)
@@ -270,7 +270,7 @@ def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside(
     assert [found[name] for name in ("push", "joined", "merge", "counts", "exit", "behind")] == [2, 1, 1, 1, 0, 0]
 
 
-def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_again_is_refused():  # E2
+def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_again_is_refused():
     waits = STEP.replace("scale:Const()", "scale:Reading(^next)")
     refusal = plan(graph(waits), ["loss:0"], ["apply"]).refusal
     assert refusal.startswith("node 'scale' (Reading) waits for 'next' (IteratorGetNext), which the session runs")
@@ -278,7 +278,7 @@ def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_agai
     assert plan(graph(group), ["loss:0"], ["both"]).refusal is None  # the session runs 'apply' alone
 
 
-def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session():  # E2
+def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session():
     made = plan(graph(TWO + "\n    two:Const(^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"])
     assert made.refusal is None
     assert made.waiting == ("two",)
@@ -286,7 +286,7 @@ def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session(
 
 
 def test_a_step_that_writes_into_the_memory_of_a_tensor_is_refused():
-    """E6: whoever reads that memory by its own name sees what was written."""
+    """Whoever reads that memory by its own name sees what was written."""
     text = STEP + "\n    row:InplaceUpdate(scaled index loss)\n    index:Const()\n    seen:Identity(scaled ^row)"
     assert plan(graph(text), ["seen:0"], ["apply"]).refusal == (
         "node 'row' (InplaceUpdate) writes into the memory of its input, which a program does not share"

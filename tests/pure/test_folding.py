@@ -1,4 +1,4 @@
-"""Known values: constants and short arithmetic on them (review of 2026-11, fault 3: time that doubled)."""
+"""Known values: constants and short arithmetic on them."""
 
 import pytest
 

@@ -33,7 +33,7 @@ def test_forced_values_win_and_a_mode_replaces_either_mode():
         ("precision_mod=x", "--set: no such option 'precision_mod' (did you mean 'precision_mode'?)"),
         ("precision_mode", "--set is 'precision_mode', expected KEY=VALUE"),
         ("iterations_per_loop=many", "--set: iterations_per_loop is 'many', expected a whole number"),
-        ("graph_run_mode=2", "--set: graph_run_mode: '2' is not one of 0, 1"),  # U7: it ran up to its first session
+        ("graph_run_mode=2", "--set: graph_run_mode: '2' is not one of 0, 1"),  # it ran up to its first session
         ("use_off_line=perhaps", "--set: use_off_line is 'perhaps', expected true or false"),
     ],
 )

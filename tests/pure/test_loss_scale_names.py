@@ -41,13 +41,13 @@ def test_state():
         ({"good_steps": I32}, {"good_steps": I64}, {"good_steps": "good_steps"}, 0),
         ({"loss_scale": F32}, {"w": F32}, {"loss_scale": None}, 0),
         ({"w": F32}, {"w": F32, "other": F32}, {"w": "w"}, 0),
-        # U8: what AccumulatingOptimizer gathers starts anew; a model's own weight of that name does not
+        # what AccumulatingOptimizer gathers starts anew; a model's own weight of that name does not
         (
             {"w": F32, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F32},
             {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,
         ),
         ({"w": F32, "w/accumulated": F32}, {"w": F32}, {"w": "w"}, 1),
-        # V7, V10: sums of float16 gradients are float32; of sparse ones the touched rows are kept
+        # sums of float16 gradients are float32; of sparse ones the touched rows are kept
         (
             {"w": F16, "w/accumulated": F32, "accumulated_steps": I32}, {"w": F16},
             {"w": "w", "w/accumulated": None, "accumulated_steps": None}, 0,

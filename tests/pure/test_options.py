@@ -211,7 +211,7 @@ def test_known_keys_are_not_reported(caplog):
         ("modify_mixlist", ("s", b"./\xff.json"), "./\udcff.json"),
     ],
 )
-def test_a_wrong_field_is_read_where_its_meaning_is_plain(key, entry, value):  # S16, street gap 10
+def test_a_wrong_field_is_read_where_its_meaning_is_plain(key, entry, value):
     values, _ = table.read_values({key: entry})
     assert values == {key: value}
     assert type(values[key]) is type(value)
@@ -231,7 +231,7 @@ def test_a_wrong_field_is_read_where_its_meaning_is_plain(key, entry, value):  #
         ("buffer_optimize", "type", 1),
     ],
 )
-def test_a_wrong_field_whose_meaning_is_not_plain_is_an_error(key, field, value):  # S16
+def test_a_wrong_field_whose_meaning_is_not_plain_is_an_error(key, field, value):
     values, _ = table.read_values({key: (field, value)})
     problem = table.check_values(values)[0]
     expected = table.parameter_keys()[key].field

@@ -117,7 +117,7 @@ def test_a_loop_on_the_device_equals_single_steps_bit_for_bit(folder):
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, "3"])
 def test_iterations_are_a_number_of_steps(folder, count):
-    """U4: the shapes of the feeds were said to be wrong."""
+    """Regression: the shapes of the feeds were said to be wrong."""
     with pytest.raises(ConfigError, match=r"iterations is .* expected None or a whole number, 1 or more"):
         pjrt.load(folder, device="cpu").run(feeds(), iterations=count)
 
@@ -185,7 +185,7 @@ def test_an_export_without_values_takes_the_callers(programs, tmp_path):
         (lambda f: f.update(yy=1), "feed 'yy' is not one of the program's: x:0, y:0"),
         (lambda f: f.update({"x:0": f["x:0"][:3]}), r"feed 'x:0' has shape \(3, 4\), expected \(5, 4\)"),
         (lambda f: f.update({"y:0": np.full(5, 0.5)}), "feed 'y:0' is float64, expected int32"),
-        (lambda f: f.update(x=f["x:0"] + 1), "feed 'x:0' is given twice"),  # M7
+        (lambda f: f.update(x=f["x:0"] + 1), "feed 'x:0' is given twice"),
     ],
 )
 def test_feeds_that_do_not_fit(program, change, message):
@@ -204,7 +204,7 @@ def aligned(value):
     return made
 
 
-def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path):  # S4
+def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path):
     def slow(x):
         return (jax.lax.fori_loop(0, 200, lambda _, y: jax.numpy.tanh(y @ x), x).sum() + x.sum(),)
 
@@ -223,7 +223,7 @@ def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path
         assert float(started["y:0"]) == expected
 
 
-def test_threads_share_a_program(program):  # M7: "Array has been deleted"
+def test_threads_share_a_program(program):  # "Array has been deleted"
     fed = feeds()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: float(program.run(fed)["loss:0"]), range(40)))

@@ -76,7 +76,7 @@ def test_a_later_format_and_a_missing_folder(tmp_path):
 
 
 @pytest.mark.parametrize("change", [lambda t: t.reverse(), lambda t: t.pop(), lambda t: t[0].update(name="y:0")])
-def test_a_manifest_that_was_changed_is_not_read(tmp_path, change):  # M6
+def test_a_manifest_that_was_changed_is_not_read(tmp_path, change):
     manifest.write(str(tmp_path / "step"), b"program", MADE)
     values = json.loads((tmp_path / "step" / manifest.FILE).read_text())
     change(values["arguments"])
@@ -86,7 +86,7 @@ def test_a_manifest_that_was_changed_is_not_read(tmp_path, change):  # M6
 
 
 INTEGERS, FLOATS, BYTES = np.dtype(np.int32), np.dtype(np.float32), np.dtype(np.uint8)
-AS_IT_IS = [  # M6, M7: a list for uint8 was refused, 2.7 for int32 became 2
+AS_IT_IS = [  # a list for uint8 was refused, 2.7 for int32 became 2
     ([1, 255], BYTES), ([2.0], INTEGERS), (np.int64([7]), INTEGERS), (np.float64([0.5]), FLOATS), (3, FLOATS),
     (np.array([True]), FLOATS),
 ]  # fmt: skip

@@ -218,7 +218,7 @@ def test_the_adapters_own_tests(name):
 
 @pytest.mark.parametrize("entry", [("s", b"true"), ("s", b"false"), ("s", b"auto"), ("b", True)])
 def test_jit_compile_as_the_adapter_takes_it(entry):
-    # release 1.11 took a bool, later ones refuse it; scripts of that time are still about (street gap 10)
+    # release 1.11 took a bool, later ones refuse it; scripts of that time are still about
     options.validate(options.read_values({"jit_compile": entry})[0])
 
 

@@ -29,7 +29,7 @@ CASES = {
         "v:VariableV2 u:VariableV2 t:VariableV2; r:Identity(v) q:Identity(t) w:ApplyTwo(v,u) a:Exp(r,^w) b:Exp(q,^w)",
         "a r",
     ),
-    "through what nobody knows": (  # S5
+    "through what nobody knows": (
         "v:VariableV2 c:Const; r:Identity(v) s:Mine(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", "a r s"
     ),
     "through what computes": ("v:VariableV2 c:Const; r:Identity(v) s:Exp(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", ""),
@@ -44,7 +44,7 @@ CASES = {
     ),
     "through a Cast": ("v:VariableV2 c:Const; r:Identity(v) s:Cast@fh(r) w:AssignAdd(v,c); a:MatMul(s,c,^w)", ""),
     "looked at, not written": ("v:VariableV2 c:Const; r:Identity(v) i:IsVariableInitialized(v); a:MatMul(r,c,^i)", ""),
-    "a call that waits": (  # R4
+    "a call that waits": (
         "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp(^w) f[in0]:Identity(r); f[body]/a:Relu(f[in0])",
         "f[body]/a f[in0] r",
     ),
@@ -58,7 +58,7 @@ CASES = {
     "a reader that waits for a call": (
         "v:VariableV2 c:Const; r:Identity(v) w:AssignAdd(v,c) f:NoOp() f[out0]:Exp(w); a:MatMul(r,c,^f)", "a r"
     ),
-    "behind what Grappler replaces once it has left out a wait": (  # S6
+    "behind what Grappler replaces once it has left out a wait": (
         "v:VariableV2 c:Const; w:AssignAdd(v,c) r:Identity(v,^w); p:IdentityN(r,r) a:MatMul(p,c) b:MatMul(r,c)", "a p r"
     ),
     "behind a power of 1": (
@@ -71,7 +71,7 @@ CASES = {
     "before all writes": (
         "v:VariableV2 c:Const; r:Identity(v) p:IdentityN(r,r) q:Pow(r,c) a:MatMul(p,q) w:AssignAdd(v,a)", ""
     ),
-    "an ordinary tensor, written in place": (  # U14
+    "an ordinary tensor, written in place": (
         "x:Const i:Const; c:MatMul(x,x) u:InplaceUpdate(c,i,x) r:Identity(c,^u); a:MatMul(r,x) b:MatMul(c,x)", "c r"
     ),
     "what is written in place is read by its own name": (
@@ -89,7 +89,7 @@ def test_late_readers(case):
     assert " ".join(sorted(view.nodes[position].name for position in late)) == expected
 
 
-def test_a_cast_of_what_waits_for_a_write_waits_too():  # S6
+def test_a_cast_of_what_waits_for_a_write_waits_too():
     view = parse(
         "v:VariableV2 c:Const; r:Identity(v) a:MatMul(r,c) w:AssignAdd(v,a); x:Exp(w) s:Identity(v,^w) t:Reshape(s,x)"
     )
@@ -100,7 +100,7 @@ def test_a_cast_of_what_waits_for_a_write_waits_too():  # S6
     }  # fmt: skip
 
 
-def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():  # S6
+def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():
     view = parse(
         "v:VariableV2 c:Const; w:AssignAdd(v,c) z:Const(^w) s:Identity(v,^w); p:Add(s,z) t:Reshape(p,c) e:Exp(t)"
     )

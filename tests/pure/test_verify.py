@@ -25,7 +25,7 @@ BROKEN = {
     "a fetch is gone": (GRAPH, "x:Placeholder w:ReadVariableOp; a:MatMul(x,w); s:Exp(a)", "'r' is fed or fetched"),
     "a feed is lowered": (GRAPH, GRAPH.replace("x:Placeholder", "x:Placeholder@h"), "'x' is fed or fetched"),
     "a variable is lowered": ("v:VariableV2; a:Exp(v)", "v:VariableV2@h; a:Exp@h(v)", "'v' holds or changes"),
-    "what reads a variable is lowered": (  # review of 2026-11, fault 8
+    "what reads a variable is lowered": (
         "v:VarHandleOp i:Const@i; g:ResourceGather(v,i)",
         "v:VarHandleOp i:Const@i; g:ResourceGather@h(v,i)",
         "'g' holds or changes a variable",

@@ -209,7 +209,7 @@ class _Builder(differential.Builder):
         """An assertion, which comes before everything that is written."""
         self._bad = tf.placeholder_with_default(np.int32(NONE_BAD), [], "bad")
         self._ok = tf.placeholder_with_default(np.array(True), [], "ok")
-        rows = self._rows if self._random.random() < 0.1 else tf.identity(self._rows)  # E2: such a step is refused
+        rows = self._rows if self._random.random() < 0.1 else tf.identity(self._rows)  # such a step is refused
         with tf.control_dependencies([rows]):  # an assertion behind the program is not made
             return [tf.Assert(self._ok, ["it is not"]) if self._one(True, False) else tf.group(self._ok)]
 

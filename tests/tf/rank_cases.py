@@ -385,7 +385,7 @@ def calls():
 
 @case
 def compiled():
-    """What lies around a collective compiled by XLA, with values that depend on constants alone (W13)."""
+    """What lies around a collective compiled by XLA, with values that depend on constants alone."""
     seen = []
     for switch in (b"off", b"on"):
         with tf.Graph().as_default(), session(xla=switch) as running:

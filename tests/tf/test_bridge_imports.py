@@ -1,4 +1,4 @@
-"""Every import of the bridge or of hccl brings NpuOptimizer to life, as loading an NPU's plugin does (street gap 1)."""
+"""Every import of the bridge or of hccl brings NpuOptimizer to life, as loading an NPU's plugin does."""
 
 import sys
 

@@ -280,7 +280,7 @@ def run(tmp_path_factory):
 def test_collectives_of_two_ranks(run):
     one, other = run(COLLECTIVES, 2)
     assert (one[:2], other[:2]) == ([2, 0], [2, 1])
-    for rank, (kind, text) in enumerate((one[3], other[3])):  # W8
+    for rank, (kind, text) in enumerate((one[3], other[3])):
         assert kind == "UnimplementedError"
         assert re.match(r"npu_shim: rank %d \(localhost:\d+\): a partial run .* 'CollectiveReduce" % rank, text), text
     shared = {
@@ -419,7 +419,7 @@ def check_parts(found):
 
 
 def check_groups(found):
-    """W9: a group of some ranks beside the world, in one run and in runs of its own, and in its own order."""
+    """A group of some ranks beside the world, in one run and in runs of its own, and in its own order."""
     for rank, each in enumerate(found):
         assert each["together"] == [[[111.0], [101.0]] if rank != 1 else [[111.0]]] * 2
         assert each["everyone"] == [111.0]

@@ -356,7 +356,7 @@ def test_signatures_are_the_vendors(surface):
     assert surface["signatures"] == SIGNATURES
 
 
-def test_modules_expose_what_the_vendors_import(surface):  # street gap 12
+def test_modules_expose_what_the_vendors_import(surface):
     assert surface["unexposed"] == []
     assert surface["starred"] == ["time", "os", "tf", "os", "tf", "FixedLossScaleManager"]
 

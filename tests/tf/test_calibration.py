@@ -94,7 +94,7 @@ def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_tensor_whose_static_shape_is_not_its_own(patched, ours):
-    """T1: the reserved results of FusedBatchNormGradV3 are scalars in the kernel, and empty in the graph."""
+    """The reserved results of FusedBatchNormGradV3 are scalars in the kernel, and empty in the graph."""
     with tf.Graph().as_default():
         x = tf.get_variable("x", [2, 4, 4, 3])
         y, *_ = tf.nn.fused_batch_norm(x, tf.ones([3]), tf.zeros([3]))

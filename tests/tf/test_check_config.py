@@ -66,7 +66,7 @@ def test_every_problem_of_every_kind_at_once(tmp_path):
 
 
 def test_a_path_in_the_wrong_field_is_no_empty_path():
-    # the bridge reads it as "" and works without the list that the user meant (S16)
+    # the bridge reads it as "" and works without the list that the user meant
     assert problems(sessions.config(precision_mode=MIX, modify_mixlist=True)) == (
         "modify_mixlist: written to field 'b', expected field 's'",
     )
@@ -87,7 +87,7 @@ def test_a_mode_that_cannot_be_read_is_one_mistake(tmp_path):
         ({"profiling_mode": True, "profiling_options": "{"}, "profiling_options='{' must be JSON with \"output\""),
     ],
 )
-def test_what_a_run_would_stumble_over_is_a_problem(options, words):  # M5
+def test_what_a_run_would_stumble_over_is_a_problem(options, words):
     assert problems(options)[0].startswith(words)
     assert problems(sessions.config(**options))[0].startswith(words)
     assert npu_shim.check_config({**options, "enable_dump": False, "profiling_mode": False}) == ()

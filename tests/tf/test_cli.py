@@ -48,7 +48,7 @@ MIX = ("--precision-mode", "allow_mix_precision")
 
 
 @pytest.mark.parametrize(("gpu", "hidden"), [(True, None), (False, "2")])
-def test_a_gpus_missing_libraries_are_not_hidden(gpu, hidden, monkeypatch, tmp_path):  # review, fault 9
+def test_a_gpus_missing_libraries_are_not_hidden(gpu, hidden, monkeypatch, tmp_path):
     script = tmp_path / "script.py"
     script.write_text("")
     monkeypatch.setattr(engine, "NVIDIA", [str(tmp_path if gpu else tmp_path / "none")])
@@ -106,8 +106,8 @@ WRONG = {
     "missing graph": (["/nowhere/graph.pb", "--fetches", "loss"], "/nowhere/graph.pb.*No such file"),
     "not a graph": (["JUNK", "--fetches", "loss"], "is not a graph"),
     "other suffix": ([__file__, "--fetches", "loss"], r"ends in \.pb"),
-    "a folder that is not there": (["/nowhere/model", "--fetches", "loss"], "/nowhere/model.*No such file"),  # U4
-    "two answers": ([*FETCH, "--json", "-", "--explain", "loss"], "--json - and --explain"),  # U4
+    "a folder that is not there": (["/nowhere/model", "--fetches", "loss"], "/nowhere/model.*No such file"),
+    "two answers": ([*FETCH, "--json", "-", "--explain", "loss"], "--json - and --explain"),
     "unknown fetch": (["GRAPH", "--fetches", "los"], "fetch 'los' is not in the graph.*did you mean 'loss'"),
     "unknown feed": ([*FETCH, "--feeds", "y"], "feed 'y' is not in the graph"),
     "no fetch": (["GRAPH"], "--fetches is needed"),

@@ -57,7 +57,7 @@ def test_for_session_is_a_copy_with_one_entry_and_what_the_hook_needs():
     rewrite.custom_optimizers.add().name = "Other"
     rewrite.custom_optimizers.add().name = "NpuOptimizer"
     rewrite.disable_meta_optimizer = True
-    rewrite.meta_optimizer_timeout_ms = 1  # S2
+    rewrite.meta_optimizer_timeout_ms = 1
     config.graph_options.place_pruned_graph = True
     before = config.SerializeToString(deterministic=True)
     copy = config_proto.for_session(config)

@@ -68,7 +68,7 @@ OTHER = {
 
 
 def test_parameters_are_those_of_tensorflow_1():
-    """D13: names as of 1.15.5 (mapping=, checkpoint_dir=, ...) were errors; results in another order were taken."""
+    """Names as of 1.15.5 (mapping=, checkpoint_dir=, ...) were errors; results in another order were taken."""
     told = []
     for path, text in json.loads((ROOT / "tests/reference/contrib_signatures.json").read_text()).items():
         target = names.contrib_target(path)
@@ -394,7 +394,7 @@ def test_averages_are_saved_in_the_place_of_the_variables(tmp_path):
 
 @pytest.mark.parametrize("shape", [[2, 1, 3], [None, None, 3]])
 def test_crf_of_single_words_has_a_gradient(shape):
-    """D14: a batch of sentences of one word ended the training step."""
+    """Regression: a batch of sentences of one word ended the training step."""
     given = contrib_cases.values("words", 2, 1, 3)
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float32, shape)

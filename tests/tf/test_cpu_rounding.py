@@ -1,4 +1,4 @@
-"""On a CPU: float32's kernels on float16 values, for what float16's kernels are slow at or refuse (C1)."""
+"""On a CPU: float32's kernels on float16 values, for what float16's kernels are slow at or refuse."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,7 @@ ONE_DNN = ("groups", "dilation", "norm, channels first", "bias, channels first")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_float32_runs_runs(form):  # C1
+def test_what_float32_runs_runs(form):
     if tf.__version__.startswith("1.") and any(word in form for word in ONE_DNN):
         pytest.skip("no float32 kernel either")
     shape, make = FORMS[form]
@@ -185,7 +185,7 @@ PROFILES = [("allow_mix_precision", "ascend910"), ("allow_mix_precision", "gpu")
 
 @pytest.mark.parametrize(("mode", "profile"), PROFILES)
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile):  # R1
+def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile):
     """It planned the float32 kernels anew, as if nothing stood around them: casts more at every rewrite."""
     with tf.Graph().as_default() as graph, sessions.control_flow(version):
         tf.identity(mixture(), "loss")
@@ -199,7 +199,7 @@ def test_a_second_rewrite_of_a_mixture_changes_nothing(version, mode, profile): 
 
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
-def test_a_second_rewrite_knows_what_casts_were_moved_across(device):  # R5
+def test_a_second_rewrite_knows_what_casts_were_moved_across(device):
     """What only moved a weight was low for the second one, and what else read it followed: an op more in float16."""
     with tf.Graph().as_default() as graph, sessions.control_flow(1):
         x = tf.placeholder(tf.float32, [4, 4], "x")
@@ -224,7 +224,7 @@ parts::InputDtype:,float16,OutputDtype:float16,float16
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
 def test_a_second_rewrite_finds_requests_fulfilled(device, tmp_path):
-    """D12: a cast was moved across what was asked for in float32; of what is fetched the up-cast was to be low."""
+    """A cast was moved across what was asked for in float32; of what is fetched the up-cast was to be low."""
     (tmp_path / "dtypes.txt").write_text(CUSTOMIZED)
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 4], "x")

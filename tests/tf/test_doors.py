@@ -66,7 +66,7 @@ def index(folder):
     return json.loads((folder / "index.json").read_text())
 
 
-class TestEveryDoor:  # S18, C5
+class TestEveryDoor:
     @pytest.mark.parametrize("door", DOORS)
     def test_dumps(self, tmp_path, door):
         with tf.Graph().as_default():
@@ -155,7 +155,7 @@ class TestEveryDoor:  # S18, C5
         assert list(tmp_path.rglob("overflow.json"))
 
 
-class TestFetches:  # C5
+class TestFetches:
     def test_every_structure_that_a_session_takes(self, tmp_path):
         pair = collections.namedtuple("Pair", "a b")
         with tf.Graph().as_default():
@@ -191,7 +191,7 @@ class TestFetches:  # C5
                 assert session.run(total) == 3.0
 
 
-class TestFiles:  # S19
+class TestFiles:
     def test_a_second_session_does_not_overwrite_the_firsts_dump(self, tmp_path):
         for value in (1.0, 2.0):
             with tf.Graph().as_default(), tf.Session(config=dumps(tmp_path, dump_layer="y")) as session:
@@ -224,7 +224,7 @@ class TestFiles:  # S19
         assert (written.dtype, written.tolist()) == (np.float32, [1.5, -2.0])
 
 
-class TestSessionsThatNobodyHolds:  # review, fault 7
+class TestSessionsThatNobodyHolds:
     def test_the_run_of_a_session_that_is_dumped(self, tmp_path):
         with tf.Graph().as_default():
             y = tf.constant(1.0) + 1.0
@@ -258,7 +258,7 @@ class TestSessionsThatNobodyHolds:  # review, fault 7
             assert seen() is None
 
 
-def test_a_timeout_covers_all_steps_of_a_repeated_run():  # C17
+def test_a_timeout_covers_all_steps_of_a_repeated_run():
     with tf.Graph().as_default():
         total = tf.get_variable("total", initializer=0, use_resource=True)
         slow = tf.py_func(lambda: time.sleep(0.05) or np.int32(1), [], tf.int32)
@@ -271,7 +271,7 @@ def test_a_timeout_covers_all_steps_of_a_repeated_run():  # C17
             assert session.run(total) < 10
 
 
-def test_two_sessions_are_profiled_at_a_time(tmp_path):  # C3, train_and_evaluate's two sessions
+def test_two_sessions_are_profiled_at_a_time(tmp_path):  # train_and_evaluate's two sessions
     if profiling._profiler() is None:
         pytest.skip("this TensorFlow has no profiler to start")
     options = json.dumps({"output": str(tmp_path)})

@@ -321,7 +321,7 @@ def test_partial_runs_partial_fetches_and_fed_intermediates_see_the_newest_value
         assert session.run(step) == 2
 
 
-def test_what_is_fetched_and_fed_is_not_computed():  # E1
+def test_what_is_fetched_and_fed_is_not_computed():
     """TensorFlow returns what was fed, and runs nothing for it; the engine ran the update in front of it."""
     x = tf.placeholder(tf.float32, [4, 6], "x")
     v = tf.get_variable("v", initializer=np.ones([6, 6], "f"))
@@ -341,7 +341,7 @@ def test_what_is_fetched_and_fed_is_not_computed():  # E1
 
 
 @pytest.mark.parametrize("waits", ["", "for the batch", "for a copy"])
-def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):  # E2, E4
+def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
     """What feeds it has run when XLA says no: the session must not run it again with the rest."""
     data = tf.data.make_initializable_iterator(tf.data.Dataset.range(9).map(lambda n: tf.cast(n, tf.float32)))
     x, calls = data.get_next(), []

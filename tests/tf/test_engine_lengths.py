@@ -133,7 +133,7 @@ with tf.Session(config=config) as session:
 
 @no_engine
 @pytest.mark.slow
-def test_an_attention_encoder_decoder_whose_lengths_are_fed(tmp_path):  # V6
+def test_an_attention_encoder_decoder_whose_lengths_are_fed(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     lines = ["npu-shim run --engine %s script.py" % kind for kind in ("session", "pjrt")]
     session, program = forked.run([(line, tmp_path) for line in lines])

@@ -167,7 +167,7 @@ def test_classes_are_sampled_for_labels_that_the_step_computes():
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-def test_sums_of_a_tensor_with_itself_are_fed_to_the_session_and_not_read_around():  # D19
+def test_sums_of_a_tensor_with_itself_are_fed_to_the_session_and_not_read_around():
     """TensorFlow's arithmetic optimizer reads around a fed x + x: it ran what feeds the step again, on other values."""
     x = tf.placeholder(tf.float32, [None, 6], "x")
     before, seen = called(np.tanh, x)

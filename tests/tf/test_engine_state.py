@@ -55,7 +55,7 @@ def taken(session):
 
 
 @pytest.mark.parametrize("resource", [True, False], ids=["resource", "reference"])
-def test_variables_of_one_initial_tensor_keep_values_of_their_own(resource):  # V5
+def test_variables_of_one_initial_tensor_keep_values_of_their_own(resource):
     x = tf.placeholder(tf.float32, [8, 4])
     start = tf.random_uniform([4, 2], seed=1)
     a, b = (tf.Variable(start, use_resource=resource) for _ in range(2))
@@ -91,7 +91,7 @@ def counted(resource=False):
     return x, tf.train.GradientDescentOptimizer(0.001).minimize(loss, global_step=step), w, step
 
 
-def test_steps_and_runs_of_the_session_count_in_one_variable():  # V1: a frame counter
+def test_steps_and_runs_of_the_session_count_in_one_variable():  # a frame counter
     x, train, _, step = counted()
     with tf.control_dependencies([tf.assign_add(step, 1, use_locking=True)]):
         seen = tf.py_func(lambda value: (time.sleep(0.01), value)[1], [0.0], tf.float32)
@@ -108,7 +108,7 @@ def test_steps_and_runs_of_the_session_count_in_one_variable():  # V1: a frame c
 
 
 @pytest.mark.parametrize("ends", ["well", "in an error"])
-def test_what_a_run_assigns_and_steps_add_meanwhile(ends):  # V1: 100 was left of 105
+def test_what_a_run_assigns_and_steps_add_meanwhile(ends):  # 100 was left of 105
     x, train, _, step = counted()
     entered, leave = threading.Event(), threading.Event()
 
@@ -185,7 +185,7 @@ def test_threads_add_whatever_they_run(resource):
         assert taken(session) == 1
 
 
-def test_a_function_in_the_middle_of_a_step_runs_another_one():  # V3: they waited for each other for ever
+def test_a_function_in_the_middle_of_a_step_runs_another_one():  # they waited for each other for ever
     x, inner = tf.placeholder(tf.float32, [8, 4]), []
     w = tf.get_variable("w", [4, 4])
     b = tf.get_variable("b", [4, 4])
@@ -211,7 +211,7 @@ def test_a_function_in_the_middle_of_a_step_runs_another_one():  # V3: they wait
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
-def test_a_limit_of_time_is_kept():  # V2: a run waited for ever
+def test_a_limit_of_time_is_kept():  # a run waited for ever
     queue = tf.FIFOQueue(9, tf.float32, shapes=[[8, 4]])
     x = tf.placeholder(tf.float32, [8, 4])
     fill, limit = queue.enqueue(x), tf.RunOptions(timeout_in_ms=300)
@@ -259,7 +259,7 @@ def test_options_reach_what_the_session_runs_of_a_step():
 
 
 @pytest.mark.parametrize("where", ["inspecting", "preparing", "compiling", "loading", "running"])
-def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch, caplog):  # V4
+def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch, caplog):
     x, train, _, step = counted()
 
     def failing(*arguments, **keywords):
@@ -297,7 +297,7 @@ def two_containers():
     return x, p.assign_sub(change).op, [p, read], begin
 
 
-def test_variables_of_one_name_in_two_containers():  # V4
+def test_variables_of_one_name_in_two_containers():
     x, update, values, begin = two_containers()
 
     def trained(kind):

@@ -198,7 +198,7 @@ def test_another_result_in_training_is_a_runtime_error(tmp_path):
 
 
 def test_an_error_of_the_model_fn_stays_its_own(tmp_path):
-    """Even where it has Estimator's words: review of 2026-11, fault 12."""
+    """Even where it has Estimator's words."""
     for text in ("mine", "model_fn should return an EstimatorSpec."):
 
         def broken(features, labels, mode):

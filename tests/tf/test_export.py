@@ -138,7 +138,7 @@ def test_variables_without_values_are_not_exported_as_zeros(session, tmp_path):
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
-def test_parts_of_variables_become_slices_of_a_checkpoint(use_resource, tmp_path):  # C9
+def test_parts_of_variables_become_slices_of_a_checkpoint(use_resource, tmp_path):
     parts = tf.fixed_size_partitioner(2)
     with tf.Graph().as_default(), tf.Session() as made:
         start = tf.random_uniform_initializer(seed=1)
@@ -290,7 +290,7 @@ def partitioned(parts, rows, folder):
 
 
 def test_the_command_takes_a_checkpoint_of_other_parts(tmp_path, capsys):
-    """C9: a checkpoint of partitioned variables was an error."""
+    """Regression: a checkpoint of partitioned variables was an error."""
     graph, _, _ = partitioned(3, 5, tmp_path)
     _, checkpoint, value = partitioned(2, 5, tmp_path)
     argv = ["export", graph, "--fetches", "loss:0,train", "--out", str(tmp_path / "step"), "--checkpoint", checkpoint]
@@ -304,7 +304,7 @@ def test_the_command_takes_a_checkpoint_of_other_parts(tmp_path, capsys):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_parts_are_told_by_their_shapes_where_no_saver_says_so(axis, tmp_path):
-    """D8: a graph without collections and Savers had no values for them."""
+    """Regression: a graph without collections and Savers had no values for them."""
     splits = tf.fixed_size_partitioner(2, axis)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         w = tf.get_variable("w", [4, 3], initializer=tf.random_uniform_initializer(), partitioner=splits)
@@ -329,7 +329,7 @@ def test_a_step_that_gives_nothing_is_an_error(tmp_path):
 
 
 def test_what_the_fetches_do_not_need_is_not_fed(tmp_path, capsys):
-    """U1: placeholders of another step were feeds, or their open shapes an error. U2: a scalar had no --shape."""
+    """Regression: placeholders of another step were feeds, or their open shapes an error. A scalar had no --shape."""
     with tf.Graph().as_default() as graph:
         tf.placeholder(tf.float32, name="unused")
         given = tf.placeholder(tf.float32, [None, 4], "given")
@@ -346,7 +346,7 @@ def test_what_the_fetches_do_not_need_is_not_fed(tmp_path, capsys):
 
 
 def test_a_frozen_graph_lacks_no_values(tmp_path):
-    """U3: it was exported "without values", and could not be loaded without `state`."""
+    """Regression: it was exported "without values", and could not be loaded without `state`."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], "x")
         tf.multiply(x, 2.0, name="twice")

@@ -35,7 +35,7 @@ def said(caplog):
     return lambda word: [r.getMessage() for r in caplog.records if word in r.getMessage()]
 
 
-class TestInterrupts:  # review, fault 1
+class TestInterrupts:
     @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
     @pytest.mark.parametrize("door", ["run", "make_callable", "partial_run"])
     def test_what_interrupts_planning_reaches_the_caller_and_nothing_has_run(self, product, monkeypatch, stop, door):
@@ -73,7 +73,7 @@ class TestInterrupts:  # review, fault 1
 
 SWITCHES = {
     "disable_meta_optimizer": lambda graph: setattr(graph.rewrite_options, "disable_meta_optimizer", True),
-    "meta_optimizer_timeout_ms": lambda graph: setattr(graph.rewrite_options, "meta_optimizer_timeout_ms", 1),  # S2
+    "meta_optimizer_timeout_ms": lambda graph: setattr(graph.rewrite_options, "meta_optimizer_timeout_ms", 1),
     "min_graph_nodes": lambda graph: setattr(graph.rewrite_options, "min_graph_nodes", 10**6),
     "place_pruned_graph": lambda graph: setattr(graph, "place_pruned_graph", True),
     "opt_level": lambda graph: setattr(graph.optimizer_options, "opt_level", tf.OptimizerOptions.L0),
@@ -162,7 +162,7 @@ def test_a_target_that_hands_nothing_over_is_said_once(product, said, monkeypatc
     assert tf.compat.as_str(server.target) in text
 
 
-def test_defaults_of_npu_resource_init_are_those_of_when_the_session_was_made(product):  # review, fault 4
+def test_defaults_of_npu_resource_init_are_those_of_when_the_session_was_made(product):
     x, y = product
     plugin.npu_resource_init(precision_mode="must_keep_origin_dtype")
     try:
@@ -175,12 +175,12 @@ def test_defaults_of_npu_resource_init_are_those_of_when_the_session_was_made(pr
         assert session.run(y, {x: ROW}) == 2054.0
 
 
-def test_a_config_that_is_none(product):  # C16
+def test_a_config_that_is_none(product):
     with pytest.raises(TypeError, match="config"):
         tf.Session(config={})
 
 
-class TestThreads:  # review, fault 10
+class TestThreads:
     def test_two_sessions_in_two_threads(self):
         """Each is rewritten by its own mode, at the same time, and Python's collector is on again afterwards."""
         modes = {MIX: "float16", "force_fp32": "float32"}

@@ -271,7 +271,7 @@ def test_a_training_loop_in_the_graph(graph, profile):
     products = [n.name for n in case.rewritten.node if n.op == "MatMul" and n.name.startswith("while/")]
     assert len(products) >= 2
     # what reads a reference variable that its loop writes stays float32: a cast could be of its value from before. The
-    # pass casts it, and profile grappler is right to differ (R2)
+    # pass casts it, and profile grappler is right to differ
     case.low(*(name for name in products if name.endswith("MatMul_1")))
     # fifty steps of Adam, each of which moves every weight by 0.05 at most: the losses part by less than that times
     # the few roundings of a step

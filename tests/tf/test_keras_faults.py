@@ -1,4 +1,4 @@
-"""Keras under the vendor's names: faults that were found by hunting, each by its number."""
+"""Keras under the vendor's names: regressions."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.skipif(keras._OPTIMIZER is object, reason="this TensorF
 
 
 @pytest.mark.parametrize("ending", [".h5", ""])
-def test_a_saved_model_with_its_distribute_optimizer_loads(tmp_path, ending):  # C16
+def test_a_saved_model_with_its_distribute_optimizer_loads(tmp_path, ending):
     path = str(tmp_path / ("model" + ending))
     data = np.ones([4, 3], np.float32), np.zeros([4, 1], np.float32)
     with tf.Graph().as_default(), tf.Session() as session:

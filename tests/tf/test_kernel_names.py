@@ -40,7 +40,7 @@ def test_a_name_that_is_taken_is_not_taken_again():
 
 @pytest.mark.usefixtures("patched")
 def test_a_fetched_stateful_op_in_another_dtype_keeps_its_name():
-    """U15: a fetched tf.multinomial was "not found in the Graph" under force_fp16."""
+    """Regression: a fetched tf.multinomial was "not found in the Graph" under force_fp16."""
     with tf.Graph().as_default():
         drawn = tf.multinomial(tf.placeholder_with_default([[0.0, 1.0, 0.5]], [1, 3]) * 2.0, 8, seed=2)
         results = []

@@ -142,7 +142,7 @@ def test_compile_step_says_that_nothing_is_lowered(nothing_runs_low, caplog, mon
 
 
 @pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
-def test_compile_step_says_what_watches_sessions_only(caplog, monkeypatch):  # S18
+def test_compile_step_says_what_watches_sessions_only(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
     npu_shim.compile_step(step(), ["loss"], ["x"], enable_dump=True, profiling_mode=True, **MIX)
     said = [record.getMessage() for record in caplog.records if "has no effect in a step" in record.getMessage()]

@@ -1,4 +1,4 @@
-"""The launcher is `python SCRIPT` (fault C15), and spawned processes see what it made (C2); one process runs all."""
+"""The launcher is `python SCRIPT`, and spawned processes see what it made; one process runs all."""
 
 import json
 import os
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 """
 OWN_KERAS = """
 import tensorflow as tf
-before = tf.keras.layers.Dense, tf.layers.Dense  # B7: TensorFlow, asked first, took the script's own keras for its own
+before = tf.keras.layers.Dense, tf.layers.Dense  # TensorFlow, asked first, took the script's own keras for its own
 import keras
 from keras.layers import Dense
 from tensorflow.python.keras.layers import Dense as TheirDense
@@ -92,7 +92,6 @@ def ours(folder):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_it_is_python_itself(folder, ours, form):
-    # C15
     done = subprocess.run(
         [sys.executable, *FORMS[form]], cwd=str(folder), input=SCRIPT, stdout=subprocess.PIPE, text=True, check=False
     )
@@ -107,7 +106,6 @@ def test_it_is_python_itself(folder, ours, form):
 
 
 def test_spawned_processes_see_tensorflow_1(ours):
-    # C2
     assert "SPAWNED 2 4" in ours["spawn"]
 
 

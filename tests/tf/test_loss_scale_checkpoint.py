@@ -97,7 +97,7 @@ def test_saver_matrix(tmp_path, source, target):
 
 
 def test_gathered_gradients_start_anew(tmp_path):
-    """U8: no checkpoint could be restored into a graph with AccumulatingOptimizer, but its own."""
+    """Regression: no checkpoint could be restored into a graph with AccumulatingOptimizer, but its own."""
     path, saved = save("ours", tmp_path)
     with tf.Graph().as_default(), tf.Session() as session:
         optimizer = AccumulatingOptimizer(tf.train.AdamOptimizer(0.1), 2)

@@ -1,4 +1,4 @@
-"""Faults of loss scaling that were found by hunting, each by its number."""
+"""Loss scaling: regressions."""
 
 import gc
 import importlib
@@ -46,7 +46,7 @@ CLIPPED = {
 
 
 @pytest.mark.parametrize("case", sorted(CLIPPED))
-def test_clipping_takes_the_norm_in_float32_or_wider(case):  # S8
+def test_clipping_takes_the_norm_in_float32_or_wider(case):
     arrays = CLIPPED[case]
     with tf.Graph().as_default(), tf.Session() as session:
         given = [None if a is None else tf.constant(a) for a in arrays]
@@ -61,7 +61,7 @@ def test_clipping_takes_the_norm_in_float32_or_wider(case):  # S8
         np.testing.assert_allclose(value, a / max(expected, 1.0), rtol=1e-3)
 
 
-def test_clipping_keeps_sparse_gradients_and_overflows():  # S8
+def test_clipping_keeps_sparse_gradients_and_overflows():
     with tf.Graph().as_default(), tf.Session() as session:
         sparse = tf.IndexedSlices(tf.constant(np.full([500, 2], 20, np.float16)), tf.range(500), tf.constant([900, 2]))
         (clipped,), _ = clip_by_global_norm([sparse], 1.0)
@@ -126,7 +126,7 @@ def chained(x):
 
 
 @pytest.mark.parametrize("build", [zero_debiased, scattered, from_an_assignment, chained])
-def test_a_skipped_step_undoes_the_whole_of_an_update(build, resource):  # S10
+def test_a_skipped_step_undoes_the_whole_of_an_update(build, resource):
     seen = []
     for feeds in ([1.0, 3.0], [1.0, np.inf, 3.0, np.nan]):
         with tf.Graph().as_default():
@@ -135,7 +135,7 @@ def test_a_skipped_step_undoes_the_whole_of_an_update(build, resource):  # S10
     assert np.any(seen[0])
 
 
-def test_another_optimizers_step_is_no_part_of_an_update(resource):  # S10
+def test_another_optimizers_step_is_no_part_of_an_update(resource):
     def after_a_step(x):
         other = tf.get_variable("other", initializer=1.0)
         mean = tf.get_variable("mean", initializer=0.0, trainable=False)
@@ -149,7 +149,7 @@ def test_another_optimizers_step_is_no_part_of_an_update(resource):  # S10
     assert (other, mean) == (pytest.approx(0.5), 0.0)
 
 
-def test_an_update_in_a_loop_is_refused(resource):  # S10
+def test_an_update_in_a_loop_is_refused(resource):
     def looped(x):
         v = tf.get_variable("v", initializer=0.0, trainable=False, use_resource=True)
 
@@ -165,7 +165,7 @@ def test_an_update_in_a_loop_is_refused(resource):  # S10
 
 
 @pytest.mark.parametrize("on_stuck", ["raise", "ignore"])
-def test_counters_outlive_the_local_variables_initializer(on_stuck, resource):  # S13
+def test_counters_outlive_the_local_variables_initializer(on_stuck, resource):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=1.0)
         optimizer = LossScaleOptimizer(
@@ -235,7 +235,7 @@ def values_for(variable, number):
 @pytest.mark.parametrize("builder", ["plain", "casting"])
 @pytest.mark.parametrize("source", ["cond/beta1_power", "beta1_power"])
 @pytest.mark.parametrize("build", [sharing, partitioned, odd])
-def test_the_saver_restores_every_kind_of_variable(tmp_path, build, source, builder, resource):  # S9, C10
+def test_the_saver_restores_every_kind_of_variable(tmp_path, build, source, builder, resource):
     def savers():
         from npu_shim import CastingSaverBuilder
         from npu_shim.loss_scale import LossScaleSaver
@@ -262,7 +262,7 @@ def test_the_saver_restores_every_kind_of_variable(tmp_path, build, source, buil
         assert session.run(variables[-2:]) == [saved[source], 7.0]
 
 
-def test_the_saver_restores_tables(tmp_path):  # C10
+def test_the_saver_restores_tables(tmp_path):
     from npu_shim.loss_scale import LossScaleSaver
 
     def build():
@@ -281,7 +281,7 @@ def test_the_saver_restores_tables(tmp_path):  # C10
 
 
 @pytest.mark.parametrize("stored", [tf.float32, tf.float16])
-def test_the_saver_casts_and_renames_at_once(tmp_path, stored, resource):  # C10
+def test_the_saver_casts_and_renames_at_once(tmp_path, stored, resource):
     from npu_shim import CastingSaverBuilder
     from npu_shim.loss_scale import LossScaleSaver
 
@@ -309,7 +309,7 @@ def accumulating(wrapped, every=2):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_accumulation_leaves_the_names_of_the_plain_optimizer(tmp_path, wrapped, resource):  # C11
+def test_accumulation_leaves_the_names_of_the_plain_optimizer(tmp_path, wrapped, resource):
     def build(optimizer):
         w = tf.get_variable("w", initializer=[1.0, 2.0])
         with tf.name_scope("outer"):
@@ -336,7 +336,7 @@ def test_accumulation_leaves_the_names_of_the_plain_optimizer(tmp_path, wrapped,
         assert session.run(tf.train.get_global_step()) == 2
 
 
-def test_accumulation_under_hooks_summaries_and_from_a_meta_graph(tmp_path, resource):  # C11
+def test_accumulation_under_hooks_summaries_and_from_a_meta_graph(tmp_path, resource):
     from npu_shim.loss_scale import NanLossHook, SkippedStepsHook, summaries
 
     with tf.Graph().as_default():
@@ -360,7 +360,7 @@ def test_accumulation_under_hooks_summaries_and_from_a_meta_graph(tmp_path, reso
         assert session.run(tf.train.get_global_step()) == 1
 
 
-def test_the_nan_hook_asks_only_the_optimizer_that_steps(resource):  # C12
+def test_the_nan_hook_asks_only_the_optimizer_that_steps(resource):
     from npu_shim.loss_scale import NanLossHook
 
     with tf.Graph().as_default():
@@ -386,7 +386,7 @@ def test_the_nan_hook_asks_only_the_optimizer_that_steps(resource):  # C12
                 session.run(step, {feeds["d"]: np.nan})
 
 
-def test_a_loss_scale_optimizer_around_another_trains(resource):  # C14
+def test_a_loss_scale_optimizer_around_another_trains(resource):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=1.0)
         optimizer = NPULossScaleOptimizer(tf.train.AdamOptimizer(0.1), FixedLossScaleManager(8.0))
@@ -397,7 +397,7 @@ def test_a_loss_scale_optimizer_around_another_trains(resource):  # C14
         assert session.run([w, tf.train.get_global_step()]) == [pytest.approx(0.9), 1]
 
 
-def test_several_losses_of_different_shapes(resource):  # C14
+def test_several_losses_of_different_shapes(resource):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=[1.0, 2.0])
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(1.0), FixedLossScaleManager(8.0))
@@ -409,7 +409,7 @@ def test_several_losses_of_different_shapes(resource):  # C14
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_missing_state_under_names_of_a_dict(tmp_path, stored, resource):  # C14
+def test_missing_state_under_names_of_a_dict(tmp_path, stored, resource):
     from npu_shim import CastingSaverBuilder
 
     with tf.Graph().as_default(), tf.Session() as session:
@@ -423,7 +423,7 @@ def test_missing_state_under_names_of_a_dict(tmp_path, stored, resource):  # C14
         assert session.run([w[0], v]) == [1.0, 5.0 if stored else 7.0]
 
 
-def test_an_output_hook_takes_any_variable_by_name(resource):  # C16
+def test_an_output_hook_takes_any_variable_by_name(resource):
     from npu_shim.estimator.hooks import NPUOutputTensorHook
 
     collected = []

@@ -24,7 +24,7 @@ def managers():
 
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("manager", ["exponential", "fixed", "unchecked"])
-def test_the_finite_check_has_the_vendors_name_in_the_scope_of_the_call(manager, resource):  # street gap 4
+def test_the_finite_check_has_the_vendors_name_in_the_scope_of_the_call(manager, resource):
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = tf.placeholder(tf.float32, [])
         w = tf.get_variable("w", initializer=1.0, use_resource=resource)
@@ -66,7 +66,7 @@ class Uninitialized(tf.train.Optimizer):
 
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("wrap", [NPULossScaleOptimizer, None])
-def test_an_optimizer_that_skips_the_base_constructor_trains(wrap, resource):  # street gap 9
+def test_an_optimizer_that_skips_the_base_constructor_trains(wrap, resource):
     with tf.Graph().as_default(), tf.Session() as session:
         w = tf.get_variable("w", initializer=1.0, use_resource=resource)
         opt = wrap(Uninitialized(0.1), managers()["fixed"]) if wrap else Uninitialized(0.1)

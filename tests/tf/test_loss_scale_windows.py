@@ -83,7 +83,7 @@ def windows(every):
 
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
-def test_a_window_is_a_step_of_plain_tensorflow(every, scaled, resource):  # V7
+def test_a_window_is_a_step_of_plain_tensorflow(every, scaled, resource):
     for name, optimizer in OPTIMIZERS.items():
 
         def wrapped(optimizer=optimizer):
@@ -125,7 +125,7 @@ def test_an_overflow_in_sparse_gradients_leaves_with_its_window(resource):
 
 @pytest.mark.parametrize(("value", "every"), [(1.0, 4096), (30000.0, 4), (-65504.0, 3)])
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_float16_gradients_are_summed_in_float32(value, every, sparse, resource):  # V10
+def test_float16_gradients_are_summed_in_float32(value, every, sparse, resource):
     with tf.Graph().as_default(), tf.Session() as session:
         v = tf.get_variable("v", [1], tf.float16, initializer=tf.zeros_initializer())
         gradient = tf.constant([value], tf.float16)
@@ -138,7 +138,7 @@ def test_float16_gradients_are_summed_in_float32(value, every, sparse, resource)
         assert session.run(v) == [-value]
 
 
-def test_the_moving_average_runs_with_the_applied_step_only(resource):  # V11
+def test_the_moving_average_runs_with_the_applied_step_only(resource):
     def averaged(wrap, fed):
         with tf.Graph().as_default(), tf.Session() as session:
             w = tf.get_variable("w", initializer=1.0)
@@ -165,7 +165,7 @@ def test_the_moving_average_runs_with_the_applied_step_only(resource):  # V11
     assert start == 1.0
 
 
-def test_the_moving_average_of_an_unscaled_window(resource):  # V11
+def test_the_moving_average_of_an_unscaled_window(resource):
     with tf.Graph().as_default(), tf.Session() as session:
         w, count = tf.get_variable("w", initializer=1.0), tf.get_variable("count", initializer=0)
         optimizer = AccumulatingOptimizer(tf.train.GradientDescentOptimizer(0.1), 3)
@@ -184,7 +184,7 @@ def test_a_window_of_no_whole_number_of_steps_is_an_error_in_the_user_s_words(ev
     AccumulatingOptimizer(tf.train.AdamOptimizer(), np.int64(2))
 
 
-def test_no_gradient_at_all_is_tensorflows_error():  # V12
+def test_no_gradient_at_all_is_tensorflows_error():
     with tf.Graph().as_default():
         v = tf.get_variable("v", initializer=1.0)
         messages = []
@@ -196,7 +196,7 @@ def test_no_gradient_at_all_is_tensorflows_error():  # V12
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_a_variable_of_unknown_shape(sparse, resource):  # V12
+def test_a_variable_of_unknown_shape(sparse, resource):
     def run(optimizer):
         with tf.Graph().as_default(), tf.Session() as session:
             start = tf.placeholder_with_default(np.full((3, 2), 0.3, "f"), None)
@@ -244,7 +244,7 @@ class Towers:
 
 
 @pytest.mark.parametrize("depends", ["own", "all"])
-def test_a_skipped_step_undoes_its_own_updates_and_no_others(depends, resource):  # V8
+def test_a_skipped_step_undoes_its_own_updates_and_no_others(depends, resource):
     with tf.Graph().as_default(), tf.Session() as session:
         towers = Towers(depends, resource)
         assert [len(v) for v in towers.averages.values()] == [2, 2]
@@ -257,7 +257,7 @@ def test_a_skipped_step_undoes_its_own_updates_and_no_others(depends, resource):
             np.testing.assert_array_equal(seen["d"], [np.zeros(3), np.ones(3)])
 
 
-def test_a_skipped_step_undoes_infinity_also_in_updates_of_an_optimizer_that_does_not_run(resource):  # V8
+def test_a_skipped_step_undoes_infinity_also_in_updates_of_an_optimizer_that_does_not_run(resource):
     with tf.Graph().as_default(), tf.Session() as session:
         towers = Towers("all", resource)
         session.run(tf.global_variables_initializer())
@@ -267,7 +267,7 @@ def test_a_skipped_step_undoes_infinity_also_in_updates_of_an_optimizer_that_doe
         np.testing.assert_array_equal(seen["g"], before["g"])
 
 
-def test_updates_beside_the_training_op_are_warned_of(caplog, resource):  # V8
+def test_updates_beside_the_training_op_are_warned_of(caplog, resource):
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [4, 3])
         loss = tf.reduce_mean(tf.layers.batch_normalization(x, training=True))
@@ -282,7 +282,7 @@ def test_updates_beside_the_training_op_are_warned_of(caplog, resource):  # V8
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
-def test_an_overflow_anywhere_in_a_window_spoils_no_average(bad, resource):  # V9
+def test_an_overflow_anywhere_in_a_window_spoils_no_average(bad, resource):
     good = np.arange(12, dtype="f").reshape(4, 3)
     fed = [good * (number + 1) for number in range(3)]
     fed[bad] = np.where(good == 5, np.inf, good)

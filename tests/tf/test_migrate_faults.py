@@ -1,4 +1,4 @@
-"""Faults of checkpoint migration that were found by hunting and by review, each by its number."""
+"""Checkpoint migration: regressions."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def flipped(at):
     return change
 
 
-def test_damaged_files_end_in_a_message_and_status_3(source, target, tmp_path, capsys):  # C13
+def test_damaged_files_end_in_a_message_and_status_3(source, target, tmp_path, capsys):
     size = os.path.getsize(source + ".index")
     cases = [(".index", flipped(at)) for at in range(0, size, 3)]
     cases += [(ending, lambda c, n=n: bytes(c[:n])) for ending in (".index", "00001") for n in (0, 1, 7, 60)]
@@ -79,7 +79,7 @@ def test_damaged_files_end_in_a_message_and_status_3(source, target, tmp_path, c
         (None, ""),
     ],
 )
-def test_a_bad_file_of_names(source, target, tmp_path, capsys, content, problem):  # C13
+def test_a_bad_file_of_names(source, target, tmp_path, capsys, content, problem):
     path = tmp_path / "names.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -90,7 +90,7 @@ def test_a_bad_file_of_names(source, target, tmp_path, capsys, content, problem)
 
 
 @pytest.mark.parametrize("where", ["missing/report.json", "", "source"])
-def test_a_report_that_cannot_be_written_is_told_beforehand(source, target, tmp_path, capsys, where):  # C13
+def test_a_report_that_cannot_be_written_is_told_beforehand(source, target, tmp_path, capsys, where):
     path = tmp_path / where
     code, said = told(capsys, source, target, "--to", "float16", "--report_json", path)
     assert code == 3
@@ -98,7 +98,7 @@ def test_a_report_that_cannot_be_written_is_told_beforehand(source, target, tmp_
     assert not os.path.exists(target + ".index")
 
 
-def test_a_report_is_there_only_when_something_was_done(source, target, tmp_path, capsys):  # C13
+def test_a_report_is_there_only_when_something_was_done(source, target, tmp_path, capsys):
     path = tmp_path / "report.json"
     assert told(capsys, source, source, "--to", "float16", "--report_json", path)[0] == 2
     assert not path.exists()
@@ -106,13 +106,13 @@ def test_a_report_is_there_only_when_something_was_done(source, target, tmp_path
     assert json.loads(path.read_text())["warnings"] == []
 
 
-def test_a_path_that_reads_like_an_overflow_is_a_wrong_argument(target, capsys):  # C13
+def test_a_path_that_reads_like_an_overflow_is_a_wrong_argument(target, capsys):
     assert told(capsys, "some values beyond float16", target, "--to", "float16")[0] == 2
 
 
 @pytest.mark.parametrize("failing", range(1, 7))
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
-def test_a_failure_while_replacing_changes_nothing(source, target, tmp_path, monkeypatch, failing, kind):  # C13
+def test_a_failure_while_replacing_changes_nothing(source, target, tmp_path, monkeypatch, failing, kind):
     migrate.migrate_checkpoint(source, target, "float16")
     before = hashes(tmp_path / "target")
     rename, calls = os.rename, []
@@ -132,7 +132,7 @@ def test_a_failure_while_replacing_changes_nothing(source, target, tmp_path, mon
     assert sorted(os.listdir(str(tmp_path / "target"))) == sorted(before)
 
 
-def test_killed_while_replacing_the_next_run_brings_the_old_checkpoint_back(source, target, tmp_path):  # C13
+def test_killed_while_replacing_the_next_run_brings_the_old_checkpoint_back(source, target, tmp_path):
     migrate.migrate_checkpoint(source, target, "float16")
     before = hashes(tmp_path / "target")
     writer = files.Writer(target)
@@ -169,7 +169,7 @@ def test_a_target_that_is_the_source_through_a_link(source, tmp_path, capsys, li
     assert hashes(tmp_path / "source") == before
 
 
-def test_what_is_lost_to_zero_and_what_could_be_either_is_named(tmp_path, target, capsys):  # S11
+def test_what_is_lost_to_zero_and_what_could_be_either_is_named(tmp_path, target, capsys):
     source = save(str(tmp_path / "m.ckpt"), {
         "emb": np.ones([9, 2], np.float32), "emb/rows": np.full(9, 1e-12, np.float32), "a": np.ones(3, np.float32),
         "a/mask": np.ones(3, np.float32),
@@ -182,7 +182,7 @@ def test_what_is_lost_to_zero_and_what_could_be_either_is_named(tmp_path, target
     assert contents(target)["a/mask"][0] == "float32"
 
 
-def test_a_model_in_a_scope_called_training_is_cast(tmp_path, target, capsys):  # S11
+def test_a_model_in_a_scope_called_training_is_cast(tmp_path, target, capsys):
     with tf.Graph().as_default(), tf.Session() as session:
         with tf.variable_scope("training"):
             w = tf.get_variable("w", initializer=np.ones([2, 3], np.float32))
@@ -195,7 +195,7 @@ def test_a_model_in_a_scope_called_training_is_cast(tmp_path, target, capsys):  
 
 @pytest.mark.skipif(not tf.__version__.startswith("2.15"), reason="tf.keras of TensorFlow 2.15 has both layouts")
 @pytest.mark.parametrize("layout", ["names", "objects"])
-def test_keras_optimizers_are_told_from_the_model(tmp_path, target, capsys, layout):  # S11
+def test_keras_optimizers_are_told_from_the_model(tmp_path, target, capsys, layout):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.keras.backend.set_session(session)
         model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(4,), name="dense")])
@@ -215,7 +215,7 @@ def test_keras_optimizers_are_told_from_the_model(tmp_path, target, capsys, layo
 
 
 def test_the_list_of_a_folders_checkpoints_is_no_checkpoint(source, target, tmp_path, capsys):
-    """U13: it was read as a checkpoint in TensorFlow's first format: "not an sstable"."""
+    """Regression: it was read as a checkpoint in TensorFlow's first format: "not an sstable"."""
     listing = tmp_path / "source" / "checkpoint"
     listing.write_text('model_checkpoint_path: "m.ckpt"\n')
     code, said = told(capsys, listing, target, "--to=float16")

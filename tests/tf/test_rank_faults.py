@@ -182,7 +182,7 @@ def test_a_stopped_rank_is_named(job):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_rank_whose_input_stands_still_is_named(job, undisturbed, size):
-    """W10: it is in the same run as the others, and does not come to its collective."""
+    """It is in the same run as the others, and does not come to its collective."""
     ended, folder = job("input", bad=size - 1, size=size)
     said = r"it has not come to the collective '.*Collective.*', and stands still in its run for \d+ s"
     check(faults(ended, None), "DeadlineExceededError", size - 1, said)  # also that rank's own error

@@ -140,7 +140,7 @@ def test_plain_tensorflow_reads_what_was_written(graph, expected):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_rewritten_graph_survives_tensorflows_optimizers(graph, expected, how):  # R4
+def test_a_rewritten_graph_survives_tensorflows_optimizers(graph, expected, how):
     graph_def, fetches = graph
     kept = [name for names in fetches.values() for name in names]
     rewritten, _ = npu_shim.rewrite(graph_def, [*kept, "init"], **how)
@@ -150,6 +150,6 @@ def test_a_rewritten_graph_survives_tensorflows_optimizers(graph, expected, how)
 
 
 @pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16"])
-def test_in_a_session(graph, expected, mode, patched):  # R4
+def test_in_a_session(graph, expected, mode, patched):
     graph_def, fetches = graph
     assert differing(run(graph_def, fetches, sessions.config(precision_mode=mode)), expected) == []

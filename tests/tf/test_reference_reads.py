@@ -113,7 +113,7 @@ def differing(values, expected):
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_in_a_rewritten_graph(graph, expected, how):  # S5, R2: profile grappler knew of no late reads
+def test_in_a_rewritten_graph(graph, expected, how):  # profile grappler knew of no late reads
     graph_def, fetches = graph
     rewritten, plan = npu_shim.rewrite(graph_def, list(fetches.values()), **how)
     assert any(decision.becomes != decision.was for decision in plan.decisions())
@@ -121,7 +121,7 @@ def test_in_a_rewritten_graph(graph, expected, how):  # S5, R2: profile grappler
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_in_a_session(graph, expected, mode, patched):  # S5
+def test_in_a_session(graph, expected, mode, patched):
     graph_def, fetches = graph
     assert differing(run(graph_def, fetches, sessions.config(precision_mode=mode)), expected) == []
 
@@ -151,7 +151,7 @@ def reads_around_writes():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_grappler_merges_no_casts_across_a_write(mode):  # S6
+def test_grappler_merges_no_casts_across_a_write(mode):
     with tf.Graph().as_default() as made:
         fetches = reads_around_writes()
     graph_def = made.as_graph_def()
@@ -214,7 +214,7 @@ def graph_of_nothing():
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
 @pytest.mark.parametrize("how", HOW)
-def test_grappler_moves_no_cast_to_the_variable(graph_of_nothing, how, device):  # S6
+def test_grappler_moves_no_cast_to_the_variable(graph_of_nothing, how, device):
     graph_def, fetches, wanted = graph_of_nothing
     rewritten, _ = npu_shim.rewrite(graph_def, fetches, device=device, **how)
     assert sum(node.op == "Cast" for node in rewritten.node) >= len(fetches)
@@ -235,7 +235,7 @@ def written_in_place():
 
 @pytest.mark.parametrize("mode", [*MODES, "force_fp32", "allow_mix_precision_bf16"])
 def test_what_is_written_in_place_is_no_copy(mode, patched):
-    """U14: a Cast stood between tf.parallel_stack's buffer and its writes, and gave what had been in that memory."""
+    """A Cast stood between tf.parallel_stack's buffer and its writes, and gave what had been in that memory."""
     with tf.Graph().as_default():
         fetches = written_in_place()
         results = []

@@ -1,7 +1,4 @@
-"""What the rewriter is given: graphs that name no defaults, names that are not there, files of every kind.
-
-M1 to M9: faults found by hunting, 2026-11; faults 2 and 12: the review of that month.
-"""
+"""What the rewriter is given: graphs that name no defaults, names that are not there, files of every kind."""
 
 import json
 import logging
@@ -45,7 +42,7 @@ def stripped(graph):
 
 @pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16", "force_fp32", "must_keep_origin_dtype"])
 def test_a_graph_without_defaults_is_not_changed_and_planned_as_with_them(mode):
-    """Fault 2: reading an attribute of a NodeDef adds it."""
+    """Reading an attribute of a NodeDef adds it."""
     full, given = network().as_graph_def(), stripped(network())
     before = tf.GraphDef()
     before.CopyFrom(given)
@@ -67,13 +64,13 @@ def test_a_graph_without_defaults_is_not_changed_and_planned_as_with_them(mode):
         (["x"], ["los"], r"fetch 'los' is not in the graph \(did you mean 'loss'\?\)"),
     ],
 )
-def test_outputs_that_do_not_exist_are_errors(feeds, fetches, message):  # M1
+def test_outputs_that_do_not_exist_are_errors(feeds, fetches, message):
     with pytest.raises(ConfigError, match=message):
         npu_shim.rewrite(network().as_graph_def(), fetches, feeds, **MIX)
 
 
 @pytest.mark.parametrize("fetches", [["loss:0"], ["train"], ["split:1", "^train"], ["loss"]])
-def test_outputs_that_exist_are_none(fetches):  # M1
+def test_outputs_that_exist_are_none(fetches):
     npu_shim.rewrite(network().as_graph_def(), fetches, ["x:0"], **MIX)
 
 
@@ -86,7 +83,7 @@ def test_outputs_that_exist_are_none(fetches):  # M1
         (lambda graph: graph.as_graph_def(), ["loss"], ["x", 3], r"feeds is \['x', 3\], expected a list of names"),
     ],
 )
-def test_what_is_no_graph_and_no_name_is_an_error(form, fetches, feeds, message):  # R3: AttributeError
+def test_what_is_no_graph_and_no_name_is_an_error(form, fetches, feeds, message):  # AttributeError
     with pytest.raises(ConfigError, match=message):
         npu_shim.rewrite(form(network()), fetches, feeds, **MIX)
 
@@ -115,7 +112,7 @@ def products():
     return graph
 
 
-def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged, customized):  # M2
+def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged, customized):
     from npu_bridge.npu_init import RewriterConfig
 
     config = tf.ConfigProto()
@@ -131,7 +128,7 @@ def test_a_session_calls_no_name_wrong_that_another_fetch_needs(patched, logged,
 
 
 @pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1 compiles no step as a whole")
-def test_a_compiled_step_calls_no_name_wrong_that_it_does_not_need(logged, customized):  # M2
+def test_a_compiled_step_calls_no_name_wrong_that_it_does_not_need(logged, customized):
     npu_shim.compile_step(products(), ["a:0"], ["x"], customize_dtypes=customized, **MIX)
     assert logged() == [TYPO]
 
@@ -154,14 +151,14 @@ def saved(kind, folder):
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "checkpoint folder", "checkpoint index"])
-def test_a_checkpoint_is_read_with_its_graph(kind, tmp_path):  # M3
+def test_a_checkpoint_is_read_with_its_graph(kind, tmp_path):
     graph_def, targets = graph_file.read(saved(kind, str(tmp_path)))
     assert {"x", "loss", "train"} <= {node.name for node in graph_def.node}
     assert targets == ["train"]
 
 
 @pytest.mark.parametrize("kind", ["saved", "saved as text", "saved as file"])
-def test_a_saved_model_is_read(kind, tmp_path, capsys):  # M3
+def test_a_saved_model_is_read(kind, tmp_path, capsys):
     path = saved(kind, str(tmp_path))
     graph_def, targets = graph_file.read(path)
     assert {"x", "loss", "train"} <= {node.name for node in graph_def.node}
@@ -170,7 +167,7 @@ def test_a_saved_model_is_read(kind, tmp_path, capsys):  # M3
     assert "float slots to float16" in capsys.readouterr().out
 
 
-def test_a_folder_without_a_graph_says_what_was_looked_for(tmp_path):  # M3
+def test_a_folder_without_a_graph_says_what_was_looked_for(tmp_path):
     with pytest.raises(ConfigError, match=r"has no SavedModel \(saved_model\.pb or saved_model\.pbtxt\) and no check"):
         graph_file.read(str(tmp_path))
     (tmp_path / "saved_model.pb").write_bytes(b"\x08\x01")
@@ -200,7 +197,7 @@ def long_mixlist(folder):
         lambda folder, graph: graph_file.read(LONG),
     ],
 )
-def test_no_message_repeats_a_long_text_whole(told, tmp_path):  # M9
+def test_no_message_repeats_a_long_text_whole(told, tmp_path):
     try:
         text = told(tmp_path, network().as_graph_def())
     except ConfigError as error:
@@ -209,7 +206,7 @@ def test_no_message_repeats_a_long_text_whole(told, tmp_path):  # M9
     assert len(text) < 3 * LONGEST
 
 
-# ---- fault 12: only what cannot be told is unknown
+# ---- only what cannot be told is unknown
 
 
 def test_a_fault_of_a_rule_is_no_unknown_shape():

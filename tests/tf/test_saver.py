@@ -168,7 +168,7 @@ def test_parts_of_float16_restore_as_they_were_saved(prefix, resource):
 @pytest.mark.parametrize("wanted", [tf.float16, tf.float32], ids=lambda d: d.name)
 @pytest.mark.parametrize("parts", [4, 2, None])
 def test_parts_of_float16_restore_into_any_layout(prefix, parts, wanted):
-    """U5: TensorFlow reads a part of float16 only as it is stored."""
+    """TensorFlow reads a part of float16 only as it is stored."""
     value = np.arange(24, dtype=np.float16).reshape(12, 2) / 7
     with tf.Graph().as_default(), tf.Session() as session:
         w = zeros("w", [12, 2], tf.float16, False, partitioner=tf.fixed_size_partitioner(3))

@@ -1,4 +1,4 @@
-"""S7: keep_dtype_scope and to_float hold for what is called in them, whatever it is called by and whatever runs it."""
+"""`keep_dtype_scope` and to_float hold for what is called in them, whatever it is called by and whatever runs it."""
 
 import concurrent.futures
 import contextlib
@@ -100,7 +100,7 @@ def test_two_sessions_whose_graphs_differ_in_a_scope_only(patched):
 @pytest.mark.parametrize(
     "way", ["after another session", "in another thread", "on a server", "on a server of that mode"]
 )
-def test_wherever_the_graph_is_rewritten(patched, way, scope):  # H2
+def test_wherever_the_graph_is_rewritten(patched, way, scope):
     config = sessions.config(precision_mode="allow_mix_precision")
     target = ""
     if "server" in way:
@@ -122,7 +122,7 @@ def test_wherever_the_graph_is_rewritten(patched, way, scope):  # H2
             check(run(), scope)
 
 
-def test_a_graph_is_rewritten_once_on_a_server_with_other_options(patched):  # H3
+def test_a_graph_is_rewritten_once_on_a_server_with_other_options(patched):
     mixed = sessions.config(precision_mode="allow_mix_precision")
     plain = sessions.config(use_off_line=False)
     for asked, server, expected in ((plain, mixed, X), (mixed, plain, np.ones([2, 2]))):

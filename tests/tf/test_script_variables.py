@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE.parent / "golden" / "variables_1.15.5.json"
 
 
-def test_a_variable_answers_as_under_tensorflow_1_15():  # S1, C4, C5
+def test_a_variable_answers_as_under_tensorflow_1_15():
     env = {**os.environ, "NPU_SHIM_LOG": "off", "TF_CPP_MIN_LOG_LEVEL": "2"}
     command = [sys.executable, "-m", "npu_shim", "run", str(HERE / "variable_cases.py")]
     done = subprocess.run(command, env=env, capture_output=True, text=True)

@@ -162,7 +162,7 @@ def test_to_float_scope_decides_and_the_innermost_wins():
 
 @pytest.mark.parametrize("profile", ["ascend910", "grappler"])
 def test_to_float_leaves_variables_and_constants_as_they_are(profile):
-    """D9: profile grappler refused a variable of the scope, and a constant of it ended the process."""
+    """Regression: profile grappler refused a variable of the scope, and a constant of it ended the process."""
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [2])
         with npu_shim.to_float("float16"):
@@ -176,7 +176,7 @@ def test_to_float_leaves_variables_and_constants_as_they_are(profile):
 
 @pytest.mark.parametrize("profile", ["ascend910", "grappler"])
 def test_what_tensorflow_computes_beforehand_is_no_longer_customized(profile, tmp_path, caplog, monkeypatch):
-    """D10: a correct line for a node that became a constant was an error, or made a constant of a wrong dtype."""
+    """A correct line for a node that became a constant was an error, or made a constant of a wrong dtype."""
     monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
     path = tmp_path / "dtypes.txt"
     path.write_text("known::InputDtype:float16,OutputDtype:float16\n")

@@ -88,7 +88,7 @@ def test_float32_is_the_variable_itself():
 @pytest.mark.parametrize("make", [lambda v: v, lambda v: tf.constant(v), lambda v: lambda: tf.constant(v)],
                          ids=["array", "tensor", "call"])
 def test_a_low_precision_value_initializer_has_a_master(dtype, make):
-    """U9: of a function that says nothing of its dtype before it is called, the variable stayed float16."""
+    """Of a function that says nothing of its dtype before it is called, the variable stayed float16."""
     value = np.array([1.5, 2.5], np.float16)
     get(published, "theirs", dtype=dtype, initializer=make(value))
     assert stored("net/theirs").dtype.base_dtype == tf.float16
@@ -437,7 +437,7 @@ def ordered(mean, one):
 
 
 @pytest.mark.parametrize("getter", [ours, published])
-def test_reads_of_statistics_are_ordered_after_writes(resource, control_flow, getter):  # S12, H4
+def test_reads_of_statistics_are_ordered_after_writes(resource, control_flow, getter):
     if getter is published and not resource:
         pytest.skip("TensorFlow's own reads of a reference variable come when they come")
     mean = get(getter, "mean", [2], tf.float16, tf.ones_initializer(), trainable=False, use_resource=resource)
@@ -455,7 +455,7 @@ def test_reads_of_statistics_are_ordered_after_writes(resource, control_flow, ge
 
 @pytest.mark.usefixtures("control_flow_of_version_1")
 @pytest.mark.parametrize("trainable", [True, False])
-def test_what_a_getter_returns_has_what_scripts_ask_of_a_variable(resource, trainable):  # S12, C14
+def test_what_a_getter_returns_has_what_scripts_ask_of_a_variable(resource, trainable):
     low = get(ours, "w", [3, 2], tf.float16, tf.ones_initializer(), use_resource=resource, trainable=trainable)
     average = tf.train.ExponentialMovingAverage(0.5)
     applied = average.apply([npu_shim.master_of(low)])

@@ -118,7 +118,7 @@ SPARSE = {
 @pytest.mark.parametrize(("resource", "scaled", "dense"), [(1, 1, 1), (0, 0, 1), (0, 1, 0), (1, 0, 0)])
 @pytest.mark.parametrize("kind", SPARSE)
 def test_sparse_gradients_count_by_their_rows(patched, kind, resource, scaled, dense):
-    """U10: those of optimizers that scatter them, and all in branches, were left out; of Adam the step was taken."""
+    """Those of optimizers that scatter them, and all in branches, were left out; of Adam the step was taken."""
     with tf.Graph().as_default():
         table = tf.get_variable("table", [5, 3], initializer=tf.ones_initializer(), use_resource=bool(resource))
         w = tf.get_variable("w", [3, 1], initializer=tf.ones_initializer(), use_resource=bool(resource))

@@ -107,20 +107,19 @@ def assert_alike(found, expected):
 @pytest.mark.parametrize("write", [in_a_branch, in_a_loop, at_once])
 @pytest.mark.parametrize("take", [row, slice_of, row_in_a_branch, row_in_a_loop, row_of_a_row])
 def test_places_are_the_variables_own(take, write, reads_after):
-    """X4: behind a branch or loop that wrote it, a variable had the value from before the step."""
+    """Regression: behind a branch or loop that wrote it, a variable had the value from before the step."""
     assert_alike(*compiled_and_not(take, write, True, reads_after))
 
 
 @pytest.mark.parametrize("take", [row, row_in_a_branch])
 def test_places_of_reference_variables(take):
-    """X4."""
     assert_alike(*compiled_and_not(take, in_a_branch, False, True))
 
 
 @pytest.mark.parametrize("take", [size, axis])
 @pytest.mark.parametrize("write", [in_a_branch, in_a_loop])
 def test_sizes_of_what_a_branch_writes_are_refused(take, write):
-    """X4: they were of the value from before the step."""
+    """Regression: they were of the value from before the step."""
     with pytest.raises(PlanError, match="XLA must know its sizes and axes"):
         compiled_and_not(take, write, True, True)
 
@@ -141,7 +140,7 @@ def test_what_is_not_written_may_be_a_size(caplog):
 
 
 def test_results_of_open_shape_in_several_iterations():
-    """X6: several iterations of what has a result of open shape ended in an error of TensorFlow's."""
+    """Regression: several iterations of what has a result of open shape ended in an error of TensorFlow's."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4], "x")
         v = tf.get_variable("v", initializer=tf.constant(0.0), use_resource=True)
@@ -155,7 +154,7 @@ def test_results_of_open_shape_in_several_iterations():
 
 
 def test_a_size_is_asked_of_the_value_that_a_loop_gives_and_of_no_other():
-    """D5: what stood beside it in the loop, such as weights, was said to be compiled again for every new value."""
+    """What stood beside it in the loop, such as weights, was said to be compiled again for every new value."""
     with sessions.control_flow(2), tf.Graph().as_default() as graph:
         count, rows = tf.placeholder(tf.int32, [], "count"), tf.placeholder(tf.float32, [4], "rows")
         last, _ = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (count, rows))

@@ -13,7 +13,7 @@ pytestmark = [
 
 
 def network(use_resource):
-    """(graph, what is fetched); S14: each of these was a KeyError or None."""
+    """(graph, what is fetched); each of these was a KeyError or None."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [3], "x")
         w = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=use_resource)
@@ -26,7 +26,7 @@ def network(use_resource):
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
-def test_assignments_loops_and_variables_are_fetched(use_resource):  # S14
+def test_assignments_loops_and_variables_are_fetched(use_resource):
     graph, fetches = network(use_resource)
     step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")
     expected = [
@@ -39,7 +39,7 @@ def test_assignments_loops_and_variables_are_fetched(use_resource):  # S14
             assert np.array_equal(found, value)
 
 
-def test_what_a_loop_or_conditional_does_is_run():  # S14
+def test_what_a_loop_or_conditional_does_is_run():
     graph, _ = network(True)
     step = npu_shim.compile_step(graph, ["cond/Merge", "while/Exit"], ["x"], initializer="init")
     assert step({"x": np.arange(3.0)}) == [None, None]
@@ -54,7 +54,7 @@ def test_a_tensor_inside_of_a_loop_is_named():
 
 
 @pytest.mark.parametrize("use", [lambda step, path: step.save(path), lambda step, path: step.state()])
-def test_variables_without_values_are_not_saved_as_zeros(use, tmp_path):  # S15
+def test_variables_without_values_are_not_saved_as_zeros(use, tmp_path):
     graph, _ = network(True)
     step = npu_shim.compile_step(graph, ["c"])
     with pytest.raises(npu_shim.ConfigError, match="the step's variables have no values"):
@@ -62,7 +62,7 @@ def test_variables_without_values_are_not_saved_as_zeros(use, tmp_path):  # S15
     assert not list(tmp_path.iterdir())
 
 
-def test_a_step_without_variables_draws_random_numbers():  # C6
+def test_a_step_without_variables_draws_random_numbers():
     with tf.Graph().as_default() as graph:
         drawn = tf.random_uniform([100], seed=1)
     step = npu_shim.compile_step(graph, drawn)
@@ -76,7 +76,7 @@ def products():
     return graph
 
 
-GIVEN = [  # M6
+GIVEN = [
     ({"feeds": ["x", "n"]}, "placeholder 'y' is needed, and is neither a feed nor a constant"),
     ({"feeds": ["x", "y", "n"], "constants": {"n:0": 2}}, "tensor 'n:0' is given twice, as a feed or constant"),
     ({"feeds": {"x": [3, 2], "x:0": [4, 2], "y": [3, 2], "n": []}}, "tensor 'x:0' is given twice"),
@@ -92,14 +92,14 @@ def test_what_is_given_wrongly_is_named(given, message):
         npu_shim.compile_step(products(), **{"fetches": "out:0", **given})
 
 
-def test_feeds_whose_shapes_contradict_each_other_are_named():  # M6
+def test_feeds_whose_shapes_contradict_each_other_are_named():
     step = npu_shim.compile_step(products(), "out:0", ["x", "y", "n"])
     given = r"so the graph does not take feeds 'x:0' of shape \(3, 2\), 'y:0' of shape \(4, 2\)"
     with pytest.raises(npu_shim.ConfigError, match="Dimensions must be equal.*; " + given):
         step({"x": np.ones([3, 2]), "y": np.ones([4, 2]), "n": 1})
 
 
-def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):  # M8
+def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):
     graph, fetches = network(True)
     with graph.as_default(), tf.Session() as session:
         session.run("init")
@@ -117,7 +117,7 @@ def test_a_saver_goes_on_with_the_checkpoints_of_a_step(tmp_path):  # M8
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
-    """D7: FileExistsError and NotFoundError came as they were."""
+    """Regression: FileExistsError and NotFoundError came as they were."""
     (tmp_path / "file").write_text("")
     graph, fetches = network(True)
     step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")

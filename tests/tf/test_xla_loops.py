@@ -1,4 +1,4 @@
-"""Loops of TensorFlow 1 with gradients in a compiled step: how often they run at most, what is in them. C7."""
+"""Loops of TensorFlow 1 with gradients in a compiled step: how often they run at most, what is in them."""
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_a_gradient_that_waits_for_its_loop():  # the counter of its iterations 
 
 
 def test_a_gradient_that_waits_for_its_loop_through_another():
-    """D6: the other loop passes its result on by its own back edge, and the first one waited for itself."""
+    """The other loop passes its result on by its own back edge, and the first one waited for itself."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [3], "x")
         y = loop(lambda a: tf.tanh(a * a), x)
@@ -162,7 +162,7 @@ def lookups(build, use_resource):
 @pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_lookups_in_loops_are_trained_as_in_the_session(name, use_resource):
-    """D15: TensorFlow appends each iteration's rows to the gradient, which XLA refused in its own words."""
+    """Regression: TensorFlow appends each iteration's rows to the gradient, which XLA refused in its own words."""
     graph, fetches = lookups(LOOKUPS[name], use_resource)
     step = npu_shim.compile_step(graph, fetches, ["ids"], initializer="init")
     with tf.Session(graph=graph) as session:

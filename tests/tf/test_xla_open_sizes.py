@@ -53,7 +53,6 @@ def trained(rows, x, optimizer):
 @pytest.mark.parametrize("strategy", ["mod", "div"])
 @pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
 def test_lookups_of_partitions(strategy, use_resource):
-    """X3."""
 
     def build(ids, x):
         rows = tf.nn.embedding_lookup(table(use_resource), ids, partition_strategy=strategy)
@@ -63,7 +62,7 @@ def test_lookups_of_partitions(strategy, use_resource):
 
 
 def test_lookups_are_one_program_for_all_ids():
-    """X3: for each batch's ids the step was compiled again, and it had no HLO of its own."""
+    """Regression: for each batch's ids the step was compiled again, and it had no HLO of its own."""
     with tf.Graph().as_default() as graph:
         ids = tf.placeholder(tf.int32, [6], "ids")
         rows = tf.nn.embedding_lookup(table(True), ids)
@@ -71,7 +70,7 @@ def test_lookups_are_one_program_for_all_ids():
 
 
 def test_lookups_of_partitions_by_computed_ids():
-    """X3: was an error of XLA's, or the step before's numbers (X4)."""
+    """Was an error of XLA's, or the step before's numbers."""
 
     def build(ids, x):
         kept = tf.get_variable("kept", initializer=tf.zeros([6], tf.int32), use_resource=True)
@@ -83,7 +82,7 @@ def test_lookups_of_partitions_by_computed_ids():
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_repeated_rows_are_trained_once(parts):
-    """X7: Adam's tf.unique took rows that were not there."""
+    """Regression: Adam's tf.unique took rows that were not there."""
     assert_as_in_a_session(
         lambda ids, x: trained(tf.nn.embedding_lookup(table(True, parts), ids), x, tf.train.AdamOptimizer(0.1))
     )
@@ -156,14 +155,14 @@ def test_what_heeds_an_open_size():
 
 @pytest.mark.parametrize("op", REFUSED)
 def test_what_does_not_is_refused(op):
-    """X7: these took rows that were not there, and gave a number."""
+    """Regression: these took rows that were not there, and gave a number."""
     said = r"\(%s\) takes as many rows as the data say, from node 'boolean_mask/Where'"
     with pytest.raises(PlanError, match=said % op):
         assert_as_in_a_session(masked(REFUSED[op]))
 
 
 def test_rows_that_xla_does_not_know_to_be_equally_many_are_named():
-    """D11: XLA's own words, in which no node of the user's is named."""
+    """Regression: XLA's own words, in which no node of the user's is named."""
     with tf.Graph().as_default() as graph:
         ids, y = tf.placeholder(tf.int32, [5], "ids"), tf.placeholder(tf.float32, [5, 3], "y")
         places, parts = (tf.dynamic_partition(rows, ids % 2, 2) for rows in (tf.range(5), y))

@@ -1,4 +1,4 @@
-"""Gradients of version 2 conditionals in compiled steps: the values that their branches hand over. D20"""
+"""Gradients of version 2 conditionals in compiled steps: the values that their branches hand over."""
 
 import os
 

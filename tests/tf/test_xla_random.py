@@ -29,7 +29,7 @@ def drawn(build, steps=2):
 LOGITS = np.log(np.float32([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]))
 
 
-def test_a_seeded_multinomial_repeats_itself():  # C8
+def test_a_seeded_multinomial_repeats_itself():
     one, other = drawn(lambda: tf.random.multinomial(LOGITS, 5000, seed=3, output_dtype=tf.int32))
     assert np.array_equal(one, other)
     assert not np.array_equal(one[0], one[1])
@@ -38,19 +38,19 @@ def test_a_seeded_multinomial_repeats_itself():  # C8
     assert np.abs(shares - np.exp(LOGITS)).max() < 5 * np.sqrt(0.25 / 5000)
 
 
-def test_a_seeded_shuffle_repeats_itself():  # C8
+def test_a_seeded_shuffle_repeats_itself():
     one, other = drawn(lambda: tf.random.shuffle(np.arange(200).reshape(100, 2), seed=3))
     assert np.array_equal(one, other)
     assert not np.array_equal(one[0], one[1])
     assert np.array_equal(one[0][np.argsort(one[0][:, 0])], np.arange(200).reshape(100, 2))
 
 
-def test_seeds_that_do_not_hold_are_named(log):  # C8
+def test_seeds_that_do_not_hold_are_named(log):
     drawn(lambda: tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)(), steps=1)
     assert "the seeds of random ops in loops and functions do not hold in a compiled step: 'random_uniform" in log.text
 
 
-def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):  # S17
+def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
     with tf.Graph().as_default() as graph:
         rows = tf.gather(tf.constant([1.0, 2.0]), tf.placeholder(tf.int32, [], "k"), name="rows")
         quotient = tf.floordiv(tf.placeholder(tf.int32, [], "n"), tf.placeholder(tf.int32, [], "d"), name="quotient")

@@ -22,7 +22,7 @@ def after(target, make):
         return make()
 
 
-def cond_of_assigns(x, p):  # S3: nothing was written
+def cond_of_assigns(x, p):  # nothing was written
     v = variable()
     return [tf.cond(p, lambda: tf.assign(v, x), lambda: tf.assign_add(v, x)) * 2.0]
 
@@ -46,12 +46,12 @@ def cond_that_writes_or_not(x, p):
     return [used, after(used, lambda: tf.assign_add(v, x)) * 2.0]
 
 
-def assigned_value_used(x, p):  # C6
+def assigned_value_used(x, p):
     v = variable()
     return [x * tf.assign_add(v, x)]
 
 
-def names_that_are_taken(x, p):  # C6: the read of an assignment's result is called u/value
+def names_that_are_taken(x, p):  # the read of an assignment's result is called u/value
     u = tf.assign_add(variable(), x, name="u")
     with tf.name_scope("u/"):
         taken = tf.identity(x, name="value")
@@ -86,7 +86,7 @@ def loop_that_writes(x, p):
     return [after(ran[1], lambda: v * 1.0)]
 
 
-def metrics_of_a_placeholder(x, p):  # C6: they wait for it
+def metrics_of_a_placeholder(x, p):  # they wait for it
     return [tf.metrics.mean(x)[1]]
 
 

@@ -195,7 +195,7 @@ def test_without_xla_the_cache_is_not_spoken_of(log, tmp_path):
 
 @pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15 does not tell which kernels XLA has")
 def test_what_clusters_do_not_check_is_said_once_a_session(caplog, patched):
-    """S17: a gather out of range gave the last row, and nothing said so."""
+    """Regression: a gather out of range gave the last row, and nothing said so."""
     logging.getLogger("npu_shim").propagate = True
     caplog.set_level(logging.WARNING, "npu_shim")
     with tf.Graph().as_default() as graph:

@@ -146,7 +146,7 @@ BAD_CALLS = [
     ({"x:0": np.array([["a"] * 64] * 2)}, "'x:0' is <U1, expected float32"),
     ({"y:0": np.ones([2], np.float32)}, "'y:0' is float32, expected int32"),
     ({"x:0": None}, "feed 'x:0' is missing"),
-    ({"x": np.ones([2, 64])}, "feed 'x:0' is given twice"),  # M7
+    ({"x": np.ones([2, 64])}, "feed 'x:0' is given twice"),
     ({"y:0": [1, 2**40]}, "feed 'y:0' has 1099511627776, which int32 cannot hold"),
     ({"z:0": np.ones(3)}, "feed 'z:0' is not in the graph"),
     ({"loss:0": np.ones([])}, "feed 'loss:0' is not one of the step's"),

@@ -72,7 +72,7 @@ def test_a_step_gives_what_a_session_gives(build, use_resource):
 
 
 def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
-    """X5: the error named a Merge of TensorFlow's."""
+    """Regression: the error named a Merge of TensorFlow's."""
     with tf.Graph().as_default() as graph:
         v = tf.get_variable("v", initializer=tf.constant(STARTS), use_resource=True)
         p = tf.placeholder(tf.bool, [])
