@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^```(\w*)[ ]?(?:title=\"([^\"]+)\")?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = ("python", "sh", "text", "console", "json")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"`[^`]*`")
 HEADING = re.compile(r"^#+ +(.*?)\s*#*$", re.MULTILINE)
 
 
@@ -94,6 +95,44 @@ def links(page):
     """Targets of the page's links outside of code."""
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
     return LINK.findall(text)
+
+
+class Table(NamedTuple):
+    """Consecutive lines that begin with a bar: the number of the first, and of cells in each."""
+
+    line: int
+    cells: Tuple[int, ...]
+    ruled: bool
+
+
+def tables(text):
+    """The runs of lines outside of fenced code that begin with a bar, as `Table`s: a table's second line is its rule."""
+    found, run = [], []
+    outside = FENCE.sub(lambda match: "\n" * match.group(0).count("\n"), text).splitlines()
+    for number, line in enumerate([*outside, ""], 1):
+        if line.startswith("|"):
+            run.append(line)
+        elif run:
+            rows = [CODE.sub("code", row) for row in run]
+            ruled = len(run) > 1 and re.fullmatch(r"\|( *:?-+:? *\|)+ *", rows[1]) is not None
+            found.append(Table(number - len(run), tuple(_cells(row) for row in rows), ruled))
+            run = []
+    return found
+
+
+def _cells(row):
+    """How many cells a row has, or 0 where it does not end in a bar."""
+    row = row.rstrip().replace("\\|", "")
+    return row.count("|") - 1 if row.endswith("|") else 0
+
+
+def broken_tables(text):
+    """What of a page's tables is shown as text with bars: (line, why)."""
+    for table in tables(text):
+        if not table.ruled:
+            yield table.line, "rows without a head: is a blank line in the middle of a table?"
+        elif len(set(table.cells)) > 1:
+            yield table.line, "its rows have %s cells" % sorted(set(table.cells))
 
 
 def anchors(page):

@@ -44,6 +44,25 @@ def test_every_block_is_of_a_kind_that_is_run_or_said_not_to(name):
     assert PAGES[name].read_text(encoding="utf-8").count("```") == 2 * len(pages.blocks(PAGES[name]))
 
 
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_every_table_renders(name):
+    assert list(pages.broken_tables(PAGES[name].read_text(encoding="utf-8"))) == []
+
+
+HEAD = "| a | b |\n|---|---|\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (HEAD + "| 1 | `x \\| y` |\n", []), ("text\n\n" + HEAD + "| 1 | 2 |\n\n| 3 | 4 |\n", [7]), (HEAD + "| 1 | 2\n", [1]),
+        (HEAD + "| 1 | 2 | 3 |\n", [1]), ("```text\n| 1\n```\n", []), ("| a | b |\n", [1]),
+    ],
+)  # fmt: skip
+def test_a_broken_table_is_seen(text, wrong):
+    assert [line for line, _ in pages.broken_tables(text)] == wrong
+
+
 def test_the_readme_fits_on_some_screens():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
@@ -149,6 +168,8 @@ def test_the_site_builds(tmp_path):
     assert built.returncode == 0, built.stdout
     made = {str(path.relative_to(tmp_path).parent) for path in tmp_path.rglob("index.html")}
     assert {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")} - made == {"index"}
+    torn = [str(path) for path in tmp_path.rglob("*.html") if re.search(r"<p>\|", path.read_text(encoding="utf-8"))]
+    assert not torn  # tables that are shown as text
     api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
     assert re.search(r">\s*npu_shim\.rewrite\s*<", api)
     loaded = re.findall(r"(?:src|href)=\"(https?://[^\"]+)\"", (tmp_path / "index.html").read_text(encoding="utf-8"))
