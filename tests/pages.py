@@ -106,7 +106,7 @@ class Table(NamedTuple):
 
 
 def tables(text):
-    """The runs of lines outside of fenced code that begin with a bar, as `Table`s: a table's second line is its rule."""
+    """The runs of lines outside of fenced code that begin with a bar, as `Table`s. The second line is the rule."""
     found, run = [], []
     outside = FENCE.sub(lambda match: "\n" * match.group(0).count("\n"), text).splitlines()
     for number, line in enumerate([*outside, ""], 1):

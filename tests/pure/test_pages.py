@@ -55,7 +55,8 @@ HEAD = "| a | b |\n|---|---|\n"
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        (HEAD + "| 1 | `x \\| y` |\n", []), ("text\n\n" + HEAD + "| 1 | 2 |\n\n| 3 | 4 |\n", [7]), (HEAD + "| 1 | 2\n", [1]),
+        (HEAD + "| 1 | `x \\| y` |\n", []), ("text\n\n" + HEAD + "| 1 | 2 |\n\n| 3 | 4 |\n", [7]),
+        (HEAD + "| 1 | 2\n", [1]),
         (HEAD + "| 1 | 2 | 3 |\n", [1]), ("```text\n| 1\n```\n", []), ("| a | b |\n", [1]),
     ],
 )  # fmt: skip
