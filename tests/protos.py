@@ -23,15 +23,21 @@ MESSAGES = {
     "GraphDef": "node 1 NodeDef* versions 4 VersionDef library 2 FunctionDefLibrary",
     "VersionDef": "producer 1 int32",
     "NodeDef": "name 1 string op 2 string input 3 string* device 4 string attr 5 AttrValue%",
-    "AttrValue": "list 1 ListValue s 2 bytes i 3 int64 f 4 float b 5 bool type 6 int32 func 10 NameAttrList",
-    "ListValue": "s 2 bytes* i 3 int64* f 4 float* b 5 bool* type 6 int32* func 9 NameAttrList*",
+    "AttrValue": "list 1 ListValue s 2 bytes i 3 int64 f 4 float b 5 bool type 6 int32 shape 7 TensorShapeProto "
+                 "tensor 8 TensorProto placeholder 9 string func 10 NameAttrList",
+    "ListValue": "s 2 bytes* i 3 int64* f 4 float* b 5 bool* type 6 int32* shape 7 TensorShapeProto* "
+                 "func 9 NameAttrList*",
+    "TensorShapeProto": "dim 2 Dim* unknown_rank 3 bool",
+    "Dim": "size 1 int64 name 2 string",
+    "TensorProto": "dtype 1 int32 tensor_shape 2 TensorShapeProto tensor_content 4 bytes half_val 13 int32* "
+                   "float_val 5 float* int_val 7 int32* string_val 8 bytes* int64_val 10 int64* bool_val 11 bool*",
     "NameAttrList": "name 1 string attr 2 AttrValue%",
-    "FunctionDefLibrary": "function 1 FunctionDef*",
+    "FunctionDefLibrary": "function 1 FunctionDef* gradient 2 NameAttrList*",
     "FunctionDef": "signature 1 OpDef node_def 3 NodeDef* ret 4 string% attr 5 AttrValue% control_ret 6 string%",
     "OpDef": "name 1 string input_arg 2 ArgDef* output_arg 3 ArgDef* attr 4 AttrDef* is_stateful 17 bool",
     "ArgDef": "name 1 string type 3 int32 type_attr 4 string number_attr 5 string type_list_attr 6 string "
               "is_ref 16 bool experimental_full_type 17 string",
-    "AttrDef": "name 1 string type 2 string default_value 3 AttrValue",
+    "AttrDef": "name 1 string type 2 string default_value 3 AttrValue allowed_values 7 AttrValue",
 }  # fmt: skip
 
 
@@ -39,6 +45,8 @@ def _messages():
     file = descriptor_pb2.FileDescriptorProto(name="protos.proto", package="npu_shim_tests", syntax="proto3")
     for name, fields in MESSAGES.items():
         message, words = file.message_type.add(name=name), iter(fields.split())
+        if name == "AttrValue":
+            message.oneof_decl.add(name="value")
         for field, number, kind in zip(words, words, words):
             added = message.field.add(name=field, number=int(number), label=3 if kind[-1] in "*%" else 1)
             plain = kind.rstrip("*%")
@@ -49,6 +57,8 @@ def _messages():
                 _typed(entry.field.add(name="value", number=2, label=1), plain)
                 plain = name + "." + entry.name
             _typed(added, plain)
+            if name == "AttrValue":
+                added.oneof_index = 0
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = {name: pool.FindMessageTypeByName("npu_shim_tests." + name) for name in MESSAGES}

@@ -32,7 +32,7 @@ HOUSES = {
     "npu_shim.rewriter": [
         {"errors", "tf_internals"},
         {"tables"},
-        {"graph"},
+        {"graph", "ir"},
         {"inference", "planner"},
         {"graphdef", "lint", "page"},
         {"rewrite"},

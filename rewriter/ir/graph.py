@@ -1,0 +1,387 @@
+"""Graphs of nodes and values, with use lists that are kept while nodes are added, changed and removed. No TensorFlow.
+
+    x:Placeholder   y:Mul(x, x)   z:NoOp(^y)        x's output 0 is used twice by y; y's control output once by z
+
+A node changes by its `set_...` methods and `attrs`, which mark it as touched; nodes that nobody touched are written as
+the bytes that they were read from. Every change raises the graph's `version`, by which analyses know that they are old.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Iterator, Sequence
+
+from .attributes import decoded
+
+CONTROL = -1  # the index of a node's control output
+EDGES, FIELDS = 1, 2  # what of a node has been touched; its attributes know by themselves
+_GONE = object()  # an attribute that has been removed
+
+
+class Value:
+    """An output of a node; with index CONTROL, that the node has run.
+
+    Attributes:
+        node: the Node.
+        index: the number of the output.
+        users: nodes that take it -> how many of their inputs do; in the order in which they came.
+    """
+
+    __slots__ = ("index", "node", "users")
+
+    def __init__(self, node: Node, index: int) -> None:
+        self.node, self.index = node, index
+        self.users: dict[Node, int] = {}
+
+    def __str__(self) -> str:
+        """As an input names it: "x", "x:1", "^x"."""
+        if self.index == CONTROL:
+            return "^" + self.node.name
+        return "%s:%d" % (self.node.name, self.index) if self.index else self.node.name
+
+    def __repr__(self) -> str:
+        return "<%s>" % self
+
+    def replace_by(self, other: Value, users: Iterable[Node] | None = None) -> None:
+        """Has the users of this value (all, or the ones given) take another; results of the graph too, if all."""
+        for user in list(self.users) if users is None else users:
+            if self.index == CONTROL:
+                user.set_controls([other.node if source is self.node else source for source in user.controls])
+            else:
+                user.set_inputs([other if value is self else value for value in user.inputs])
+        if users is None:
+            self.node.graph.replace_results(self, other)
+
+
+class Attributes:
+    """The attributes of a node: name -> Python value (attributes.py), decoded when they are asked for."""
+
+    __slots__ = ("_changed", "_node", "_proto", "_read")
+
+    def __init__(self, node: Node, proto: Any) -> None:
+        self._node, self._proto = node, proto.attr if proto is not None else {}
+        self._read: dict[str, Any] = {}
+        self._changed: dict[str, Any] = {}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, `default` where the node names none."""
+        value = self._read.get(name, _GONE)
+        if value is _GONE:
+            if name in self._changed or name not in self._proto:  # protos make what they are asked for
+                return default
+            value = self._read[name] = decoded(self._proto[name])
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name, _GONE)
+        if value is _GONE:
+            raise KeyError("node '%s' (%s) has no attribute %s" % (self._node.name, self._node.op, name))
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self._changed[name] is not _GONE if name in self._changed else name in self._proto
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted."""
+        return iter(sorted(name for name in {*self._proto, *self._changed} if name in self))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._read[name] = self._changed[name] = value
+        self._node.touch(0)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self._read.pop(name, None)
+        self._changed[name] = _GONE
+        self._node.touch(0)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """(name, value), sorted by name."""
+        return [(name, self[name]) for name in self]
+
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """What was set, name -> value, and the names of what was removed."""
+        changed = {name: value for name, value in self._changed.items() if value is not _GONE}
+        return changed, [name for name, value in self._changed.items() if value is _GONE]
+
+
+_NO_VALUES: dict[int, Value] = {}  # of most nodes, which have one output; never filled
+
+
+class Node:
+    """An operation.
+
+    Attributes:
+        graph: the Graph that it is in.
+        name, op: str.
+        value: its first output; the others are asked of `output`.
+        inputs: its data inputs, Values, in order.
+        controls: the Nodes that it waits for.
+        proto: the NodeDef that it was read from, without what was touched since; None for a new node.
+        touched: EDGES and FIELDS, whichever differ from the proto.
+        made_by: name of the pass that made it or touched it last, "" for none.
+        origin: name of the node that it came from, "" for one that was there from the beginning.
+    """
+
+    __slots__ = ("_attrs", "_device", "_others", "controls", "graph", "inputs", "made_by", "name", "op", "origin",
+                 "proto", "touched", "value")  # fmt: skip
+
+    def __init__(self, graph: Graph, name: str, op: str, proto: Any = None) -> None:
+        self.graph, self.name, self.op, self.proto = graph, name, op, proto
+        self.inputs: tuple[Value, ...] = ()
+        self.controls: tuple[Node, ...] = ()
+        self.value, self._others = Value(self, 0), _NO_VALUES
+        self._attrs: Attributes | None = None
+        self._device: str | None = None
+        self.touched, self.made_by, self.origin = 0, "", ""
+
+    def __repr__(self) -> str:
+        return "<%s:%s>" % (self.name, self.op)
+
+    def output(self, index: int = 0) -> Value:
+        """One of its outputs; CONTROL for the one that control inputs name."""
+        if index == 0:
+            return self.value
+        if index not in self._others:
+            self._others = {**self._others, index: Value(self, index)}
+        return self._others[index]
+
+    @property
+    def attrs(self) -> Attributes:
+        """Its attributes."""
+        if self._attrs is None:
+            self._attrs = Attributes(self, self.proto)
+        return self._attrs
+
+    @property
+    def device(self) -> str:
+        """The device that it asks for, "" for none."""
+        if self._device is None:
+            self._device = self.proto.device if self.proto is not None else ""
+        return self._device
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it is what its proto says."""
+        return self.proto is not None and not self.touched and (self._attrs is None or not any(self._attrs.changes()))
+
+    def outputs(self) -> list[Value]:
+        """Its outputs that have users, by index, CONTROL first."""
+        values = [self.value, *self._others.values()]
+        return sorted((value for value in values if value.users), key=lambda value: value.index)
+
+    def sources(self) -> Iterator[Node]:
+        """The nodes behind its data inputs, then those that it waits for; one may come twice."""
+        for value in self.inputs:
+            yield value.node
+        yield from self.controls
+
+    def users(self) -> Iterator[Node]:
+        """The nodes that take one of its outputs or wait for it; one may come twice."""
+        yield from self.value.users
+        for value in self._others.values():
+            yield from value.users
+
+    def set_inputs(self, values: Sequence[Value]) -> None:
+        """Replaces its data inputs."""
+        _exchange(self, self.inputs, values)
+        self.inputs = tuple(values)
+        self.touch(EDGES)
+
+    def set_input(self, number: int, value: Value) -> None:
+        """Replaces one of its data inputs."""
+        self.set_inputs([*self.inputs[:number], value, *self.inputs[number + 1 :]])
+
+    def set_controls(self, nodes: Iterable[Node]) -> None:
+        """Replaces the nodes that it waits for; each counts once."""
+        nodes = tuple(dict.fromkeys(nodes))
+        _exchange(self, [node.output(CONTROL) for node in self.controls], [node.output(CONTROL) for node in nodes])
+        self.controls = nodes
+        self.touch(EDGES)
+
+    def set_op(self, op: str) -> None:
+        """Replaces its op."""
+        self.op = op
+        self.touch(FIELDS)
+
+    def set_device(self, device: str) -> None:
+        """Replaces the device that it asks for."""
+        self._device = device
+        self.touch(FIELDS)
+
+    def redefine(self, proto: Any) -> None:
+        """Makes it what a NodeDef of its name says, but for its inputs; see `graphdef.become`."""
+        self.op, self.proto, self._attrs, self._device = proto.op, proto, None, None
+        self.touch(0)
+        self.touched = 0
+
+    def touch(self, parts: int) -> None:
+        """Notes a change, and the pass that makes it."""
+        self.touched |= parts
+        self.made_by = self.graph.author
+        self.graph.version += 1
+
+
+def _exchange(user: Node, old: Iterable[Value], new: Iterable[Value]) -> None:
+    """Keeps use lists while a node's inputs are replaced; a use that stays keeps its place."""
+    for value in new:
+        value.users[user] = value.users.get(user, 0) + 1
+    for value in old:
+        if value.users[user] == 1:
+            del value.users[user]
+        else:
+            value.users[user] -= 1
+
+
+class Graph:
+    """Nodes in the order in which they are written.
+
+    Attributes:
+        module: the Module that it belongs to.
+        arguments: of a function's body: the nodes that stand for its arguments, in order.
+        results: what is fetched or run, or what a function returns: name -> Value.
+        author: name of the pass that is running, for `made_by`.
+        version: a number that rises with every change.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.arguments: list[Node] = []
+        self.results: dict[str, Value] = {}
+        self.author, self.version = "", 0
+        self._nodes: dict[str, Node] = {}
+        self._behind: dict[Node, list[Node]] = {}  # nodes that are to stand behind others; see `nodes`
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        """Name -> Node, in order; not to be changed."""
+        if self._behind:  # many insertions, one pass over the nodes
+            followers = {node for nodes in self._behind.values() for node in nodes}
+            first = [node for node in self._nodes.values() if node not in followers]
+            self._nodes = {node.name: node for leader in first for node in self._with_followers(leader)}
+            self._behind = {}
+        return self._nodes
+
+    def _with_followers(self, node: Node) -> Iterator[Node]:
+        yield node
+        for follower in self._behind.get(node, ()):
+            yield from self._with_followers(follower)
+
+    def __iter__(self) -> Iterator[Node]:
+        """Its nodes, in order; the graph may change meanwhile."""
+        return iter(list(self.nodes.values()))
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def __getitem__(self, name: str) -> Node:
+        return self._nodes[name]
+
+    def value(self, text: str) -> Value:
+        """The value that an input names: "x", "x:1", "^x"; KeyError if there is no such node."""
+        name, _, number = text.partition(":")
+        return self[name[1:]].output(CONTROL) if text[0] == "^" else self[name].output(int(number or 0))
+
+    def free_name(self, name: str) -> str:
+        """A name that no node has: `name`, or `name` with underscores behind it."""
+        while name in self:
+            name += "_"
+        return name
+
+    def add(
+        self,
+        name: str,
+        op: str,
+        inputs: Sequence[Value] = (),
+        controls: Iterable[Node] = (),
+        attrs: dict[str, Any] | None = None,
+        device: str = "",
+        after: Node | None = None,
+        origin: Node | None = None,
+    ) -> Node:
+        """Adds a node.
+
+        Args:
+            name: one that is free.
+            op: as of Node; so are the next four.
+            inputs: Values.
+            controls: Nodes.
+            attrs: name -> value.
+            device: "" for none.
+            after: the node that it stands behind; the last one if None.
+            origin: the node that it is made for, whose name is remembered.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        node = Node(self, name, op)
+        self.insert(node, after, origin)
+        node.set_inputs(inputs)
+        node.set_controls(controls)
+        node.set_device(device)
+        for key, value in (attrs or {}).items():
+            node.attrs[key] = value
+        return node
+
+    def insert(self, node: Node, after: Node | None = None, origin: Node | None = None) -> None:
+        """Puts a node that is not yet in the graph into it; arguments and errors as for `add`."""
+        if node.name in self:
+            raise ValueError("the graph has a node '%s' already" % node.name)
+        self._nodes[node.name] = node
+        if after is not None:
+            self._behind.setdefault(after, []).append(node)
+        node.origin = "" if origin is None else origin.origin or origin.name
+        node.touch(FIELDS)
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        """Removes nodes that no node outside of them uses, and that are no result.
+
+        Raises:
+            ValueError: another node, or somebody outside of the graph, uses one of them.
+        """
+        gone = dict.fromkeys(nodes)
+        for node in gone:
+            users = [user for user in node.users() if user not in gone]
+            if users:
+                raise ValueError("node '%s' is used by '%s'" % (node.name, users[0].name))
+        for name, value in self.results.items():
+            if value.node in gone:
+                raise ValueError("node '%s' is needed for the result '%s'" % (value.node.name, name))
+        for node in gone:
+            node.set_inputs(())
+            node.set_controls(())
+            del self.nodes[node.name]
+        self.version += 1
+
+    def keep(self, nodes: Iterable[Node]) -> None:
+        """Removes all other nodes; as `remove`, and KeyError for a node that is not in the graph."""
+        kept = set(nodes)
+        self.remove([node for node in self.nodes.values() if node not in kept])
+
+    def rename(self, node: Node, name: str) -> None:
+        """Gives a node another name, and its place; ValueError if the name is taken."""
+        if name in self:
+            raise ValueError("the graph has a node '%s' already" % name)
+        nodes = list(self.nodes.values())
+        node.name = name
+        node.touch(FIELDS)
+        for user in node.users():
+            user.touch(EDGES)
+        self._nodes = {each.name: each for each in nodes}
+
+    def sort(self) -> None:
+        """Puts the nodes in the order of their names, so that equal graphs have equal bytes."""
+        names = sorted(self.nodes)
+        if names != list(self.nodes):
+            self._nodes = {name: self._nodes[name] for name in names}
+            self.version += 1
+
+    def replace_results(self, old: Value, new: Value) -> None:
+        """Has the results that are one value be another."""
+        for name, value in self.results.items():
+            if value is old:
+                self.results[name] = new
+                self.version += 1

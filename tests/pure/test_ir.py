@@ -1,0 +1,379 @@
+"""The graph IR: use lists, names, order, and GraphDef and text in and out."""
+
+import protos
+import pytest
+from definitions import known
+
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.ir import attributes, graphdef, text
+from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor, Unbound
+from npu_shim.rewriter.ir.graph import CONTROL
+from npu_shim.rewriter.tables.dtypes import NUMBERS
+
+FORWARD = """\
+x:Placeholder{dtype=float32, shape=<?,4>}
+w:Const{dtype=float32, value=float32<2>(1.0, 2.5)}
+s:Split{T=float32, num_split=2}(w, x) on "/device:CPU:0"
+y:Mul{T=float32}(s, s:1, ^w)
+n:NoOp(^y, ^x)
+return loss:0=y, train=^n
+"""
+CALL = """\
+x:Placeholder{dtype=float32}
+c:PartitionedCall{Tin=[float32], Tout=[float32, int32], f=@top}(x)
+d:Identity{T=int32}(c:1)
+function top(a: float32) -> (v: float32, i: int32)
+  t:TopK{T=float32}(a)
+  k:Identity{T=int32}(t:1, ^a)
+  return i=k, v=t
+  effects k=k
+end
+"""
+
+
+def parsed(source):
+    return text.parse(source, known)
+
+
+def uses(graph):
+    """Each use of a value in a graph, as the inputs of its nodes say: (value, user) -> how often."""
+    found = {}
+    for node in graph:
+        for value in [*node.inputs, *(control.output(CONTROL) for control in node.controls)]:
+            found[value, node] = found.get((value, node), 0) + 1
+    return found
+
+
+def kept_uses(graph):
+    """Likewise, as the use lists say."""
+    values = [value for node in graph for value in node.outputs()]
+    return {(value, user): count for value in values for user, count in value.users.items()}
+
+
+def message(source):
+    return graphdef.write(parsed(source), protos.GraphDef)
+
+
+@pytest.mark.parametrize("source", [FORWARD, CALL])
+def test_text_is_read_and_written_alike(source):
+    assert text.show(parsed(source)) == source
+
+
+def test_statements_may_stand_in_one_line():
+    assert text.show(parsed("x:Placeholder y:Mul(x,x); z:NoOp(^y)")) == "x:Placeholder\ny:Mul(x, x)\nz:NoOp(^y)\n"
+
+
+@pytest.mark.parametrize(
+    "value", ["true", "-3", "2.5", "7.62939453125e-06", "inf", "'a\\n\"'", "<>", "<*>", "<2,?>", "float16", "string",
+              "[]", "[1, 2]", "[float32, bool]", "[<2>, <*>]", "@f{T=int32, n=3}", "$T", "none", "int64<2,1>(3, -4)",
+              "bool<2>(true, false)", "float16<1>(0.5)", "bfloat16<2>(1.5, -2.0)", "float32<0>()", "['a', 'b']",
+              "float32_ref", "uint8<>(7)"],
+)  # fmt: skip
+def test_attributes_keep_their_kinds_through_text_and_protos(value):
+    source = f"x:Op{{a={value}}}\n"
+    assert text.show(parsed(source)) == source
+    again = graphdef.read(message(source), known)
+    assert text.show(again) == source
+    assert again.graph["x"].attrs["a"] == parsed(source).graph["x"].attrs["a"]
+
+
+def test_attributes_have_python_types_by_their_kind():
+    attrs = parsed("x:Op{t=int32, i=3, b=true, f=2.0, s='a', l=[1], h=<1>, g=@f, u=$T, n=none}").graph["x"].attrs
+    kinds = {"t": DType, "i": int, "b": bool, "f": float, "s": bytes, "l": tuple, "h": Shape, "g": Callee, "u": Unbound}
+    assert {name: type(attrs[name]) for name in kinds} == kinds
+    assert attrs["n"] is None
+
+
+def test_an_attribute_of_another_type_is_refused():
+    graph = parsed("x:Op").graph
+    graph["x"].attrs["a"] = "text"
+    with pytest.raises(TypeError, match="an attribute is 'text', expected one of bool, DType"):
+        graphdef.write(graph.module, protos.GraphDef)
+
+
+@pytest.mark.parametrize(("stored", "numbers"), [
+    ({"int_val": [3]}, (3, 3, 3)), ({"int_val": [1, 2]}, (1, 2, 2)), ({}, (0, 0, 0)),
+    ({"tensor_content": b"\1\0\0\0\2\0\0\0\xff\xff\xff\xff"}, (1, 2, -1)),
+])  # fmt: skip
+def test_constants_are_read_in_each_way_that_they_are_stored(stored, numbers):
+    graph = protos.GraphDef()
+    tensor = graph.node.add(name="c", op="Const").attr["value"].tensor
+    tensor.dtype = NUMBERS["int32"]
+    tensor.tensor_shape.dim.add().size = 3
+    for field, content in stored.items():
+        if isinstance(content, bytes):
+            tensor.tensor_content = content
+        else:
+            getattr(tensor, field).extend(content)
+    constant = graphdef.read(graph, known).graph["c"].attrs["value"]
+    assert constant.numbers() == numbers
+    assert constant == Tensor(NUMBERS["int32"], (3,), numbers)
+    assert constant != Tensor(NUMBERS["int32"], (3,), (0, 0, 1))
+
+
+def test_half_precision_constants_are_numbers_not_bits():
+    graph = message("h:Const{value=float16<2>(1.0, -0.25)} b:Const{value=bfloat16<2>(3.0, -0.5)}")
+    assert list(graph.node[0].attr["value"].tensor.half_val) == [0x3C00, 0xB400]
+    read = graphdef.read(graph, known).graph
+    assert read["h"].attrs["value"].numbers() == (1.0, -0.25)
+    assert read["b"].attrs["value"].numbers() == (3.0, -0.5)
+
+
+def test_long_constants_are_abbreviated_and_not_read_again():
+    shown = text.show(parsed("c:Const{value=int32<17>(%s)}" % ", ".join(map(str, range(17)))))
+    assert shown.startswith("c:Const{value=int32<17>(0, 1, 2, 3, ... ")
+    with pytest.raises(ConfigError, match="line 1 of the graph: expected a value before"):
+        parsed(shown)
+
+
+# -- GraphDef ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_untouched_module_is_the_same_graph_def():
+    graph = message(CALL)
+    module = graphdef.read(graph, known)
+    assert graphdef.write(module) is graph
+    assert module.functions["top"].results  # and reading a body changes nothing
+    assert graphdef.write(module) is graph
+
+
+def test_nodes_that_nobody_touched_keep_their_bytes():
+    graph = message(FORWARD)
+    graph.node[3].input[0] = "s:0"  # as a script may write it
+    module = graphdef.read(graph, known)
+    module.graph["x"].attrs["shape"] = Shape((2, 4))
+    written = graphdef.write(module)
+    assert list(written.node[3].input) == ["s:0", "s:1", "^w"]
+    assert list(written.node[1:]) == list(graph.node[1:])
+    assert [dim.size for dim in written.node[0].attr["shape"].shape.dim] == [2, 4]
+    assert [dim.size for dim in graph.node[0].attr["shape"].shape.dim] == [-1, 4]  # the one that was read stays
+    assert written.versions == graph.versions
+
+
+def test_a_changed_node_is_written_as_what_it_is_now():
+    module = graphdef.read(message(FORWARD), known)
+    graph = module.graph
+    graph["y"].set_op("Add")
+    graph["y"].set_device("/device:GPU:0")
+    del graph["y"].attrs["T"]
+    graph["n"].set_controls([graph["w"], graph["w"]])
+    written = graphdef.write(module)
+    assert text.show(graphdef.read(written, known)).splitlines()[3:] == [
+        'y:Add(s, s:1, ^w) on "/device:GPU:0"',
+        "n:NoOp(^w)",
+    ]
+
+
+def test_reading_an_attribute_does_not_make_it():
+    graph = message(FORWARD)
+    module = graphdef.read(graph, known)
+    assert module.graph["n"].attrs.get("T") is None
+    assert "T" not in module.graph["n"].attrs
+    with pytest.raises(KeyError, match=r"node 'n' \(NoOp\) has no attribute T"):
+        module.graph["n"].attrs["T"]
+    assert not graph.node[4].attr
+
+
+@pytest.mark.parametrize(("nodes", "problem"), [
+    ("x:A x:B", "the graph has two nodes 'x'"),
+    ("layer:A y:B(laier)", "node 'y' reads 'laier', which is not in the graph (did you mean 'layer'?)"),
+    ("y:B(^x)", "node 'y' reads 'x', which is not in the graph"),
+])  # fmt: skip
+def test_graphs_that_are_none_are_refused(nodes, problem):
+    graph = protos.GraphDef()
+    protos.nodes(nodes, graph.node)
+    with pytest.raises(ConfigError) as raised:
+        graphdef.read(graph, known)
+    assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(("source", "problem"), [
+    ("x:A x:B", "the text has two nodes 'x'"),
+    ("y:B(x)", "'y' reads 'x', which is not in the text"),
+    ("x:A\ny:B{a}", "line 2 of the graph: expected = before '}'"),
+    ("x:A\ny:B(x", "line 2 of the graph: expected , before 'the end'"),
+    ("x:A & y:B", "line 1 of the graph: expected a node before '& y:B'"),
+])  # fmt: skip
+def test_texts_that_are_none_are_refused(source, problem):
+    with pytest.raises(ConfigError) as raised:
+        parsed(source)
+    assert problem in str(raised.value)
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def test_functions_read_like_graphs():
+    module = graphdef.read(message(CALL), known)
+    body = module.functions["top"]
+    assert [node.name for node in body.arguments] == ["a"]
+    assert list(map(str, body["k"].inputs)) == ["t:1"]  # t:indices:0 in the FunctionDef
+    assert {name: str(value) for name, value in body.results.items()} == {"v": "t", "i": "k"}
+    assert body["a"].output(CONTROL).users == {body["k"]: 1}
+    assert list(body.effects) == ["k"]
+
+
+def test_a_changed_body_is_written_in_the_notation_of_functions():
+    graph = message(CALL)
+    module = graphdef.read(graph, known)
+    body = module.functions["top"]
+    body["k"].value.replace_by(body["t"].output(1))
+    body.add("again", "Identity", [body["t"].output(1)], attrs={"T": DType(3)})
+    function = graphdef.write(module).library.function[0]
+    assert [list(node.input) for node in function.node_def] == [["a"], ["t:indices:0", "^a"], ["t:indices:0"]]
+    assert dict(function.ret) == {"v": "t:values:0", "i": "t:indices:0"}
+    assert function.signature == graph.library.function[0].signature
+
+
+def test_the_library_knows_signatures_without_bodies():
+    module = graphdef.read(message(CALL), known)
+    assert module.definition("top").inputs[0].dtype == NUMBERS["float32"]
+    assert module.definition("Mul").name == "Mul"
+    assert module.definition("none") is None
+    assert not module.functions.read_ones()
+    assert list(module.functions) == ["top"]
+    assert len(module.functions) == 1
+
+
+def test_functions_are_added_and_removed():
+    module, other = parsed(CALL), parsed(CALL)
+    with pytest.raises(ValueError, match="the library has a function 'top' already"):
+        module.functions.add(other.functions["top"])
+    version = module.version
+    module.functions.remove("top")
+    assert module.version > version
+    assert "top" not in module.functions
+    module.functions.add(other.functions["top"])
+    assert text.show(module) == CALL
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+def test_use_lists_hold_through_every_kind_of_change():
+    graph = parsed(FORWARD).graph
+    assert kept_uses(graph) == uses(graph)
+    assert graph["s"].value.users == {graph["y"]: 1}
+    added = graph.add("a", "Add", [graph["y"].value, graph["y"].value], [graph["n"]], after=graph["s"])
+    assert graph["y"].value.users == {added: 2}
+    graph["s"].output(1).replace_by(graph["s"].value)
+    assert [str(value) for value in graph["y"].inputs] == ["s", "s"]
+    graph["y"].set_input(1, graph["x"].value)
+    graph["n"].set_controls([graph["y"], graph["w"], graph["y"]])
+    graph["w"].output(CONTROL).replace_by(graph["x"].output(CONTROL))
+    assert kept_uses(graph) == uses(graph)
+    graph.remove([added])
+    assert kept_uses(graph) == uses(graph)
+    assert not graph["y"].value.users
+    assert list(graph.nodes) == ["x", "w", "s", "y", "n"]
+
+
+def test_results_follow_a_replaced_value():
+    graph = parsed(FORWARD).graph
+    graph["y"].value.replace_by(graph["s"].value)
+    assert graph.results == {"loss:0": graph["s"].value, "train": graph["n"].output(CONTROL)}
+    graph["s"].value.replace_by(graph["x"].value, users=[])  # results follow only a value that is replaced everywhere
+    assert graph.results["loss:0"] is graph["s"].value
+
+
+def test_what_is_used_is_not_removed():
+    graph = parsed(FORWARD).graph
+    with pytest.raises(ValueError, match="node 's' is used by 'y'"):
+        graph.remove([graph["s"]])
+    with pytest.raises(ValueError, match="node 'n' is needed for the result 'train'"):
+        graph.remove([graph["n"]])
+    graph.results.clear()
+    graph.keep([graph["x"], graph["w"], graph["s"]])
+    assert list(graph.nodes) == ["x", "w", "s"]
+    assert kept_uses(graph) == uses(graph)
+
+
+def test_names_are_unique():
+    graph = parsed("x:A x_:B").graph
+    assert graph.free_name("x") == "x__"
+    assert graph.free_name("y") == "y"
+    for change in (lambda: graph.add("x", "C"), lambda: graph.rename(graph["x_"], "x")):
+        with pytest.raises(ValueError, match="the graph has a node 'x' already"):
+            change()
+
+
+def test_a_renamed_node_keeps_its_place_and_its_users_name_it():
+    module = graphdef.read(message("a:A b:B(a, a:1) c:C(^b)"), known)
+    module.graph.rename(module.graph["b"], "new")
+    module.graph.rename(module.graph["a"], "first")
+    assert text.show(graphdef.read(graphdef.write(module), known)) == "first:A\nnew:B(first, first:1)\nc:C(^new)\n"
+
+
+def test_nodes_stand_where_they_are_put():
+    graph = parsed("a:A b:B").graph
+    behind = graph.add("a1", "C", after=graph["a"])
+    graph.add("a2", "C", after=graph["a"])
+    graph.add("a11", "C", after=behind)
+    graph.add("z", "C")
+    assert "a11" in graph
+    assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]
+    version = graph.version
+    graph.sort()
+    assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]
+    assert graph.version == version
+    graph.rename(graph["a"], "y")
+    graph.sort()
+    assert [node.name for node in graph] == ["a1", "a11", "a2", "b", "y", "z"]
+
+
+def test_protos_are_put_in_and_keep_their_bytes():
+    graph = message("a:A b:B(a) c:C(b, ^b)")
+    module = graphdef.read(graph, known)
+    protos_of = protos.GraphDef()
+    protos.nodes("b/new:Add(a:0,b/more) b/more:Const b:Mul(b/new,a:0)", protos_of.node)
+    *added, whole = protos_of.node
+    graphdef.insert(module.graph, added, after=module.graph["a"], origin=module.graph["b"])
+    graphdef.become(module.graph["b"], whole)
+    assert kept_uses(module.graph) == uses(module.graph)
+    written = graphdef.write(module)
+    assert [node.name for node in written.node] == ["a", "b/new", "b/more", "b", "c"]
+    assert [written.node[k] for k in (1, 2, 3)] == list(protos_of.node)
+    assert [module.graph[name].origin for name in ("a", "b/new", "b")] == ["", "b", ""]
+    protos.nodes("d:D(gone)", protos_of.node)
+    with pytest.raises(ConfigError, match="node 'd' reads 'gone', which is not in the graph"):
+        graphdef.insert(module.graph, [protos_of.node[-1]])
+
+
+def test_every_change_raises_the_version():
+    graph = parsed(FORWARD).graph
+    changes = [
+        lambda: graph.add("new", "A"),
+        lambda: graph["y"].set_input(0, graph["x"].value),
+        lambda: graph["n"].set_op("B"),
+        lambda: graph["n"].set_controls([]),
+        lambda: graph["x"].set_device("d"),
+        lambda: graph.remove([graph["new"]]),
+        lambda: graph["x"].attrs.__setitem__("a", 1),
+        lambda: graph["x"].attrs.__delitem__("a"),
+        lambda: graph["y"].value.replace_by(graph["x"].value),
+        lambda: graph.rename(graph["w"], "v"),
+    ]
+    for change in changes:
+        version = graph.module.version
+        change()
+        assert graph.module.version > version
+
+
+def test_a_changed_node_names_the_pass_and_where_it_came_from():
+    graph = parsed(FORWARD).graph
+    graph.author = "fold"
+    made = graph.add("y/one", "A", origin=graph["y"])
+    graph.author = "sink"
+    again = graph.add("y/two", "A", origin=made)
+    graph["n"].set_op("B")
+    assert [(node.made_by, node.origin) for node in (made, again, graph["n"], graph["x"])] == [
+        ("fold", "y"), ("sink", "y"), ("sink", ""), ("", ""),
+    ]  # fmt: skip
+
+
+def test_an_empty_attribute_stays_empty():
+    value = protos.CLASSES["AttrValue"]()
+    attributes.encode(None, value)
+    assert attributes.decoded(value) is None
+    attributes.encode((), value)
+    assert value.WhichOneof("value") == "list"
