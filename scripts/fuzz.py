@@ -32,7 +32,7 @@ def main():
     if asked.fault:
         with planted.FAULTS[asked.fault].plant():
             found = trials.first_difference(asked.doors, asked.count)
-        print("%s: %s" % (asked.fault, "not found" if found is None else "seed %d" % found))
+        print("%s: %s" % (asked.fault, found or "not found"))
         return 0
     names, start, failed = asked.doors.split(","), time.time(), 0
     for seed in range(asked.seed, asked.seed + asked.count):

@@ -57,4 +57,4 @@ def of_one_session(program):
 def play(program, expected, folder):
     """Runs a program in a session whose state another rank collects."""
     with ranks():
-        return playing.play(program, playing.build(program), folder, Collected, expected.built)
+        return playing.play(program, expected.built, folder, Collected, expected.built)

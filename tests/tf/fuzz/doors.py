@@ -43,7 +43,7 @@ def in_session(program, expected, folder, **more):
     """In sessions with an NpuOptimizer; `more` are keys of its parameter_map."""
     config = sessions.config(**differential.as_parameters(mode(program)), **more)
     opened = functools.partial(playing.Side, config=config)
-    return playing.play(program, playing.build(program), folder, opened, expected.built)
+    return playing.play(program, expected.built, folder, opened, expected.built)
 
 
 def rewritten(program, expected, folder):
@@ -59,9 +59,9 @@ def rewritten(program, expected, folder):
         path.write_bytes(made.SerializeToString())
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(tf.GraphDef.FromString(path.read_bytes()), name="")
-        return playing.Side(built, place, graph=graph)
+        return playing.Side(built, place, tf.ConfigProto(), graph)
 
-    return playing.play(program, playing.build(program), folder, opened, expected.built)
+    return playing.play(program, expected.built, folder, opened, expected.built)
 
 
 def of_one_step(program):
@@ -120,7 +120,7 @@ def compiled(program, expected, folder):
     """By compile_step; `program` is of one step."""
     label = re.search(r"'(\w+)'", program.runs[0]).group(1)
     opened = functools.partial(_Compiled, label=label, options=mode(program))
-    return playing.play(program, playing.build(program), folder, opened, expected.built)
+    return playing.play(program, expected.built, folder, opened, expected.built)
 
 
 def as_step(program, built):
@@ -135,7 +135,7 @@ def as_step(program, built):
 def exported(program, expected, folder):
     """Exported, and run under JAX without TensorFlow."""
     folder.mkdir(parents=True)
-    step = as_step(program, playing.build(program))
+    step = as_step(program, expected.built)
     differential.exported(step, mode(program), folder)
     jax = _jax()
     jax.stdin.write("%s\n" % folder)
@@ -197,24 +197,18 @@ DOORS = {
 }
 
 
-def problems(name, program, folder, expected=None, as_it_is=False):
+def problems(name, program, folder, expected):
     """Returns what a program gives at a door that it does not give in plain TensorFlow, in words.
 
     Args:
         name: of DOORS.
-        program: drawing.Program.
+        program: drawing.Program that the door runs, see `Door.lines`.
         folder: pathlib.Path, new or empty.
-        expected: its Plain, None to make it.
-        as_it_is: whether the program is one that the door runs.
+        expected: its Plain.
     """
     door = DOORS[name]
-    lines = program if as_it_is else door.lines(program)
-    if lines is None:
-        return []
-    if expected is None or lines is not program:
-        expected = door.plain(lines, folder / "plain")
     try:
-        given = door.run(lines, expected, folder / name)
+        given = door.run(program, expected, folder / name)
     except Exception as error:  # whatever it is, plain TensorFlow did not raise it
         return ["%s: %s" % (type(error).__name__, str(error).splitlines()[0])]
-    return playing.differences(lines, given, expected.trace, door.partly)
+    return playing.differences(program, given, expected.trace, door.partly)

@@ -1,9 +1,20 @@
 """Faults that were found elsewhere, put back one at a time: the programs must find each.
 
-with planted.FAULTS["shared initial tensors"].plant(): ...
+    with planted.FAULTS["shared initial tensors, engine"].plant(): ...
+
+No program shows what changes neither a result nor the state of a session. Of the review of 2026-11 that is:
+
+    4   XLA clusters of other sessions taken apart     tests/tf/test_foreign_sessions.py
+    5   collective keys that collide                   tests/tf/test_collective_keys.py
+    6   libraries of other owners                      tests/tf/test_native_build.py
+    7   a warning for each slow run                    tests/tf/test_collective_keys.py
+    8   programs that nothing evicts                   tests/tf/test_engine_compiled.py
+    9   what a worker has of this environment          tests/pure/test_other_python.py
+    10  private names of a later JAX                   tests/pure/test_private_names.py
 """
 
 import contextlib
+import threading
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -13,6 +24,7 @@ from npu_shim.checkpoint import assignments
 from npu_shim.loss_scale import accumulate, optimizer, sums, update_ops
 from npu_shim.loss_scale.graph_ops import state_here
 from npu_shim.loss_scale.inner import run_if
+from npu_shim.session import promises, rounding
 from npu_shim.xla import writers
 
 
@@ -47,10 +59,41 @@ def _all_at_once(run, values):
     run([each.operation for each, _ in pairs], {each.value: value for each, value in pairs})
 
 
-def _engine():
+def _nothing_excludes():
     from npu_shim.engine import access
 
     return _put((access.Access, "excludes", lambda self, touched, written: False))()
+
+
+def _options_are_dropped():
+    from npu_shim.engine import sessions
+
+    plain_run = sessions.doors.plain_run
+    return _put(
+        (sessions, "_is_for_session", lambda options: False),
+        (
+            sessions.doors,
+            "plain_run",
+            lambda session, fetches, feeds=None, options=None: plain_run(session, fetches, feeds),
+        ),
+    )()
+
+
+class _WaitingLock:
+    """A lock that is always waited for."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.release = self._lock.release
+
+    def acquire(self, blocking=True):
+        return self._lock.acquire()
+
+
+def _lock_is_held():
+    from npu_shim.engine import sessions
+
+    return _put((sessions, "threading", mock.Mock(Lock=_WaitingLock)))()
 
 
 class _Everything:
@@ -64,23 +107,39 @@ def _always_dense(gradient, variable, made=sums.sum_for):
     return made(tf.convert_to_tensor(gradient), variable)
 
 
+def _swap(graph_def):
+    """The operands of the first difference or product change places."""
+    for node in graph_def.node:
+        if node.op in ("Sub", "MatMul") and node.input[0] != node.input[1]:
+            first, second = node.input[:2]
+            node.input[0], node.input[1] = second, first
+            break
+    return graph_def
+
+
 def _swapped():
-    """The operands of the first differences of a rewritten graph change places, and nobody looks at edges."""
+    """The rewriter exchanges operands, and nobody looks at edges."""
     from npu_shim.rewriter import rewrite
 
     real = rewrite.apply
 
     def apply(planned, graph_def):
         made, touched = real(planned, graph_def)
-        for node in made.node:
-            if node.op in ("Sub", "MatMul") and node.input[0] != node.input[1]:
-                first, second = node.input[:2]
-                node.input[0], node.input[1] = second, first
-                break
-        return made, touched
+        return _swap(made), touched
 
     nobody = lambda *_: None  # noqa: E731
     return _put((rewrite, "apply", apply), (rewrite, "_verify", nobody), (rewrite, "require_same_flat", nobody))()
+
+
+def _swapped_later():
+    """A rewrite behind the rewriter exchanges operands, and nobody looks at what it promised."""
+    real = rounding.fuse_casts
+
+    def fuse_casts(graph_def, keep, accelerator):
+        made = tf.GraphDef.FromString(real(graph_def, keep, accelerator).SerializeToString())
+        return _swap(made)
+
+    return _put((rounding, "fuse_casts", fuse_casts), (promises, "require_kept", lambda *_: None))()
 
 
 def _without_check(pairs):
@@ -94,7 +153,9 @@ def _when_seen(self, build):
 FAULTS = {
     "shared initial tensors, engine": Fault("engine", _put((assignments, "assign", _all_at_once))),
     "shared initial tensors, collected": Fault("collected", _put((assignments, "assign", _all_at_once))),
-    "V1 lost updates": Fault("engine", _engine),
+    "V1 lost updates": Fault("engine", _nothing_excludes),
+    "V2 RunOptions are dropped": Fault("engine", _options_are_dropped),
+    "V3 a lock is held while Python runs": Fault("engine", _lock_is_held),
     "V4 containers are left out": Fault("compiled", _put((writers, "OWN_CONTAINER", _Everything()))),
     "V7 dense sums of sparse gradients": Fault("scaled", _put((accumulate, "sum_for", _always_dense))),
     "V8 every update is undone": Fault("scaled", _put((update_ops, "_nearest", lambda name, others: set(others)))),
@@ -107,4 +168,5 @@ FAULTS = {
     ),
     "V12 no gradients": Fault("scaled", _put((accumulate, "pairs_with_gradients", _without_check))),
     "swapped operands": Fault("session", _swapped),
+    "swapped operands, behind verify": Fault("session", _swapped_later),
 }

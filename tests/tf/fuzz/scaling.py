@@ -1,18 +1,20 @@
 """Random programs with loss scaling and gradient accumulation; the oracle applies the mean of a window by hand.
 
     v0 = tf.Variable(integers(3), name='net0/v', use_resource=True)
-    b0 = moving('net0/b', 'bad0:0')
+    b0 = moving('net0/b', 'bad0:0', True)
     o0 = wrapped(tf.train.AdamOptimizer(1.0), scale=8.0, every=2, protect=True)
     u0 = trained(o0, lambda: rows(v0), [v0], 'bad0:0', [b0])
     ---
     s.steps(['u0'], 5, [])
     s.steps(['u0'], 6, ['u0'])      its gradients are not finite
 
-What a script with the wrapped optimizer does, plain TensorFlow does in parts: it computes the gradients of a step; runs
-its updates unless the step is skipped and they are protected; and at the end of a window in which all gradients were
-finite it applies their mean, and runs what waits for that.
+What a script with the wrapped optimizers does, plain TensorFlow does in parts: it computes the gradients of a run's
+steps; runs the updates that they wait for, those of other steps too, and puts back what a skipped step protects; at
+the end of a window in which all gradients were finite it applies their mean, and runs what waits for that.
 """
 
+import functools
+import itertools
 import random
 from typing import Any, Dict, List, NamedTuple
 
@@ -52,14 +54,25 @@ def ids_and_bad():
         tf.placeholder_with_default(1.0, [], name)
 
 
-def moving(name, bad):
+def moving(name, bad, resource):
     """An average over steps, as batch normalization keeps it: an op of UPDATE_OPS."""
     graph = tf.get_default_graph()
-    variable = tf.Variable(0.0, trainable=False, name=name, use_resource=True)
+    variable = tf.Variable(0.0, trainable=False, name=name, use_resource=resource)
     seen = tf.reduce_sum(graph.get_tensor_by_name("x:0")) * graph.get_tensor_by_name(bad)
-    op = variable.assign(variable.read_value() * 0.5 + seen * 0.5).op
-    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, op)
-    return op
+    return _update(variable.assign(variable.read_value() * 0.5 + seen * 0.5))
+
+
+def moving_rows(name, bad, resource):
+    """Sums of the rows that `ids` chooses: an op of UPDATE_OPS that writes a part of its variable."""
+    graph = tf.get_default_graph()
+    variable = tf.Variable(tf.zeros([4, 4]), trainable=False, name=name, use_resource=resource)
+    seen = graph.get_tensor_by_name("x:0")[:2] * graph.get_tensor_by_name(bad)
+    return _update(tf.scatter_add(variable, graph.get_tensor_by_name("ids:0"), seen))
+
+
+def _update(written):
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, written.op)
+    return written.op
 
 
 def refused(build):
@@ -131,14 +144,19 @@ class Wrapped(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A step in parts: gradients (tensors or IndexedSlices), what feeds their means, and what runs when."""
+    """A step in parts: its scope, gradients (tensors or IndexedSlices), what feeds their means, and what runs when."""
 
     wrapped: Wrapped
+    name: str
     gradients: List[Any]
     means: List[Any]
     apply: Any
-    updates: Any
+    updates: List[Any]
     after: Any
+
+    def puts_back(self, update, value):
+        """Whether a step that is skipped puts back what an update wrote: its own, or what is not finite."""
+        return update in self.updates and (_written(update).startswith(self.name + "/") or not _is_finite(value))
 
 
 class Oracle:
@@ -155,7 +173,8 @@ class Oracle:
         means = [_fed(gradient) for gradient, _ in pairs]
         apply = wrapped.optimizer.apply_gradients([(m, v) for m, (_, v) in zip(means, pairs)], step)
         after_op = tf.no_op() if after is None else tf.group(after())
-        return Trained(wrapped, [g for g, _ in pairs], means, apply, tf.group(*updates), after_op)
+        scope = variables[0].op.name.partition("/")[0]
+        return Trained(wrapped, scope, [g for g, _ in pairs], means, apply, updates, after_op)
 
     @staticmethod
     def without_gradients(wrapped, variable):
@@ -178,26 +197,40 @@ class OracleSide(playing.Side):
 
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
-        self._windows: Dict[Any, List[Any]] = {}  # of an optimizer: the gradients of its steps so far
+        self._windows: Dict[str, List[Any]] = {}  # of a step: the gradients since its last window
 
     def steps(self, labels, number, bad):
-        fed = _feeds(labels, number, bad)
-        for label in labels:
-            self._step(self._built.labels[label], fed)
+        fed, steps = _feeds(labels, number, bad), [self._built.labels[label] for label in labels]
+        gathered = [self._gathered(step, fed) for step in steps]
+        skipped = [step for step, (_, _, finite) in zip(steps, gathered) if step.wrapped.protects and not finite]
+        self._update(list(dict.fromkeys(update for step in steps for update in step.updates)), skipped, fed)
+        for step, (window, is_full, finite) in zip(steps, gathered):
+            if is_full:
+                self._apply(step, window, finite)
         return []
 
-    def _step(self, step, fed):
-        gradients = self.session.run(step.gradients, fed)
-        window = self._windows.setdefault(id(step.wrapped.optimizer), [])
-        window.append(gradients)
+    def _gathered(self, step, fed):
+        """The gradients of a window so far, whether it is full, and whether the step may be applied."""
+        window = self._windows.setdefault(step.name, [])
+        window.append(self.session.run(step.gradients, fed))
         is_full = len(window) == step.wrapped.every
         # the last step of a window that is skipped is skipped with it
-        looked_at = window if is_full else [gradients]
-        finite = not step.wrapped.checks or all(_is_finite(each) for taken in looked_at for each in taken)
-        if finite or not step.wrapped.protects:
-            self.session.run(step.updates, fed)
-        if not is_full:
-            return
+        looked_at = window if is_full else window[-1:]
+        finite = all(_is_finite(each) for taken in looked_at for each in taken)
+        return window, is_full, finite or not step.wrapped.checks
+
+    def _update(self, updates, skipped, fed):
+        """Runs updates, and puts back what the steps that are skipped protect."""
+        before = self.look()
+        self.session.run(updates, fed)
+        after = self.look()
+        for update in updates:
+            name = _written(update)
+            if any(step.puts_back(update, after[name]) for step in skipped):
+                initializer = self._built.graph.get_operation_by_name(name + "/Assign")
+                self.session.run(initializer, {initializer.inputs[1]: before[name]})
+
+    def _apply(self, step, window, finite):
         if finite:
             means = {}
             for number, mean in enumerate(step.means):
@@ -205,6 +238,11 @@ class OracleSide(playing.Side):
             self.session.run(step.apply, means)
             self.session.run(step.after)
         del window[:]
+
+
+def _written(update):
+    """The name of the variable that an update writes."""
+    return update.inputs[0].op.name
 
 
 def _is_finite(gradient):
@@ -246,7 +284,7 @@ KINDS = (
     _Kind("tf.cast(integers(%d), tf.float16)", "dense({v}, 511.0)", 2),
     _Kind("unknown(%d)", "dense({v})", 1, ", validate_shape=False"),  # TensorFlow makes no slots for it
 )
-SCALES = ("", "scale=8.0", "scale=8.0", "scale=8.0, protect=True", "scale=8.0, moves=True")
+SCALES = ("", "scale=8.0", "scale=8.0, protect=True", "scale=8.0, protect=True", "scale=8.0, moves=True")
 WINDOWS = ("", "every=1", "every=2", "every=4")
 
 
@@ -263,8 +301,12 @@ class _Drawing:
 
     def program(self):
         """Returns the Program."""
-        steps = ["u%d" % k for k in range(self._one(1, 1, 2))]
-        lines = ["x, p, n = inputs()", "ids_and_bad()", *(line for k in range(len(steps)) for line in self._step(k))]
+        steps = ["u%d" % k for k in range(self._one(1, 2))]
+        averages = {"b%d" % k: self._moving(k) for k in range(len(steps)) if self._likely(0.7)}
+        # a step may wait for all of UPDATE_OPS, as those of a GAN do; its networks are there before its optimizers
+        waits = {k: [b for b in averages if b == "b%d" % k or self._likely(0.5)] for k in range(len(steps))}
+        networks, training = zip(*(self._step(k, updates) for k, updates in waits.items()))
+        lines = ["x, p, n = inputs()", "ids_and_bad()", *networks, *averages.values(), *itertools.chain(*training)]
         runs = [line for _ in range(self._random.randint(5, 9)) for line in self._run(steps, lines)]
         if self._likely(0.15):
             lines.append("e0 = refused(lambda: without_gradients(o0, v0))")
@@ -279,33 +321,36 @@ class _Drawing:
         bad = [label for label in labels if checked and self._likely(0.25)]
         return "s.steps(%r, %d, %r)" % (labels, next(self._seeds), bad), "s.look()"
 
-    def _step(self, k):
-        """The lines of one step and its optimizer."""
+    def _moving(self, k):
+        """The line of an average next to a step's variable."""
+        kind = self._one("moving", "moving", "moving_rows")
+        return "b%d = %s('net%d/b', 'bad%d:0', %s)" % (k, kind, k, k, self._one(True, False))
+
+    def _step(self, k, updates):
+        """The line of a step's variable, and those of its optimizer; `updates` are the names of what it waits for."""
         kind, resource, scale = self._one(*KINDS), self._one(True, False), self._one(*SCALES)
-        lines = ["v{k} = tf.Variable({start}, name='net{k}/v', use_resource={resource}{more})"]
-        updates, after = "", ""
-        if self._likely(0.6):
-            lines.append("b{k} = moving('net{k}/b', 'bad{k}:0')")
-            updates = "b%d" % k
+        network = "v{k} = tf.Variable({start}, name='net{k}/v', use_resource={resource}{more})"
+        after = ""
         if scale and resource and self._likely(0.7):  # an average of a reference variable may begin with anything
             after = ", lambda: tf.train.ExponentialMovingAverage(0.5).apply([v%d])" % k
         window = self._one(*WINDOWS) if scale else self._one(*WINDOWS[1:])
         given = [self._one(*OPTIMIZERS[: kind.optimizers]), *filter(None, (scale, window))]
-        lines += [
+        lines = [
             "o{k} = wrapped({given})",
             "u{k} = trained(o{k}, lambda: {loss}, [v{k}], 'bad{k}:0', [{updates}]{after})",
         ]
         said = {
             "k": k, "start": kind.start % next(self._seeds), "resource": resource, "more": kind.more, "after": after,
-            "given": ", ".join(given), "loss": kind.loss.format(v="v%d" % k), "updates": updates,
+            "given": ", ".join(given), "loss": kind.loss.format(v="v%d" % k),
+            "updates": ", ".join(updates),
         }  # fmt: skip
-        return [line.format(**said) for line in lines]
+        return network.format(**said), [line.format(**said) for line in lines]
 
 
 # playing
 
 SHARED = {name: value for name, value in globals().items() if name in (
-    "dense", "rows", "ids_and_bad", "moving", "refused")}  # fmt: skip
+    "dense", "rows", "ids_and_bad", "moving", "moving_rows", "refused")}  # fmt: skip
 
 
 def _words(of):
@@ -320,4 +365,5 @@ def plain(program, folder):
 
 def scaled(program, expected, folder):
     """With npu_shim's optimizers."""
-    return playing.play(program, playing.build(program, **_words(Scaled)), folder, ScaledSide, expected.built)
+    opened = functools.partial(ScaledSide, config=tf.ConfigProto())
+    return playing.play(program, playing.build(program, **_words(Scaled)), folder, opened, expected.built)
