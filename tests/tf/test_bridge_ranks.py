@@ -431,7 +431,7 @@ def check_groups(found):
     assert re.match(said, found[1]["refused"])
 
 
-@pytest.mark.parametrize("mode", ["force_fp32", "allow_mix_precision"])
+@pytest.mark.parametrize("mode", [pytest.param("force_fp32", marks=pytest.mark.nightly), "allow_mix_precision"])
 def test_two_ranks_train_as_one_on_all_data(run, mode):
     (alone,) = run(TRAINING, 1, mode)
     one, other = run(TRAINING, 2, mode)
@@ -481,7 +481,7 @@ def test_shares_of_the_input_are_the_whole_batch(run, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrapped_by", ["class", "wrapper"])
+@pytest.mark.parametrize("wrapped_by", [pytest.param("class", marks=pytest.mark.nightly), "wrapper"])
 def test_keras_on_two_ranks_is_keras_on_all_data(run, wrapped_by):
     (alone,) = run(KERAS, 1, wrapped_by)
     one, other = run(KERAS, 2, wrapped_by)

@@ -45,6 +45,10 @@ NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not HAS_SLIM and name not in WITHOUT_SLIM, reason="tf-slim is missing"))
     for name in sorted(TOLERANCES)
 ]
+# in float32 by day what our own tf.contrib trains; in mixed precision always all
+BY_DAY = ("bert_tpu_estimator", "ctc_ocr", "seq2seq_attention", "slim_resnet")
+ALL = os.environ.get("NPU_SHIM_NIGHTLY") or os.environ.get("NPU_SHIM_GOLDEN")
+IN_FLOAT32 = [name for name in sorted(TOLERANCES) if name in BY_DAY or ALL]
 LAST_DIGIT = 2e-6  # the scripts print six
 pytestmark = pytest.mark.slow
 
@@ -56,7 +60,7 @@ def ended(tmp_path_factory):
     names = sorted(TOLERANCES) if HAS_SLIM else WITHOUT_SLIM
     lines = {(name, "mixed"): "npu-shim run %s" % (IDIOMS / (name + ".py")) for name in names}
     plain = "python %s float32" if TENSORFLOW_1 else "npu-shim run %s float32"
-    lines.update(((name, "float32"), plain % (IDIOMS / (name + ".py"))) for name in names)
+    lines.update(((name, "float32"), plain % (IDIOMS / (name + ".py"))) for name in names if name in IN_FLOAT32)
     return dict(zip(lines, forked.run([(line, folder) for line in lines.values()], timeout=1200)))
 
 
@@ -70,7 +74,7 @@ def golden():
     return json.loads(GOLDEN.read_text())["losses"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [row for row in NAMES if row.values[0] in IN_FLOAT32])
 def test_the_first_losses_are_those_of_tensorflow_1(name, ended):
     done = ended[name, "float32"]
     assert done.status == 0, done.output[-6000:]
