@@ -46,6 +46,8 @@ from tensorflow.python.keras.utils.generic_utils import CustomObjectScope, deser
 """
 # of 1.15 with the vendor's additions, older than 1.15, or of the package `keras`
 OLDER = """
+import tensorflow as tf; tf.mul, tf.sub, tf.neg, tf.pack, tf.unpack, tf.select, tf.complex_abs, tf.listdiff, tf.inv
+import tensorflow as tf; tf.merge_summary, tf.merge_all_summaries, tf.train.SummaryWriter, tf.histogram_summary
 from tensorflow.contrib.keras.python.keras.layers import Conv3D, concatenate
 from tensorflow.contrib.saved_model.python.saved_model import signature_def_utils
 from tensorflow.python.keras._impl.keras.layers import Activation
