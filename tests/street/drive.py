@@ -12,8 +12,9 @@ import sys
 import time
 
 import numpy as np
-from judge import WHOLE, Ran, judge
+from judge import WHOLE, Ran, judge, judge_way
 from recipe import HERE
+from ways import FLOAT32, OWN
 
 SEED = 20211121
 # what the shell scripts of nearly every network set before they start it on one device
@@ -21,7 +22,7 @@ ONE_DEVICE = {"RANK_SIZE": "1", "RANK_ID": "0", "DEVICE_ID": "0", "ASCEND_DEVICE
 
 
 def run(recipe, zoo, work, compare=False):
-    """Runs a recipe and returns its Outcome.
+    """Runs a recipe of the vendor's collection and returns its Outcome.
 
     Args:
         recipe: a Recipe.
@@ -29,25 +30,40 @@ def run(recipe, zoo, work, compare=False):
         work: pathlib.Path of a folder for copies, logs and traces, which stay there.
         compare: run it in float32 as well, for the time of a step.
     """
-    outcome = judge(recipe, _run(recipe, zoo, work, {}))
+    outcome = judge(recipe, _run(recipe, zoo, work, OWN, {}))
     if compare and outcome.result == WHOLE:
-        plain = judge(recipe, _run(recipe, zoo, work, {"STREET_FLOAT32": "1"}))
+        plain = judge(recipe, _run(recipe, zoo, work, FLOAT32, {"STREET_FLOAT32": "1"}))
         return outcome._replace(float32_ms=plain.step_ms, float32_loss=plain.first_loss)
     return outcome
 
 
-def _run(recipe, zoo, work, env):
-    place = work / (recipe.name.replace("/", "_").replace(":", "-") + ("-float32" if env else ""))
+def run_way(recipe, repositories, work, way, beside):
+    """Runs a recipe of a public repository in one way and returns its Outcome.
+
+    Args:
+        recipe: a Recipe.
+        repositories: pathlib.Path of a folder with a checkout in owner/name for each repository; it is only read.
+        work: pathlib.Path of a folder for copies, logs and traces, which stay there.
+        way: a Way.
+        beside: the losses of the way that this one's are held against, a list; None where they are not known.
+    """
+    return judge_way(recipe, way, _run(recipe, repositories, work, way, {"STREET_SEED": str(SEED)}), beside)
+
+
+def _run(recipe, zoo, work, way, env):
+    place = work / (recipe.name.replace("/", "_").replace(":", "-") + ("" if way is OWN else "-" + way.name))
     if place.exists():
         shutil.rmtree(str(place))
     net = place / "net"
     shutil.copytree(str(zoo / recipe.network), str(net), symlinks=True)
+    for folder, other in recipe.others.items():
+        shutil.copytree(str(zoo / other), str(net / folder), symlinks=True, dirs_exist_ok=True)
     recipe.data(net, np.random.default_rng(SEED))
     trace, log = place / "trace.jsonl", place / "log.txt"
     trace.touch()
     begin = time.time()
     with open(str(log), "w") as f:
-        status = _start_all(recipe, net, {**env, "NPU_SHIM_TRACE": str(trace)}, f)
+        status = _start_all(recipe, net, way, {**env, "NPU_SHIM_TRACE": str(trace)}, f)
     seconds = time.time() - begin
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     there = not recipe.checkpoint or any(net.glob(recipe.checkpoint))
@@ -55,14 +71,17 @@ def _run(recipe, zoo, work, env):
     return Ran(status, lines, text, seconds, "" if there else recipe.checkpoint)
 
 
-def _start_all(recipe, net, env, log):
-    """Runs what prepares data, then the script; returns the exit status of the first that fails, None at a limit."""
+def _start_all(recipe, net, way, env, log):
+    """Runs what makes data, the script, and what reads again; the exit status of the first to fail, None at a limit."""
     for command in recipe.prepare:
         status = _start(recipe, command, net, ["-m", "npu_shim", "run"], {}, log)
         if status != 0:
             return status
     env["STREET_STEPS"] = str(recipe.steps or 0)
-    return _start(recipe, recipe.run, net, [str(HERE / "observe.py")], env, log)
+    status = _start(recipe, recipe.run, net, [str(HERE / "observe.py"), *way.options], env, log)
+    if status == 0 and recipe.again:
+        return _start(recipe, recipe.again, net, ["-m", "npu_shim", "run", *way.options], {}, log)
+    return status
 
 
 def _start(recipe, command, net, runner, env, log):
@@ -93,3 +112,11 @@ def folder_of(text):
     if not (zoo / "TensorFlow").is_dir():
         raise LookupError("'%s' is no checkout of the collection: it has no folder TensorFlow" % text)
     return zoo
+
+
+def repositories_of(text, recipes):
+    """The folder of checkouts that a user named; raises LookupError where it has none that a recipe is for."""
+    folder = pathlib.Path(text).expanduser().resolve()
+    if not any((folder / recipe.network).is_dir() for recipe in recipes):
+        raise LookupError("'%s' has no checkout such as %s" % (text, recipes[0].network))
+    return folder

@@ -3,9 +3,9 @@
 import math
 import re
 import statistics
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-WHOLE, OTHER, STOPS, OWN_FAULT = "whole", "other precision", "stops", "own fault"
+WHOLE, OTHER, NOT_TAKEN, STOPS, OWN_FAULT = "whole", "other precision", "not taken", "stops", "own fault"
 _LOSS = re.compile("loss|cost|entropy", re.IGNORECASE)
 _NO_LOSS = re.compile("scale", re.IGNORECASE)  # a loss scale is no loss
 _ERROR = re.compile(r"^(?:E\s+)?[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*")
@@ -46,6 +46,7 @@ class Outcome(NamedTuple):
     programs: int = 0
     host_ops: int = 0
     why_not: str = ""
+    losses: Sequence[float] = ()
 
 
 def judge(recipe, ran):
@@ -54,6 +55,35 @@ def judge(recipe, ran):
     Whole is: ended as expected after at least one training step; each graph that trains was lowered, in the mode that
     the recipe says; losses finite, the first in its range; the checkpoint there.
     """
+    outcome, graphs, steps = _figures(recipe, ran)
+    if outcome.result != WHOLE:
+        return outcome
+    other = _other_precision(recipe, graphs, steps)
+    return outcome._replace(result=OTHER, cause=other) if other else outcome
+
+
+def judge_way(recipe, way, ran, beside):
+    """Returns the Outcome of a run in a way of ours, of a script that asks for none.
+
+    Whole is: ended as expected after at least one training step; losses finite, the first in its range, and all beside
+    those of `beside` (a list, or None); the checkpoint there and read again; what the way is about has happened.
+    """
+    outcome, graphs, _ = _figures(recipe, ran)
+    if outcome.result != WHOLE:
+        return outcome
+    apart = _apart(outcome.losses, beside or (), max(way.apart, recipe.apart))
+    if apart:
+        return outcome._replace(result=STOPS, cause=apart)
+    if way.lowers and recipe.lowers and not any(line["changed"] for line in graphs):
+        cause = "%s lowered nothing" % outcome.mode if graphs else "no graph reached the rewriter"
+        return outcome._replace(result=OTHER, cause=cause)
+    if way.engine and not (outcome.taken or 0) > outcome.written / 2:
+        return outcome._replace(result=NOT_TAKEN, cause=outcome.why_not[:LONGEST] or "no session reached the engine")
+    return outcome
+
+
+def _figures(recipe, ran):
+    """The Outcome of a run but for its precision, the trace's lines of graphs, and those of steps."""
     graphs = [line for line in ran.trace if "mode" in line]
     steps = [line for line in ran.trace if "step" in line]
     most = max(graphs, key=lambda line: _weight(recipe, line), default={})
@@ -67,16 +97,22 @@ def judge(recipe, ran):
         first_loss=losses[0] if losses else None,
         step_ms=_step_ms(steps),
         seconds=round(ran.seconds, 1),
+        losses=losses,
         **_of_engine(steps),
     )
     stops = _stops(recipe, ran, steps, losses)
     if recipe.own_fault:
         cause = recipe.own_fault if stops else "expected to stop by its own fault, and does not"
-        return outcome._replace(result=OWN_FAULT if stops else STOPS, cause=cause)
-    if stops:
-        return outcome._replace(result=STOPS, cause=stops[:LONGEST])
-    other = _other_precision(recipe, graphs, steps)
-    return outcome._replace(result=OTHER, cause=other) if other else outcome
+        return outcome._replace(result=OWN_FAULT if stops else STOPS, cause=cause), graphs, steps
+    return outcome._replace(result=STOPS, cause=stops[:LONGEST]) if stops else outcome, graphs, steps
+
+
+def _apart(losses, others, most):
+    """Where losses leave those of another way, or ""."""
+    for number, (loss, other) in enumerate(zip(losses, others), 1):
+        if abs(loss - other) > most * max(abs(other), 1):
+            return "loss %d is %.4g, in float32 %.4g" % (number, loss, other)
+    return ""
 
 
 def _of_engine(steps):

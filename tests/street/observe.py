@@ -1,17 +1,19 @@
 """Runs a script as `npu-shim run` does and writes a JSON line for each run of a session that trains.
 
-    NPU_SHIM_TRACE=FILE [STREET_STEPS=N] [STREET_FLOAT32=1] python observe.py SCRIPT ARGS...
+    NPU_SHIM_TRACE=FILE [STREET_STEPS=N] [STREET_FLOAT32=1] [STREET_SEED=N] python observe.py [OPTIONS] SCRIPT ...
 
 The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetched": 1, "seconds": 0.02, "scalars":
 {"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After STREET_STEPS steps the process
-ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with. A step
-of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3, "programs": 1} or
-{"taken": false, "why": "..."}; it is watched at the session's doors, since the engine's programs run in front of what
-TensorFlow runs.
+ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with.
+STREET_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
+compared. A step of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3,
+"programs": 1} or {"taken": false, "why": "..."}; it is watched at the session's doors, since the engine's programs run
+in front of what TensorFlow runs.
 """
 
 import json
 import os
+import random
 import sys
 import threading
 import time
@@ -75,7 +77,7 @@ def _trains(graph, names):
     seen = set(waiting)
     while waiting:
         op = waiting.pop()
-        if op.type.startswith(_UPDATES) or "gradient" in op.name.lower():
+        if op.type.startswith(_UPDATES) or "gradients" in op.name.lower():  # not labels_stop_gradient, of every loss
             return True
         for found in [*(tensor.op for tensor in op.inputs), *op.control_inputs]:
             if found not in seen:
@@ -168,9 +170,31 @@ def keep_float32():
     precision.resolve = lambda values: resolve({"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu"})
 
 
+def sow(number):
+    """Seeds Python and NumPy, and every graph when it is made; what the script itself seeds later goes before that."""
+    random.seed(number)
+    np.random.seed(number)
+    graph = import_tensorflow().Graph
+    made = graph.__init__
+
+    def seeded(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.seed = number
+
+    graph.__init__ = seeded
+
+
+def engine_of(words):
+    """What runs the steps, as the command line or the environment has it."""
+    asked = [after for word, after in zip(words, words[1:]) if word == "--engine"]
+    return (asked or [os.environ.get(options_of_engine.VARIABLE)])[0]
+
+
 if __name__ == "__main__":
     base = import_tensorflow().compat.v1.Session.__mro__[1]
-    if os.environ.get(options_of_engine.VARIABLE) == "pjrt":
+    if os.environ.get("STREET_SEED"):
+        sow(int(os.environ["STREET_SEED"]))
+    if engine_of(sys.argv[1:]) == "pjrt":
         watch_doors()
     else:
         watch(base)

@@ -2,9 +2,12 @@
 
 import importlib
 import pathlib
+import shlex
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 HERE = pathlib.Path(__file__).resolve().parent
+# the folders of recipes: for the vendor's collection, and for public repositories that know no NPU
+ZOO, REPOSITORIES = "recipes", "repositories"
 
 
 def no_data(folder, random):
@@ -15,7 +18,7 @@ class Recipe(NamedTuple):
     """How one public script is run, and what it is expected to do. Only `network` and `run` have no default.
 
     Attributes:
-        network: path of the network's folder in a checkout of the collection.
+        network: path of the network's folder in a checkout of the collection; of a public repository, owner/name.
         run: the script and its arguments as in a shell, seen from `cwd`; {net} is the folder of the copied network.
         data: function (folder of the copied network, numpy Generator) that writes what the script reads.
         mode: the precision mode that the script asks for, as the rewriter names it.
@@ -29,6 +32,10 @@ class Recipe(NamedTuple):
         limit: seconds for the whole run.
         env: further environment variables.
         own_fault: why the script stops here by its own fault, with the evidence; it is then expected to stop.
+        commit: of a public repository, at which the recipe was tried.
+        others: folder below the network's -> another repository, owner/name, that belongs there (a submodule).
+        again: a script with arguments that is run afterwards in the same way and reads the checkpoint.
+        apart: how far losses may be from float32's, if further than a way has it: for networks that draw in each step.
         domain: filled in with the name of the file that the recipe stands in.
     """
 
@@ -46,26 +53,31 @@ class Recipe(NamedTuple):
     limit: int = 300
     env: Mapping[str, Any] = {}
     own_fault: str = ""
+    commit: str = ""
+    others: Mapping[str, str] = {}
+    again: str = ""
+    apart: float = 0.0
     domain: str = ""
 
     @property
     def name(self):
         """Network and script: what a table and a log are called after."""
-        return "%s:%s" % (self.network, self.run.split()[0])
+        words = shlex.split(self.run)
+        return "%s:%s" % (self.network, words[words[0] == "-m"])
 
 
-def recipes():
-    """Returns all recipes: those of each file in recipes/, in the order of the files' names and as written there."""
+def recipes(collection=ZOO):
+    """Returns all recipes of a collection: of each file in its folder, in the files' order and as written there."""
     found = []
-    for path in sorted((HERE / "recipes").glob("*.py")):
-        rows = importlib.import_module("recipes." + path.stem).RECIPES
+    for path in sorted((HERE / collection).glob("*.py")):
+        rows = importlib.import_module("%s.%s" % (collection, path.stem)).RECIPES
         found += [recipe._replace(domain=path.stem) for recipe in rows]
     return found
 
 
-def chosen(words):
+def chosen(words, collection=ZOO):
     """Returns the recipes with a word in their name, or of that domain, all without words; LookupError for no such."""
-    everything = recipes()
+    everything = recipes(collection)
     for word in words:
         if not any(_meant(word, recipe) for recipe in everything):
             raise LookupError("no recipe has '%s' in its name or domain" % word)

@@ -1,12 +1,15 @@
-"""Runs unmodified public NPU scripts from a checkout of theirs and prints what each came to.
+"""Runs unmodified public scripts from checkouts that you have and prints what each came to.
 
-    scripts/street --zoo DIR                      all networks that have a recipe
+    scripts/street --zoo DIR                      the vendor's networks: all that have a recipe
     scripts/street word2vec vision --zoo DIR      those with the word in their name, or of the domain
-    scripts/street --list                         the recipes
+    scripts/street --repositories DIR             public TensorFlow 1 repositories, three ways each
+    scripts/street --list                         the recipes of both
 
-DIR is a checkout of the collection (the folder with TensorFlow/ in it), which is only read. Each script runs through
-`npu-shim run` in a copy of its folder, with small made-up data. A network is whole when it trains and ends as expected,
-in the precision mode that it asks for, with finite losses and its checkpoint written.
+--zoo's DIR is a checkout of the collection (the folder with TensorFlow/ in it), --repositories' a folder with a
+checkout in owner/name for each repository; both are only read. Each script runs through `npu-shim run` in a copy of its
+folder, with small made-up data. A network is whole when it trains and ends as expected, with finite losses and its
+checkpoint written: in the precision mode that it asks for, or, of repositories that ask for none, in float32, in mixed
+precision and with the engine, the losses of these beside those of float32.
 """
 
 import argparse
@@ -17,36 +20,72 @@ import sys
 import tempfile
 
 import table
-from drive import folder_of, run
+import way_table
+from drive import folder_of, repositories_of, run, run_way
 from judge import OWN_FAULT, WHOLE
-from recipe import chosen
+from recipe import REPOSITORIES, ZOO, chosen
+from ways import THREE, WAYS, chosen_ways
 
 
 def main(argv=None):
     """Runs the recipes; returns 0 when all are whole (or stop by their own fault), 1 if not, 2 for bad input."""
     args = _arguments().parse_args(argv)
     try:
-        recipes = chosen(args.networks)
         if args.list:
-            print("\n".join("%-16s %s" % (recipe.domain, recipe.name) for recipe in recipes))
+            print("\n".join(_listed(args.networks)))
             return 0
-        if not args.zoo:
-            raise LookupError("--zoo DIR, or the environment's NPU_SHIM_ZOO, must name a checkout of the collection")
-        zoo = folder_of(args.zoo)
+        runs, show = _runs(args), way_table if args.repositories else table
     except LookupError as reason:
         print("street: %s" % reason.args[0], file=sys.stderr)
         return 2
-    work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="street-"))
-    outcomes = _run_all(recipes, zoo, work, args)
-    print("%s\nlogs and copies: %s" % (table.counts(outcomes.values()), work))
+    outcomes = _run_all(runs, show, args)
+    print("%s\nlogs and copies: %s" % (show.counts(outcomes), args.work))
     return 0 if all(outcome.result in (WHOLE, OWN_FAULT) for outcome in outcomes.values()) else 1
 
 
-def _run_all(recipes, zoo, work, args):
-    """Runs the recipes, `jobs` at once; writes the files behind each: a run that is cut off keeps what it has."""
+def _listed(words):
+    """A line for each recipe with the words, of both collections."""
+    lines, refused = [], []
+    for collection in (ZOO, REPOSITORIES):
+        try:
+            lines += ["%-16s %s" % (recipe.domain, recipe.name) for recipe in chosen(words, collection)]
+        except LookupError as reason:
+            refused.append(reason)
+    if not lines:
+        raise refused[0]
+    return lines
+
+
+def _runs(args):
+    """What is to be run: name -> function of the results that are known, which returns an Outcome; makes the folder."""
+    if not args.zoo and not args.repositories:
+        raise LookupError("--zoo DIR, or the environment's NPU_SHIM_ZOO, must name a checkout of the collection")
+    recipes = chosen(args.networks, REPOSITORIES if args.repositories else ZOO)
+    ways = chosen_ways(args.ways)
+    folder = repositories_of(args.repositories, recipes) if args.repositories else folder_of(args.zoo)
+    args.work = work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="street-"))
+    if not args.repositories:
+        return {recipe.name: _of_zoo(recipe, folder, work, args.compare) for recipe in recipes}
+    return {way_table.key(recipe.name, way): _of_way(recipe, folder, work, way) for recipe in recipes for way in ways}
+
+
+def _of_zoo(recipe, zoo, work, compare):
+    return lambda known: run(recipe, zoo, work, compare)
+
+
+def _of_way(recipe, repositories, work, way):
+    def start(known):
+        beside = known.get(way_table.key(recipe.name, WAYS[way.beside])) if way.beside else None
+        return run_way(recipe, repositories, work, way, beside and beside.losses)
+
+    return start
+
+
+def _run_all(runs, show, args):
+    """Runs them, `jobs` at once; writes the files behind each: a run that is cut off keeps what it has."""
     outcomes, known = {}, table.read(args.json) if args.json else {}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        running = {pool.submit(run, recipe, zoo, work, args.compare): recipe.name for recipe in recipes}
+        running = {pool.submit(start, known): name for name, start in runs.items()}
         for done in concurrent.futures.as_completed(running):
             name = running[done]
             outcomes[name] = known[name] = done.result()
@@ -54,7 +93,7 @@ def _run_all(recipes, zoo, work, args):
             if args.json:
                 table.write(args.json, known)
             if args.markdown:
-                pathlib.Path(args.markdown).write_text(table.markdown(known))
+                pathlib.Path(args.markdown).write_text(show.markdown(known))
     return outcomes
 
 
@@ -64,6 +103,14 @@ def _arguments():
     )
     parser.add_argument("networks", metavar="NETWORK", nargs="*", help="a part of a network's path, or a domain")
     parser.add_argument("--zoo", metavar="DIR", default=os.environ.get("NPU_SHIM_ZOO"), help="the checkout")
+    parser.add_argument(
+        "--repositories", metavar="DIR", default=os.environ.get("NPU_SHIM_REPOSITORIES"),
+        help="run public repositories instead, from their checkouts in DIR/owner/name",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ways", metavar="WAYS", default=",".join(way.name for way in THREE),
+        help="of repositories, with commas between them: %s; default %%(default)s" % ", ".join(WAYS),
+    )  # fmt: skip
     parser.add_argument("--work", metavar="DIR", help="where copies and logs go; a new temporary folder without")
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="scripts at once")
     parser.add_argument("--compare", action="store_true", help="run in float32 as well, for the time of a step")

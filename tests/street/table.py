@@ -18,14 +18,14 @@ def row(name, outcome):
         return _engine_row(name, outcome)
     network, script = name.split(":")
     lowered = "%d of %d" % (outcome.lowered, outcome.slots) if outcome.slots else ""
-    figures = (_figure(outcome.first_loss), _figure(outcome.step_ms), _figure(outcome.float32_ms))
+    figures = (figure(outcome.first_loss), figure(outcome.step_ms), figure(outcome.float32_ms))
     short = network.replace("TensorFlow/", "", 1)
     return (short, script, outcome.result, outcome.mode, lowered, str(outcome.steps), *figures, outcome.cause)
 
 
 def _engine_row(name, outcome):
     network, script = name.split(":")
-    figures = (str(outcome.programs), str(outcome.host_ops), _figure(outcome.first_loss), _figure(outcome.step_ms))
+    figures = (str(outcome.programs), str(outcome.host_ops), figure(outcome.first_loss), figure(outcome.step_ms))
     taken = "" if outcome.taken is None else "%d of %d" % (outcome.taken, outcome.written)
     short = network.replace("TensorFlow/", "", 1)
     return (short, script, outcome.result, taken, *figures, outcome.cause or outcome.why_not)
@@ -37,8 +37,8 @@ def line(name, outcome):
 
 
 def counts(outcomes):
-    """How many came to what, in one line."""
-    outcomes = list(outcomes)
+    """How many came to what, in one line; `outcomes`: name -> Outcome."""
+    outcomes = list(outcomes.values())
     results = [outcome.result for outcome in outcomes]
     text = "%d scripts: " % len(results) + ", ".join(
         "%d %s" % (results.count(each), each) for each in (WHOLE, OTHER, STOPS, OWN_FAULT)
@@ -57,7 +57,7 @@ def markdown(outcomes):
     lines = ["| %s |" % " | ".join(head), "|" + " --- |" * len(head)]
     for name, outcome in sorted(outcomes.items()):
         lines.append("| %s |" % " | ".join(cell.replace("|", "\\|") for cell in cells_of(name, outcome)))
-    return "\n".join([*lines, "", counts(outcomes.values()), ""])
+    return "\n".join([*lines, "", counts(outcomes), ""])
 
 
 def read(path):
@@ -73,5 +73,6 @@ def write(path, outcomes):
     pathlib.Path(path).write_text(json.dumps(fields, indent=1) + "\n")
 
 
-def _figure(value):
+def figure(value):
+    """A number with four digits, or nothing."""
     return "" if value is None else "%.4g" % value

@@ -5,9 +5,11 @@ import os
 import pytest
 import street
 import table
-from drive import folder_of, run
-from judge import NO_STEP, OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, last_error
-from recipe import Recipe, chosen, recipes
+import way_table
+from drive import folder_of, repositories_of, run, run_way
+from judge import NO_STEP, NOT_TAKEN, OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, judge_way, last_error
+from recipe import REPOSITORIES, Recipe, chosen, recipes
+from ways import ENGINE, FLOAT32, MIXED, THREE, chosen_ways
 
 # a loop that is stopped, and a script that ends by itself with a checkpoint
 SAMPLE = ("word2vec_ID0134", "LeNet_ID0127")
@@ -97,6 +99,48 @@ def test_the_last_error_of_a_log_is_its_cause():
     assert last_error("an Error: in the middle\n") == ""
 
 
+def test_a_way_asks_for_what_it_is_about():
+    assert judge_way(RECIPE, FLOAT32, ran(step(1)), None).result == WHOLE
+    assert judge_way(RECIPE, MIXED, ran(GRAPH, step(1)), [2.5]).result == WHOLE
+    assert judge_way(RECIPE, MIXED, ran(IDLE, step(1)), [2.5])[:2] == (OTHER, "allow_mix_precision lowered nothing")
+    assert judge_way(RECIPE, MIXED, ran(step(1)), [2.5])[:2] == (OTHER, "no graph reached the rewriter")
+    taken = {**step(1), "taken": True, "programs": 1, "host_ops": 0}
+    left = {**step(2), "taken": False, "why": "a string"}
+    assert judge_way(RECIPE, ENGINE, ran(taken), None).result == WHOLE
+    assert judge_way(RECIPE, ENGINE, ran(taken, left), None)[:2] == (NOT_TAKEN, "a string")
+    assert judge_way(RECIPE, ENGINE, ran(step(1)), None)[:2] == (NOT_TAKEN, "no session reached the engine")
+
+
+def test_losses_stay_beside_those_of_float32():
+    lines = [GRAPH, step(1, loss=2.5), step(2, loss=2.0)]
+    assert judge_way(RECIPE, MIXED, ran(*lines), [2.4, 2.1]).result == WHOLE
+    assert judge_way(RECIPE, MIXED, ran(*lines), [2.5, 2.4])[:2] == (STOPS, "loss 2 is 2, in float32 2.4")
+    assert judge_way(RECIPE._replace(apart=0.3), MIXED, ran(*lines), [2.5, 2.4]).result == WHOLE
+    assert judge_way(RECIPE, MIXED, ran(GRAPH, step(1, loss=0.05)), [0.02]).result == WHOLE  # near zero: by difference
+
+
+def test_a_repository_has_a_row_with_all_ways():
+    outcomes = {
+        "a/b:x.py float32": judge_way(RECIPE, FLOAT32, ran(step(1)), None),
+        "a/b:x.py mixed": judge_way(RECIPE, MIXED, ran(IDLE, step(1)), [2.5]),
+    }
+    shown = way_table.markdown(outcomes)
+    assert "| a/b | x.py | whole | other precision |" in shown
+    assert "1 scripts: 1 of 1 whole in float32, 0 of 1 whole in mixed; 0 in every way" in shown
+
+
+def test_ways_are_named():
+    assert chosen_ways("mixed,engine") == [MIXED, ENGINE]
+    with pytest.raises(LookupError, match="there is no way 'fast', but float32, mixed"):
+        chosen_ways("float32,fast")
+
+
+def test_recipes_of_repositories_say_at_which_commit_they_were_tried():
+    everything = recipes(REPOSITORIES)
+    assert len({recipe.name for recipe in everything}) == len(everything)
+    assert all(len(recipe.commit) == 10 for recipe in everything)
+
+
 def test_recipes_are_found_by_name_and_by_domain():
     everything = recipes()
     assert len({recipe.name for recipe in everything}) == len(everything)
@@ -110,9 +154,11 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("NPU_SHIM_ZOO", raising=False)
     assert street.main(["word2vec"]) == 2
     assert street.main(["--zoo", str(tmp_path)]) == 2
+    assert street.main(["--repositories", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "--zoo DIR" in said
     assert "has no folder TensorFlow" in said
+    assert "has no checkout such as" in said
 
 
 def test_results_of_other_networks_stay_in_the_file(tmp_path):
@@ -136,3 +182,24 @@ def test_a_sample_of_the_street_is_whole(name, zoo, tmp_path):
     (recipe,) = chosen([name])
     outcome = run(recipe, zoo, tmp_path)
     assert (outcome.result, outcome.cause) == (WHOLE, "")
+
+
+@pytest.fixture(scope="module")
+def repositories():
+    """Checkouts of public repositories that the user has, in owner/name; never part of this repository."""
+    if not os.environ.get("NPU_SHIM_REPOSITORIES"):
+        pytest.skip("NPU_SHIM_REPOSITORIES names no folder with checkouts of public repositories")
+    return repositories_of(os.environ["NPU_SHIM_REPOSITORIES"], recipes(REPOSITORIES))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [recipe.name for recipe in recipes(REPOSITORIES)])
+def test_a_repository_is_whole_in_three_ways(name, repositories, tmp_path):
+    (recipe,) = (recipe for recipe in recipes(REPOSITORIES) if recipe.name == name)
+    if not (repositories / recipe.network).is_dir():
+        pytest.skip("no checkout of " + recipe.network)
+    losses = None
+    for way in THREE:
+        outcome = run_way(recipe, repositories, tmp_path, way, losses)
+        assert (outcome.result, outcome.cause) == (WHOLE, ""), way.name
+        losses = losses or outcome.losses

@@ -1,0 +1,115 @@
+"""Generative networks that train against each other, on made-up images."""
+
+from data import images, mnist, tfrecords
+from recipe import Recipe
+from recipes.adversarial import cifar, faces, pairs
+
+
+def portraits(net, random):
+    """Portraits and their attributes where the script looks for CelebA."""
+    folder = net / "dataset" / "celebA"
+    faces(folder / "train", random)
+    (folder / "train" / "attributes.txt").rename(folder / "list_attr_celeba.txt")
+
+
+def fruit(net, random):
+    """Images of two kinds, as JPEG in records."""
+    for name in ("apple", "orange"):
+        images(net / name, random, 6, (64, 64))
+        photos = [(net / name / ("%d.jpg" % n)).read_bytes() for n in range(6)]
+        rows = [{"image/file_name": "%d.jpg" % n, "image/encoded_image": photo} for n, photo in enumerate(photos)]
+        tfrecords(net / "data" / (name + ".tfrecords"), rows)
+
+
+SIDES = ("trainA", "trainB", "testA", "testB")
+
+RECIPES = (
+    Recipe(
+        "carpedm20/DCGAN-tensorflow",
+        "main.py --dataset=made_up --data_dir=data --input_height=32 --output_height=32 --batch_size=4 --epoch=2 "
+        "--ckpt_freq=2 --sample_freq=2 --out_name=out1 --train",
+        lambda net, random: images(net / "data" / "made_up", random, 8, (32, 32)),
+        commit="62c9a2a7f7",
+        checkpoint="out/out1/checkpoint/*.index",
+        again="main.py --dataset=made_up --data_dir=data --input_height=32 --output_height=32 --batch_size=4 "
+        "--out_name=out1",
+        limit=600,
+        apart=1.0,  # two networks against each other
+    ),
+    Recipe(
+        "taki0112/StarGAN-Tensorflow",
+        "main.py --epoch=1 --iteration=3 --batch_size=2 --img_size=32 --ch=4 --n_dis=3 --n_res=1 --n_critic=1 "
+        "--save_freq=2 --print_freq=2",
+        portraits,
+        commit="277bfc3323",
+        checkpoint="checkpoint/**/*.index",
+        again="main.py --phase=test --epoch=1 --iteration=3 --batch_size=2 --img_size=32 --ch=4 --n_dis=3 --n_res=1",
+        limit=600,
+        apart=1.0,
+    ),
+    Recipe(
+        "taki0112/UGATIT",
+        "main.py --epoch=1 --iteration=3 --img_size=64 --n_dis=4 --ch=4 --n_res=1 --light=True --dataset=two "
+        "--print_freq=2 --save_freq=2",
+        lambda net, random: pairs(net / "dataset" / "two", random, (64, 64), parts=("",), sides=SIDES, count=3),
+        commit="d508e8f518",
+        checkpoint="checkpoint/**/*.index",
+        again="main.py --phase=test --img_size=64 --n_dis=4 --ch=4 --n_res=1 --light=True --dataset=two",
+        limit=600,
+        apart=1.0,
+    ),
+    Recipe(
+        "vanhuyz/CycleGAN-TensorFlow",
+        "train.py --image_size=32 --ngf=4 --X=data/apple.tfrecords --Y=data/orange.tfrecords",
+        fruit,
+        commit="befe2f5703",
+        steps=4,
+        limit=600,
+        apart=1.0,  # queues: which images come is not known
+    ),
+    Recipe(
+        "openai/pixel-cnn",
+        "train.py -i {net}/images -o {net}/saved -b 2 -u 2 -q 1 -n 8 -x 1 -g 1",
+        lambda net, random: cifar(net / "images" / "cifar-10-batches-py", random, each=100),
+        commit="bbc15688dd",
+        steps=3,
+        loss=(4, 30),
+        limit=600,
+        apart=0.3,  # dropout
+    ),
+    Recipe(
+        "taki0112/Self-Attention-GAN-Tensorflow",
+        "main.py --epoch=1 --iteration=3 --batch_size=4 --img_size=32 --sample_num=4 --print_freq=2 --save_freq=2",
+        lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
+        commit="6c073a4c8b",
+        checkpoint="checkpoint/**/*.index",
+        limit=600,
+        apart=1.0,
+    ),
+    Recipe(
+        "carpedm20/BEGAN-tensorflow",
+        "main.py --use_gpu=False --max_step=5 --conv_hidden_num=8 --batch_size=4 --input_scale_size=32 --save_step=2 "
+        "--log_step=2 --num_worker=1",
+        lambda net, random: images(net / "data" / "CelebA" / "splits" / "train", random, 12, (64, 64)),
+        commit="722b3f1a2f",
+        checkpoint="logs/**/*.index",
+        limit=600,
+        apart=1.0,
+    ),
+    Recipe(
+        "hwalsuklee/tensorflow-generative-model-collections",
+        "main.py --gan_type=VAE --epoch=1 --batch_size=64",
+        lambda net, random: mnist(net / "data" / "mnist", random, train=60000, test=10000),
+        commit="3abde8a9bc",
+        steps=3,
+        limit=600,
+        apart=0.3,  # draws from the latent space
+    ),
+    Recipe(
+        "tegg89/SRCNN-Tensorflow",
+        "main.py --epoch=1",
+        commit="78be1a2469",
+        steps=6,
+        loss=(0, 1),
+    ),
+)

@@ -1,0 +1,48 @@
+"""The ways in which a script is run: options of `npu-shim run`, and what is asked of the run besides ending well."""
+
+from typing import NamedTuple, Tuple
+
+
+class Way(NamedTuple):
+    """One way of running a script.
+
+    Attributes:
+        name: what tables, folders and the command line call it.
+        options: of `npu-shim run`, before the script.
+        lowers: the training graphs have to be lowered, in whatever mode the options come to.
+        engine: more than half of the steps that write variables have to be taken by the engine.
+        beside: name of the way whose losses this one's have to stay beside, or "".
+        apart: how far they may be apart: |loss - other| <= apart * max(|other|, 1), for every step.
+    """
+
+    name: str
+    options: Tuple[str, ...] = ()
+    lowers: bool = False
+    engine: bool = False
+    beside: str = ""
+    apart: float = 0.0
+
+
+# as the script itself asks, which is judged by the recipe's mode
+OWN = Way("own")
+FLOAT32 = Way("float32")
+# bfloat16 keeps 8 bits: 0.4 % for each rounding; losses of a few steps of training
+MIXED = Way("mixed", ("--precision-mode", "auto"), lowers=True, beside="float32", apart=0.1)
+ENGINE = Way("engine", ("--engine", "pjrt"), engine=True, beside="float32", apart=0.1)
+FLOAT16 = Way(
+    "float16",
+    ("--precision-mode", "allow_mix_precision", "--loss-scale", "auto"),
+    lowers=True,
+    beside="float32",
+    apart=0.1,
+)
+WAYS = {way.name: way for way in (FLOAT32, MIXED, ENGINE, FLOAT16)}
+THREE = (FLOAT32, MIXED, ENGINE)
+
+
+def chosen_ways(text):
+    """Returns the ways that a comma-separated text names; LookupError for one that is none."""
+    unknown = [name for name in text.split(",") if name not in WAYS]
+    if unknown:
+        raise LookupError("there is no way '%s', but %s" % (unknown[0], ", ".join(WAYS)))
+    return [WAYS[name] for name in text.split(",")]
