@@ -4,10 +4,11 @@
     (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
     by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> hand over values in place
     of Optionals (optionals) -> give gradients of lookups in loops a fixed size (row_gradients.py) -> lower ops that XLA
-    lacks (lowering) -> check open sizes (open_sizes.py) -> size arrays that grow in loops (loop_pairs.py), sum weights'
-    gradients after their loops (late_sums), make loops functional (control_flow.py) -> always run updates that are
-    seldom skipped (skipped_updates.py) -> keep written variables from becoming constants (hidden_reads.py) -> compute
-    again what need not be kept (recompute) -> StepFunction
+    lacks (lowering) -> check open sizes (open_sizes.py) -> write single rows of arrays as elements (array_rows.py) ->
+    size arrays that grow in loops (loop_pairs.py), sum weights' gradients after their loops (late_sums), make loops
+    functional (control_flow.py) -> always run updates that are seldom skipped (skipped_updates.py) -> keep written
+    variables from becoming constants (hidden_reads.py) -> compute again what need not be kept (recompute) ->
+    StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -30,6 +31,7 @@ from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import (
+    array_rows,
     branch_reads,
     control_flow,
     fetched,
@@ -186,7 +188,7 @@ class Prepared:
         with _shapes_that_fit(feeds):
             graph_def = optionals.as_values(graph_def)
             graph_def = open_sizes.whole_uniques(row_gradients.of_fixed_size(graph_def, keep))
-            graph_def = open_sizes.require_sound(lower(graph_def, keep))
+            graph_def = array_rows.as_writes(open_sizes.require_sound(lower(graph_def, keep)))
             graph_def = skipped_updates.always(control_flow.to_functional(graph_def, keep))
             graph_def = hidden_reads.hide(graph_def)
             graph_def = ordering.reads_first(graph_def)

@@ -47,6 +47,20 @@ def slices_with_every_mask(v, x, p):
         return seen_after(v, v[..., 0].assign(x[0]))
 
 
+def row_of_an_array(v, x, p):
+    """XLA added the gradient of one row to all of them."""
+    array = tf.TensorArray(tf.float32, 4, clear_after_read=False).unstack(x * x)
+    y = tf.reduce_sum(array.gather([0]) * v[:1]) + tf.reduce_sum(array.stack() * v)
+    y += tf.reduce_sum(array.gather(tf.range(tf.shape(x[:1])[0]))) + tf.reduce_sum(array.gather([2]) * 3.0)
+    return [y, tf.gradients(y, x)[0]]
+
+
+def row_in_front_of_others(v, x, p):
+    array = tf.TensorArray(tf.float32, 3, clear_after_read=False).unstack(x[None])
+    array = tf.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, a.write(i, x * 2.0)), [1, array])[1]
+    return [array.stack()]
+
+
 def seen_after(v, written):
     with tf.control_dependencies([written]):
         return [v.read_value() + 0.0]
@@ -55,7 +69,15 @@ def seen_after(v, written):
 @pytest.mark.parametrize("use_resource", [False, True], ids=["reference", "resource"])
 @pytest.mark.parametrize(
     "build",
-    [read_in_a_branch, read_in_a_branch_of_a_branch, slice_of_what_it_was, row_in_a_branch, slices_with_every_mask],
+    [
+        read_in_a_branch,
+        read_in_a_branch_of_a_branch,
+        slice_of_what_it_was,
+        row_in_a_branch,
+        slices_with_every_mask,
+        row_of_an_array,
+        row_in_front_of_others,
+    ],
 )
 def test_a_step_gives_what_a_session_gives(build, use_resource):
     with tf.Graph().as_default() as graph:
