@@ -29,6 +29,11 @@ HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
 # else the program would be compiled for every number of hits
 HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
 OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
+# Op -> why the session must run it, although XLA has a kernel
+OTHERWISE = {
+    **dict.fromkeys(random_ops.OWN_SEEDS, "XLA draws other numbers from its seed than a session"),
+    **dict.fromkeys(["CountUpTo", "ResourceCountUpTo"], "it ends the training by an error, which XLA does not raise"),
+}
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 # beginnings of the types of stateful ops that wait for nothing outside of their run
 NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, *host_reports.FORWARDING)
@@ -235,6 +240,8 @@ class _Facts:
     def _why_host(self, node):
         if node.op in host_reports.SILENT:
             return "it prints or asserts"
+        if node.op in OTHERWISE:
+            return OTHERWISE[node.op]
         if node.op in CONVERTED:
             return "it holds strings" if self._has_strings(node) and node.op != "Print" else None
         if self._has_strings(node):

@@ -35,6 +35,13 @@ STATELESS = {
     MULTINOMIAL: "ArgMax",
     SHUFFLE: "GatherV2",
 }
+# draw from seeds that are their inputs, other numbers by XLA than by TensorFlow's kernels (2.15.1, CPU); for whole
+# numbers both agree
+OWN_SEEDS = frozenset([
+    "StatelessMultinomial", "StatelessParameterizedTruncatedNormal", "StatelessRandomNormal",
+    "StatelessRandomNormalV2", "StatelessRandomUniform", "StatelessRandomUniformV2", "StatelessTruncatedNormal",
+    "StatelessTruncatedNormalV2",
+])  # fmt: skip
 PHILOX = 1
 ADVANCE = STATE + "/advance"
 
@@ -55,6 +62,7 @@ def to_stateless(graph_def: Any) -> Any:
     """
     looped = _in_loops(graph_def)
     _warn_of_seeds(graph_def, looped)
+    _warn_of_own_seeds(graph_def)
     chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
     if not chosen:
         return graph_def
@@ -161,8 +169,18 @@ def _warn_of_seeds(graph_def, looped):
     nodes += [node for function in graph_def.library.function for node in function.node_def]
     seeded = [n.name for n in nodes if "seed2" in n.attr and (n.attr["seed"].i, n.attr["seed2"].i) != (0, 0)]
     if seeded:
-        named = "'%s'" % seeded[0] + ("" if len(seeded) == 1 else " and %d others" % (len(seeded) - 1))
-        lines.once("the seeds of random ops in loops and functions do not hold in a compiled step: " + named)
+        lines.once("the seeds of random ops in loops and functions do not hold in a compiled step: " + _named(seeded))
+
+
+def _warn_of_own_seeds(graph_def):
+    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
+    names = [node.name for node in nodes if node.op in OWN_SEEDS]
+    if names:
+        lines.once("stateless random ops draw other numbers in a compiled step than in a session: " + _named(names))
+
+
+def _named(names):
+    return "'%s'" % names[0] + ("" if len(names) == 1 else " and %d others" % (len(names) - 1))
 
 
 def _in_loops(graph_def):

@@ -1,4 +1,7 @@
-"""Assertions about what is known before a step: those of floats stand in a conditional, and fire in engine pjrt too."""
+"""What the session does for a step of engine pjrt, since XLA would do something else without an error.
+
+Assertions about what is known before a step fire in engine pjrt too; those of floats stand in a conditional.
+"""
 
 import numpy as np
 import pytest
@@ -27,11 +30,15 @@ def own_graph():
     npu_shim.unpatch()
 
 
+def config(kind):
+    """A ConfigProto for float32 and an engine."""
+    return sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind)
+
+
 def told(kind, step, feeds):
     """(for each run whether the assertion fired, and the variables behind it; how many runs were taken)."""
-    parameters = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_engine": kind}
     found = []
-    with tf.Session(config=sessions.config(**parameters)) as session:
+    with tf.Session(config=config(kind)) as session:
         session.run(tf.global_variables_initializer())
         for fed in feeds:
             try:
@@ -104,3 +111,29 @@ def test_an_assertion_beside_the_step_fires():
         step = tf.group(trained(x), tf.no_op())
     wanted, found = (told(kind, [step, check], [{x: sign * X} for sign in SIGNS])[0] for kind in ("session", "pjrt"))
     assert [fired for fired, _ in found] == [fired for fired, _ in wanted] == [False, True, False]
+
+
+def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():
+    """A fixed random projection was another one in the training steps."""
+    x = tf.placeholder(tf.float32, [None, 4])
+    projection = tf.random.stateless_normal([4, 4], [5, 6]) * tf.random.stateless_uniform([4], [1, 2])
+    projected = tf.matmul(x, projection)
+    step = trained(projected)
+    with tf.Session(config=config("pjrt")) as session:
+        session.run(tf.global_variables_initializer())
+        _, training = session.run([step, projected], {x: X})
+        np.testing.assert_allclose(training, session.run(projected, {x: X}), rtol=1e-5)
+        assert [known.step is not None for known in vars(session)[engine.ENGINE].known.values()].count(True) == 1
+
+
+def test_a_counter_ends_the_training():
+    x = tf.placeholder(tf.float32, [None, 4])
+    counted = tf.count_up_to(tf.get_variable("count", [], tf.int32, tf.zeros_initializer(), trainable=False), 2)
+    with tf.control_dependencies([counted]):
+        step = trained(x)
+    with tf.Session(config=config("pjrt")) as session:
+        session.run(tf.global_variables_initializer())
+        for _ in range(2):
+            session.run(step, {x: X})
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(step, {x: X})

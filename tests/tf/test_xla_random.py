@@ -45,6 +45,11 @@ def test_a_seeded_shuffle_repeats_itself():
     assert np.array_equal(one[0][np.argsort(one[0][:, 0])], np.arange(200).reshape(100, 2))
 
 
+def test_stateless_ops_that_draw_other_numbers_are_named(log):
+    drawn(lambda: tf.random.stateless_uniform([3], [1, 2]), steps=1)
+    assert "draw other numbers in a compiled step than in a session: 'stateless_random_uniform" in log.text
+
+
 def test_seeds_that_do_not_hold_are_named(log):
     drawn(lambda: tf.function(lambda: tf.random.uniform([3], seed=4), autograph=False)(), steps=1)
     assert "the seeds of random ops in loops and functions do not hold in a compiled step: 'random_uniform" in log.text
