@@ -218,7 +218,7 @@ class Node:
     def touch(self, parts: int) -> None:
         """Notes a change, and the pass that makes it."""
         self.touched |= parts
-        self.made_by = self.graph.author
+        self.made_by = self.graph.module.author
         self.graph.version += 1
 
 
@@ -240,15 +240,16 @@ class Graph:
         module: the Module that it belongs to.
         arguments: of a function's body: the nodes that stand for its arguments, in order.
         results: what is fetched or run, or what a function returns: name -> Value.
-        author: name of the pass that is running, for `made_by`.
         version: a number that rises with every change.
+        properties: what analyses have found; see analysis/cache.py.
     """
 
     def __init__(self, module: Any) -> None:
         self.module = module
         self.arguments: list[Node] = []
         self.results: dict[str, Value] = {}
-        self.author, self.version = "", 0
+        self.version = 0
+        self.properties: dict[Any, Any] = {}
         self._nodes: dict[str, Node] = {}
         self._behind: dict[Node, list[Node]] = {}  # nodes that are to stand behind others; see `nodes`
 

@@ -28,13 +28,27 @@ def read(graph_def: Any, known: Callable[[str], Definition | None] = registered)
     Raises:
         ConfigError: two nodes have one name, or an input names no node.
     """
-    module = Module(graph_def, known)
-    nodes = _read_nodes(module.graph, graph_def.node)
-    _connect(nodes.values(), _Values(nodes).fill())
-    module.graph.version = 0
-    bodies = {proto.signature.name: proto for proto in graph_def.library.function}
-    module.functions = Library(bodies, functools.partial(_read_function, module))
+    module = Module(known)
+    replace(module, graph_def)
+    module.graph  # noqa: B018  an input that names no node is told here
     return module
+
+
+def replace(module: Module, graph_def: Any) -> None:
+    """Makes a module another GraphDef, for what still works on protos; results stay by their names.
+
+    The graph is read when it is next asked for; errors then as of `read`.
+    """
+    if graph_def is not module.source or not module.is_written:
+        module.replace(graph_def, _read_graph)
+
+
+def _read_graph(module: Module, graph_def: Any) -> tuple[Graph, Library]:
+    graph = Graph(module)
+    nodes = _read_nodes(graph, graph_def.node)
+    _connect(nodes.values(), _Values(nodes).fill())
+    bodies = {proto.signature.name: proto for proto in graph_def.library.function}
+    return graph, Library(bodies, functools.partial(_read_function, module))
 
 
 def insert(graph: Graph, protos: Iterable[Any], after: Node | None = None, origin: Node | None = None) -> None:
@@ -165,7 +179,7 @@ def write(module: Module, message: Any = None) -> Any:
         module: a Module.
         message: the class tf.compat.v1.GraphDef; needed for a module that was not read from one.
     """
-    if module.source is not None and not module.version:
+    if module.is_written:
         return module.source
     made = (type(module.source) if message is None else message)()
     if module.source is not None:
@@ -173,6 +187,7 @@ def write(module: Module, message: Any = None) -> Any:
     _write_nodes(module.graph, made.node, str)
     if module.functions or (module.source is not None and module.source.HasField("library")):
         _write_library(module, made.library)
+    module.wrote(made)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
@@ -26,29 +26,48 @@ class Function(Graph):
 
 
 class Module:
-    """A graph and its function library.
+    """A graph and its function library, read from a GraphDef when they are first asked for.
 
     Attributes:
-        graph: the Graph.
-        functions: the Library.
-        source: the GraphDef that it was read from, None for one that was not.
+        source: the GraphDef that the module is, or was before the changes that `version` counts; None for no GraphDef.
+        author: name of the pass that is running, for `Node.made_by`.
     """
 
-    def __init__(
-        self,
-        source: Any = None,
-        known: Callable[[str], Definition | None] = definitions.registered,
-    ) -> None:
-        self.source = source
-        self.graph = Graph(self)
-        self.functions = Library()
-        self.properties: dict[Any, Any] = {}  # what analyses have found; see analysis/cache.py
+    def __init__(self, known: Callable[[str], Definition | None] = definitions.registered) -> None:
+        self.source: Any = None
+        self.author = ""
         self._known = known
+        self._graph: Graph | None = Graph(self)
+        self._functions = Library()
+        self._read: Callable[[Module, Any], tuple[Graph, Library]] | None = None
+        self._carried = _Carried({}, {})
+        self._before = self._written = 0  # versions: of the graphs that have been replaced; of `source`
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        if self._graph is None:
+            self._graph, self._functions = self._read(self, self.source)  # type: ignore[misc]  # set with the source
+            self._carried.restore(self._graph)
+        return self._graph
+
+    @property
+    def functions(self) -> Library:
+        """The library."""
+        self.graph  # noqa: B018  reads it
+        return self._functions
 
     @property
     def version(self) -> int:
         """A number that rises with every change."""
-        return self.functions.version + sum(graph.version for graph in self.graphs())
+        if self._graph is None:
+            return self._before
+        return self._before + self._functions.version + sum(graph.version for graph in self.graphs())
+
+    @property
+    def is_written(self) -> bool:
+        """Whether `source` is what the module is now."""
+        return self.source is not None and self._written == self.version
 
     def graphs(self) -> Iterator[Graph]:
         """The graph, then the bodies of the functions that have been read."""
@@ -60,6 +79,42 @@ class Module:
         if op in self.functions:
             return self.functions.signature(op)
         return self._known(op)
+
+    def wrote(self, source: Any) -> None:
+        """Notes the GraphDef that the module is now."""
+        self.source, self._written = source, self.version
+
+    def replace(self, source: Any, read: Callable[[Module, Any], tuple[Graph, Library]]) -> None:
+        """Makes the module another GraphDef; results, and what is known of where nodes come from, stay by their names.
+
+        Args:
+            source: tf.compat.v1.GraphDef; it must not change while the module is in use.
+            read: makes a graph and a library of it.
+        """
+        self._before = self.version + 1
+        if self._graph is not None:
+            self._carried = _Carried.of(self._graph)
+        self._graph, self._read = None, read
+        self.wrote(source)
+
+
+class _Carried(NamedTuple):
+    """What a graph's successor takes over: results by name, (made_by, origin) of nodes by name."""
+
+    results: dict[str, str]
+    provenance: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Carried:
+        results = {name: str(value) for name, value in graph.results.items()}
+        made = {node.name: (node.made_by, node.origin) for node in graph if node.made_by}
+        return cls(results, made)
+
+    def restore(self, graph: Graph) -> None:
+        graph.results = {name: graph.value(text) for name, text in self.results.items()}
+        for name, (made_by, origin) in self.provenance.items():
+            if name in graph:
+                graph[name].made_by, graph[name].origin = made_by, origin
 
 
 class Library:

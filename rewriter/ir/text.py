@@ -148,7 +148,7 @@ def parse(text: str, known: Callable[[str], Definition | None] = registered) -> 
     Raises:
         ConfigError: the text is not in the notation, a name is there twice, or an input names no node.
     """
-    module, reader = Module(known=known), _Reader(text)
+    module, reader = Module(known), _Reader(text)
     _fill(module.graph, reader)
     while reader.take(FUNCTION):
         head = reader.last

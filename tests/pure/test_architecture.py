@@ -33,8 +33,8 @@ HOUSES = {
         {"errors", "tf_internals"},
         {"tables"},
         {"graph", "ir"},
-        {"inference", "planner"},
-        {"graphdef", "lint", "page"},
+        {"inference", "planner", "analysis"},
+        {"graphdef", "lint", "page", "passes"},
         {"rewrite"},
     ],
 }

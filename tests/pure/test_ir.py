@@ -361,9 +361,9 @@ def test_every_change_raises_the_version():
 
 def test_a_changed_node_names_the_pass_and_where_it_came_from():
     graph = parsed(FORWARD).graph
-    graph.author = "fold"
+    graph.module.author = "fold"
     made = graph.add("y/one", "A", origin=graph["y"])
-    graph.author = "sink"
+    graph.module.author = "sink"
     again = graph.add("y/two", "A", origin=made)
     graph["n"].set_op("B")
     assert [(node.made_by, node.origin) for node in (made, again, graph["n"], graph["x"])] == [

@@ -1,0 +1,76 @@
+"""The order in which the nodes of a graph can run, and what a node needs or reaches."""
+
+from __future__ import annotations
+
+import collections
+from typing import Callable, Iterable
+
+from ..ir.graph import Graph, Node
+from .cache import analysis
+
+NEXT = frozenset(["NextIteration", "RefNextIteration"])  # their edges lead to the next iteration of a loop
+MERGES = frozenset(["Merge", "RefMerge"])
+
+
+@analysis
+def topological(graph: Graph) -> list[Node]:
+    """The nodes, each behind its sources: first come, first served; edges to a loop's next iteration do not count.
+
+    Nodes on another cycle, and behind one, are left out; see `unordered`.
+    """
+    waits: dict[Node, int] = {}
+    for node in graph.nodes.values():
+        sources = set(node.sources())
+        if node.op in MERGES:
+            sources = {source for source in sources if source.op not in NEXT}
+        waits[node] = len(sources)
+    ready = collections.deque(node for node, count in waits.items() if not count)
+    order = []
+    while ready:
+        node = ready.popleft()
+        order.append(node)
+        closes = node.op in NEXT
+        for user in dict.fromkeys(node.users()):
+            if closes and user.op in MERGES:
+                continue
+            waits[user] -= 1
+            if not waits[user]:
+                ready.append(user)
+    return order
+
+
+def unordered(graph: Graph) -> list[Node]:
+    """The nodes on cycles that are no loop, and those behind one."""
+    ordered = set(topological(graph))
+    return [node for node in graph if node not in ordered] if len(ordered) < len(graph) else []
+
+
+def ancestors(nodes: Iterable[Node], through: Callable[[Node], bool] | None = None) -> dict[Node, None]:
+    """The nodes that some nodes need, with these: an ordered set, nearest first.
+
+    Args:
+        nodes: where to begin.
+        through: whether the sources of a node count; None for all.
+    """
+    found = dict.fromkeys(nodes)
+    pending = collections.deque(found)
+    while pending:
+        node = pending.popleft()
+        for source in node.sources() if through is None or through(node) else ():
+            if source not in found:
+                found[source] = None
+                pending.append(source)
+    return found
+
+
+def descendants(nodes: Iterable[Node], through: Callable[[Node], bool] | None = None) -> dict[Node, None]:
+    """The nodes that some nodes reach, with these; the same with users in place of sources."""
+    found = dict.fromkeys(nodes)
+    pending = collections.deque(found)
+    while pending:
+        node = pending.popleft()
+        for user in node.users() if through is None or through(node) else ():
+            if user not in found:
+                found[user] = None
+                pending.append(user)
+    return found

@@ -1,0 +1,153 @@
+"""What a pass is, and pipelines: lists of passes, run in order, with the module's structure checked.
+
+    module --pass--> module --pass--> ... --check--> module
+
+A pass takes a module that is valid and leaves one that is (structure.py). What else it needs or promises are its
+`requires` and `ensures`: an `ensures` that no later pass undoes holds to the end of the pipeline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable
+
+from ..errors import VerifyError
+from ..ir import graphdef
+from ..ir.module import Module
+from . import structure
+
+
+@dataclass(frozen=True)
+class Property:
+    """Something that a pass can need or promise.
+
+    Attributes:
+        name: what holds, such as "no reference variables".
+        violations: what contradicts it in a module, a sentence each.
+    """
+
+    name: str
+    violations: Callable[[Module], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite of modules.
+
+    Attributes:
+        name: what one calls it by, in `npu-shim opt --passes`, errors and dumps.
+        run: changes a module in place; takes it and the context that the pipeline's caller gives.
+        reason: why it stands where it does in its pipeline.
+        requires: Properties of what it takes.
+        ensures: Properties of what it leaves.
+    """
+
+    name: str
+    run: Callable[[Module, Any], None]
+    reason: str
+    requires: tuple[Property, ...] = ()
+    ensures: tuple[Property, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in the order in which they run.
+
+    Attributes:
+        name: what one calls it by.
+        purpose: what it makes of what, a sentence.
+        passes: the Passes.
+        given: Properties of what it takes.
+    """
+
+    name: str
+    purpose: str
+    passes: tuple[Pass, ...]
+    given: tuple[Property, ...] = ()
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks on while a pipeline runs.
+
+    Attributes:
+        each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end.
+        changed: called after each pass that changed something, with its number, from 1, the Pass and the module.
+    """
+
+    each: bool = False
+    changed: Callable[[int, Pass, Module], None] = lambda number, step, module: None
+
+
+def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = Watch()) -> list[str]:
+    """Runs a pipeline on a module, in place.
+
+    Returns:
+        The names of the passes that changed something.
+
+    Raises:
+        VerifyError: a pass broke the structure of the module, or what it requires or ensures does not hold. Without
+            `watch.each` that is told at the end, of the pipeline as a whole.
+    """
+    active: list[str] = []
+    for number, step in enumerate(pipeline.passes, 1):
+        if watch.each:
+            _require(step.requires, module, "before pass '%s'" % step.name)
+        version = module.version
+        _run(step, module, context)
+        if module.version == version:
+            continue
+        active.append(step.name)
+        watch.changed(number, step, module)
+        if watch.each:
+            _require_valid(module, None, "pass '%s'" % step.name)
+            _require(step.ensures, module, "pass '%s'" % step.name)
+    if active and not watch.each:
+        _require_valid(module, active, "pipeline '%s'" % pipeline.name)
+    return active
+
+
+def _run(step: Pass, module: Module, context: Any) -> None:
+    module.author = step.name
+    try:
+        step.run(module, context)
+    finally:
+        module.author = ""
+
+
+def on_graph_def(rewrite: Callable[..., Any]) -> Callable[[Module, Any], None]:
+    """Makes a pass's `run` of a function from GraphDef and context to GraphDef."""
+
+    def run_on_protos(module: Module, context: Any) -> None:
+        graphdef.replace(module, rewrite(graphdef.write(module), context))
+
+    return run_on_protos
+
+
+def _require_valid(module: Module, made_by: Iterable[str] | None, where: str) -> None:
+    found = structure.violations(module, made_by)
+    if found:
+        raise VerifyError("%s: %s" % (where, text) for text in found)
+
+
+def _require(properties: Iterable[Property], module: Module, where: str) -> None:
+    found = [
+        "%s: expected %s: %s" % (where, each.name, text) for each in properties for text in each.violations(module)
+    ]
+    if found:
+        raise VerifyError(found)
+
+
+def problems(pipeline: Pipeline) -> list[str]:
+    """What is wrong with a list: a name that is there twice, no reason, a need that nothing before it ensures."""
+    found, ensured = [], set(pipeline.given)
+    names = [step.name for step in pipeline.passes]
+    for step in pipeline.passes:
+        if names.count(step.name) > 1:
+            found.append("pass '%s' is there twice" % step.name)
+        if not step.reason:
+            found.append("pass '%s' has no reason for its place" % step.name)
+        open_ones = [need.name for need in step.requires if need not in ensured]
+        found += ["pass '%s' requires %s, which nothing before it ensures" % (step.name, name) for name in open_ones]
+        ensured.update(step.ensures)
+    return found

@@ -1,0 +1,93 @@
+"""What is known of graphs: order, what a node needs, loops; each answer holds until the graph changes."""
+
+import pytest
+from definitions import known
+
+from npu_shim.rewriter.analysis import cache, frames, order
+from npu_shim.rewriter.ir import text
+
+LOOP = """
+x:Placeholder e:Enter{frame_name='outer'}(x) m:Merge(e, n) t:Less(m) c:LoopCond(t) s:Switch(m, c) b:Mul(s:1, s:1)
+i:Enter{frame_name='inner'}(b) k:Merge(i, l) g:LoopCond(k) h:Switch(k, g) j:Exit(h) l:NextIteration(h:1)
+n:NextIteration(j) z:Exit(s) y:Identity(z)
+"""
+
+
+def graph(source):
+    return text.parse(source, known).graph
+
+
+def names(nodes):
+    return " ".join(node.name for node in nodes)
+
+
+def test_each_node_stands_behind_its_sources():
+    assert names(order.topological(graph("d:D(b, c) b:B(a) c:C(^a) a:A"))) == "a b c d"
+    assert names(order.topological(graph("a:A b:B c:C(b, b, ^b) d:D(a)"))) == "a b d c"
+
+
+def test_a_loop_is_no_cycle():
+    assert names(order.topological(graph(LOOP))) == "x e m t c s z b y i k g h j l n"
+    assert not order.unordered(graph(LOOP))
+
+
+@pytest.mark.parametrize(("source", "behind"), [
+    ("a:A(b) b:B(a) c:C(b) d:D", "a b c"), ("a:A(^b) b:B(a)", "a b"), ("a:Identity(n) n:NextIteration(a)", "a n"),
+])  # fmt: skip
+def test_other_cycles_are_found(source, behind):
+    assert names(order.unordered(graph(source))) == behind
+
+
+def test_what_a_node_needs_and_reaches():
+    made = graph("a:A b:B(a) c:C(^b) d:D(a) e:E(c, d)")
+    assert names(order.ancestors([made["c"]])) == "c b a"
+    assert names(order.ancestors([made["e"], made["d"]])) == "e d c a b"
+    assert names(order.descendants([made["b"]])) == "b c e"
+    assert names(order.descendants([made["a"]])) == "a b d c e"
+    assert names(order.ancestors([made["e"]], lambda node: node.op != "C")) == "e c d a"
+    assert names(order.descendants([made["a"]], lambda node: node.op != "B")) == "a b d e"
+    assert names(order.ancestors([])) == ""
+
+
+def test_frames_of_nested_loops():
+    found = {node.name: "/".join(frame) for node, frame in frames.frames(graph(LOOP)).items()}
+    assert found == {
+        "x": "", "y": "", "e": "outer", "m": "outer", "t": "outer", "c": "outer", "s": "outer", "b": "outer",
+        "n": "outer", "z": "outer", "i": "outer/inner", "k": "outer/inner", "g": "outer/inner", "h": "outer/inner",
+        "j": "outer/inner", "l": "outer/inner",
+    }  # fmt: skip
+    assert not list(frames.mixed(graph(LOOP)))
+
+
+def test_without_loops_all_nodes_are_outside():
+    assert set(frames.frames(graph("a:A b:B(a)")).values()) == {()}
+
+
+@pytest.mark.parametrize("source", [
+    "o:Mul(b, x)", "o:Mul(x, ^b)", "o:Identity(j, ^x)", "o:Identity(h)  p:Identity(o, x)",
+])  # fmt: skip
+def test_sources_in_another_loop_are_found(source):
+    assert list(frames.mixed(graph(LOOP + source)))
+
+
+@pytest.mark.parametrize("source", ["o:Mul(b, m)", "o:Identity(b, ^m)", "o:Identity(j, ^b)", "o:Identity(z, ^x)"])
+def test_sources_in_the_same_loop_are_not(source):
+    assert not list(frames.mixed(graph(LOOP + source)))
+
+
+def test_an_answer_holds_until_the_graph_changes():
+    asked = []
+
+    @cache.analysis
+    def count(graph):
+        """Counts."""
+        asked.append(len(graph))
+        return len(graph)
+
+    made, other = graph("a:A"), graph("a:A b:B")
+    assert [count(made), count(made), count(other), count(made)] == [1, 1, 2, 1]
+    assert asked == [1, 2]
+    made.add("b", "B")
+    assert [count(made), count(other)] == [2, 2]
+    assert asked == [1, 2, 2]
+    assert count.__doc__ == "Counts."

@@ -1,0 +1,195 @@
+"""Pipelines of passes, and the check of a module's structure between them."""
+
+import protos
+import pytest
+from definitions import known
+
+from npu_shim.rewriter.errors import VerifyError
+from npu_shim.rewriter.ir import graphdef, text
+from npu_shim.rewriter.ir.graph import CONTROL
+from npu_shim.rewriter.passes import pipeline, structure
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
+
+GRAPH = """\
+x:Placeholder{dtype=float32}
+v:VariableV2{dtype=float32}
+a:Assign{T=float32}(v, x)
+k:TopK{T=float32}(x)
+i:Identity{T=int32}(k:1, ^a)
+c:PartitionedCall{Tin=[float32], Tout=[float32], f=@f}(x)
+u:Unknown(i, c)
+return y=u, train=^a
+function f(b: float32) -> (d: float32)
+  e:Identity{T=float32}(b)
+  return d=e
+end
+"""
+
+
+def parsed(source=GRAPH):
+    return text.parse(source, known)
+
+
+def test_a_valid_module_has_no_violations():
+    assert structure.violations(parsed()) == []
+
+
+@pytest.mark.parametrize(("source", "violation"), [
+    ("y:Identity{T=float16}(x)", "input 0 of 'y' (Identity), 'x', is float32, expected float16"),
+    ("y:Mul{T=float32}(x)", "'y' (Mul) has 1 inputs, its op 2"),
+    ("y:NoOp(x)", "'y' (NoOp) has 1 inputs, its op 0"),
+    ("y:Identity{T=float32}(x:1)", "input 0 of 'y' (Identity), 'x:1', is no output of an op Placeholder"),
+    ("y:Assign{T=float32}(x, x)", "input 0 of 'y' (Assign), 'x', is no reference"),
+    ("y:AddN{T=float32, N=3}(x, x)", "'y' (AddN) has 2 inputs, its op 3"),
+    ("y:IdentityN{T=[float32, int32]}(x, x)", "input 1 of 'y' (IdentityN), 'x', is float32, expected int32"),
+    ("y:Identity{T=float32}(z) z:Identity{T=float32}(y)", "'y' is on a cycle, or behind one"),
+    ("e:Enter{frame_name='l', T=float32}(x) y:Mul{T=float32}(e, x)", "'y' takes 'x', which is in another loop"),
+    ("function f(b: int32) -> (d: int32) e:Identity{T=float32}(b) return d=e end",
+     "in function 'f' input 0 of 'e' (Identity), 'b', is int32, expected float32"),
+])  # fmt: skip
+def test_each_kind_of_violation_is_found(source, violation):
+    assert structure.violations(parsed("x:Placeholder{dtype=float32} " + source)) == [violation]
+
+
+@pytest.mark.parametrize("source", [
+    "y:Identity{T=float32}(v)", "y:Identity(x)", "y:Unknown(x:7)", "y:Identity{T=float16}(q) q:Unknown(x)",
+    "y:Assign{T=float32}(e, x) e:Unknown", "y:AddN{T=float32, N=2}(x, x)", "y:NoOp(^x)",
+])  # fmt: skip
+def test_what_may_be_is_none(source):
+    assert structure.violations(parsed("x:Placeholder{dtype=float32} v:VariableV2{dtype=float32} " + source)) == []
+
+
+def test_broken_use_lists_are_found():
+    graph = parsed().graph
+    del graph["x"].value.users[graph["a"]]
+    graph["k"].value.users[graph["u"]] = 1
+    graph["x"].output(CONTROL).users[graph["u"]] = 1
+    assert structure.violations(graph.module) == [
+        "'^x' is counted as used by 'u', which does not",
+        "'a' uses 'x' 1 times, counted are 0",
+        "'k' is counted as used by 'u', which does not",
+    ]
+
+
+def test_nodes_that_are_gone_are_found():
+    graph = parsed().graph
+    del graph.nodes["u"]
+    del graph.nodes["a"]
+    found = structure.violations(graph.module)
+    for part in ("'i' reads '^a', which is gone", "'c' is counted as used by 'u', which is gone",
+                 "result 'y' is 'u', which is gone", "result 'train' is '^a', which is gone"):  # fmt: skip
+        assert part in found
+
+
+def test_a_node_under_another_name_is_found():
+    graph = parsed("x:Placeholder").graph
+    graph["x"].name = "y"
+    assert "node 'x' is named 'y'" in structure.violations(graph.module)
+
+
+def test_only_what_passes_touched_can_be_asked():
+    module = parsed("x:Placeholder{dtype=float32} y:Identity{T=float16}(x) z:Identity{T=float16}(y)")
+    assert structure.violations(module, ["mine"]) == []
+    module.author = "mine"
+    module.graph["x"].attrs["dtype"] = module.graph["x"].attrs["dtype"]
+    assert structure.violations(module, ["mine"]) == [
+        "input 0 of 'y' (Identity), 'x', is float32, expected float16"  # a user of what was touched
+    ]
+    assert structure.violations(module, ["another"]) == []
+
+
+# -- pipelines ---------------------------------------------------------------------------------------------------------
+
+
+def rename_to(op):
+    def run(module, context):
+        context.append(op)
+        module.graph["x"].set_op(op)
+
+    return run
+
+
+def nothing(module, context):
+    context.append("nothing")
+
+
+def break_it(module, context):
+    module.graph["i"].set_inputs([module.graph["x"].value])
+
+
+def mend_it(module, context):
+    module.graph["i"].set_inputs([module.graph["k"].output(1)])
+
+
+def of(*passes, **given):
+    return Pipeline("tests", "shows something", passes, **given)
+
+
+def test_passes_run_in_order_with_their_context():
+    seen, shown, module = [], [], parsed()
+    passes = [Pass("one", rename_to("A"), "first"), Pass("none", nothing, "then"), Pass("two", rename_to("B"), "last")]
+    watch = Watch(changed=lambda number, step, module: shown.append((number, step.name, module.graph["x"].op)))
+    assert pipeline.run(of(*passes), module, seen, watch) == ["one", "two"]
+    assert seen == ["A", "nothing", "B"]
+    assert shown == [(1, "one", "A"), (3, "two", "B")]
+    assert module.graph["x"].made_by == "two"
+    assert module.author == ""
+
+
+def test_what_is_broken_at_the_end_is_an_error_always():
+    expected = r"pipeline 'tests': input 0 of 'i' \(Identity\), 'x', is float32, expected int32"
+    with pytest.raises(VerifyError, match=expected):
+        pipeline.run(of(Pass("break", break_it, "")), parsed())
+    assert pipeline.run(of(Pass("break", break_it, ""), Pass("mend", mend_it, "")), parsed()) == ["break", "mend"]
+
+
+def test_each_pass_is_checked_on_request():
+    with pytest.raises(VerifyError, match="pass 'break': input 0 of 'i'"):
+        pipeline.run(of(Pass("break", break_it, ""), Pass("mend", mend_it, "")), parsed(), watch=Watch(each=True))
+
+
+def test_what_a_pass_requires_and_ensures_is_checked_on_request():
+    plain = Property("no variables", lambda module: [n.name for n in module.graph if n.op == "VariableV2"])
+    needy = of(Pass("needy", nothing, "", requires=(plain,)))
+    liar = of(Pass("liar", rename_to("A"), "", ensures=(plain,)))
+    assert pipeline.run(needy, parsed(), []) == []
+    for line, where in ((needy, "before pass 'needy'"), (liar, "pass 'liar'")):
+        with pytest.raises(VerifyError, match=where + ": expected no variables: v"):
+            pipeline.run(line, parsed(), [], Watch(each=True))
+
+
+def test_lists_that_cannot_be_right_are_told():
+    calm, other = Property("calm", lambda module: ()), Property("other", lambda module: ())
+    assert pipeline.problems(of(Pass("a", nothing, "r", ensures=(calm,)), Pass("b", nothing, "r", (calm,)))) == []
+    assert pipeline.problems(of(Pass("b", nothing, "r", requires=(calm,)), given=(calm,))) == []
+    wrong = of(Pass("a", nothing, "", requires=(calm,), ensures=(other,)), Pass("a", nothing, "r", requires=(other,)))
+    assert pipeline.problems(wrong) == [
+        "pass 'a' is there twice",
+        "pass 'a' has no reason for its place",
+        "pass 'a' requires calm, which nothing before it ensures",
+        "pass 'a' is there twice",
+    ]
+
+
+def test_rewrites_of_protos_are_passes_too():
+    source = graphdef.write(parsed(), protos.GraphDef)
+    module = graphdef.read(source, known)
+    module.graph.results = {"y": module.graph.value("u"), "train": module.graph.value("^a")}
+
+    def add_a_node(graph_def, name):
+        made = protos.GraphDef()
+        made.CopyFrom(graph_def)
+        made.node.add(name=name, op="NoOp")
+        return made
+
+    line = of(
+        Pass("native", rename_to("Const"), ""),
+        Pass("protos", pipeline.on_graph_def(lambda graph_def, context: add_a_node(graph_def, "new")), ""),
+        Pass("same", pipeline.on_graph_def(lambda graph_def, context: graph_def), ""),
+    )
+    assert pipeline.run(line, module, [], Watch(each=True)) == ["native", "protos"]
+    assert [node.name for node in module.graph][-1] == "new"
+    assert module.graph.results == {"y": module.graph["u"].value, "train": module.graph["a"].output(CONTROL)}
+    assert (module.graph["x"].op, module.graph["x"].made_by) == ("Const", "native")
+    assert source.node[0].op == "Placeholder"
+    assert len(graphdef.write(module).library.function) == 1
