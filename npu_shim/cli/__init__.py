@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any, Callable, Sequence
 
+from npu_shim.compat import quiet
 from npu_shim.compat.tensorflow_v1 import without_tensorflow
 from npu_shim.options.engine import nvidia_here
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -35,13 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     runs = argv[:1] in (["run"], ["launch"])
     if not runs or not nvidia_here():  # where there is a GPU, TensorFlow's log says why a script sees none
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        os.environ.setdefault(quiet.LEVEL, quiet.ERRORS_ONLY)
     if runs and argv[1:2] not in ([], ["-h"], ["--help"]):
         # before argparse: all that follows belongs to the script
         return _guarded(lambda: _module(argv[0]).main(argv[1:]))
     if argv[:1] in (["migrate-checkpoint"], ["tune"]):  # flags of its own, and words that belong to a script
         return _guarded(lambda: _module(argv[0]).main(argv[1:]))
-    args = _parser().parse_args([_with_dashes(word) for word in argv])
+    parser = _parser()
+    if not argv:
+        parser.print_help()
+        return 0
+    args = parser.parse_args([_with_dashes(word) for word in argv])
     return _guarded(lambda: args.main(args))
 
 

@@ -171,7 +171,7 @@ def _passed_on(given: Sequence[tuple[str, str]], place: layout.Place) -> list[st
     """The options of `npu-shim run` for one worker."""
     all_of_it = place.rank == 0
     passed = [each for each in given if each[0] in running.OPTIONS and (all_of_it or each[0] not in OF_THE_FIRST)]
-    return ["%s=%s" % each for each in passed]
+    return ["%s=%s" % each if running.OPTIONS[each[0]] else each[0] for each in passed]
 
 
 def _count(text: str) -> int:

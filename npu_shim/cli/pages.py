@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Sequence
 
+from npu_shim.configs import extras
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page import page
@@ -19,7 +20,10 @@ def checked(path: str, option: str) -> str:
         ConfigError: as of `checked_file`, or plotly is missing.
     """
     path = checked_file(path, option, SUFFIX)
-    page.plotting()
+    try:
+        page.plotting()
+    except ConfigError as reason:
+        raise ConfigError("%s: %s" % (reason, extras.pip_install("report"))) from reason
     return path
 
 

@@ -9,6 +9,7 @@ import os
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from npu_shim.cli import pages
+from npu_shim.configs import extras
 from npu_shim.pjrt import whole
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -16,7 +17,7 @@ SUFFIX = ".png"
 OURS = "npu_shim/"  # tags of npu_shim_watch, which come first
 MOST = 60  # plots in a file
 COLUMNS, WIDTH, HEIGHT = 3, 5.0, 3.0  # of plots; of one in inches
-NEEDS = "a plot needs the package matplotlib: install npu_shim[plot], or matplotlib"
+NEEDS = "a plot needs the package matplotlib"
 
 Scalars = Dict[str, Dict[str, List[Tuple[int, float]]]]  # tag -> run -> (step, value)
 
@@ -108,7 +109,7 @@ def _figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as reason:
-        raise ConfigError("%s (%s)" % (NEEDS, reason)) from reason
+        raise ConfigError("%s (%s): %s" % (NEEDS, reason, extras.pip_install("plot"))) from reason
     return Figure
 
 

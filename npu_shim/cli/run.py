@@ -14,6 +14,7 @@ import tempfile
 import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from npu_shim.compat import quiet
 from npu_shim.options import engine, forced, requests, table
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -21,6 +22,7 @@ MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (
     requests.MODE, requests.ENGINE, requests.REPORT, requests.CALIBRATE, requests.SET, "--jax",
 )  # fmt: skip
 SCALE = "--loss-scale"
+VERBOSE = "--verbose"
 # option -> what is expected behind it
 OPTIONS = {
     MODE: "a precision mode, or auto",
@@ -30,6 +32,7 @@ OPTIONS = {
     REPORT: "the name of a file",
     CALIBRATE: "a number of training steps",
     SET: "KEY=VALUE",
+    VERBOSE: "",  # nothing
 }
 NO_REQUESTS = ((ENGINE, "auto"), (ENGINE, "session"))  # what sessions do that nothing reaches
 
@@ -77,6 +80,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         SET, metavar="KEY=VALUE", help="an option that goes before that of every session's own config, as a key of "
         "NpuOptimizer's parameter_map; KEY= takes it away; may be given several times; as NPU_SHIM_OPTIONS",
     )  # fmt: skip
+    parser.add_argument(
+        VERBOSE, action="store_true", help="show all that TensorFlow says: which names of TensorFlow 1 it calls "
+        "deprecated, and what it logs as it is loaded; as NPU_SHIM_VERBOSE=1",
+    )  # fmt: skip
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
     given, argv = split(argv, OPTIONS)
     options = dict(given)
     _require_script(argv)
+    if VERBOSE in options:
+        show_all()
     if ENGINE in options:  # all later sessions and processes see it
         os.environ[engine.VARIABLE] = engine.checked(options[ENGINE], ENGINE)
     if JAX in options:
@@ -97,6 +106,13 @@ def main(argv: Sequence[str]) -> int:
     begin = functools.partial(_begin, bool(every), scale)
     with _telling_what_is_unmet([pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]):
         return _run_and_tell(argv, options, begin) if told else _run(argv, begin)
+
+
+def show_all() -> None:
+    """Lets TensorFlow say everything, here and in all later processes."""
+    os.environ[quiet.VARIABLE] = "1"
+    if os.environ.get(quiet.LEVEL) == quiet.ERRORS_ONLY:
+        del os.environ[quiet.LEVEL]
 
 
 def export_values(given: Sequence[tuple[str, str]]) -> None:
@@ -177,6 +193,8 @@ def _begin(every: bool, scale: str | float | None) -> None:
     from npu_shim.session import enabling
     from npu_shim.session.trial import protocol, recording
 
+    if quiet.is_on():
+        quiet.install()
     horovod.install()
     enabling.begin_run(every or protocol.is_asked(), scale)
     if protocol.is_asked():
@@ -243,16 +261,20 @@ def split(argv: list[str], known: Mapping[str, str]) -> tuple[list[tuple[str, st
 
     Args:
         argv: list of str.
-        known: dict of option to what is expected behind it.
+        known: dict of option to what is expected behind it, "" for an option that stands alone.
 
     Raises:
-        ConfigError: nothing stands behind an option.
+        ConfigError: nothing stands behind an option, or something behind one that stands alone.
     """
     options: list[tuple[str, str]] = []
     while argv and argv[0].partition("=")[0] in known:
         name, given, word = argv[0].partition("=")
-        if not given and len(argv) < 2:
-            raise ConfigError("%s needs %s" % (name, known[name]))
-        options.append((name, word if given else argv[1]))
-        argv = argv[1:] if given else argv[2:]
+        if given and not known[name]:
+            raise ConfigError("%s takes no value, got '%s'" % (name, word))
+        if not given and known[name]:
+            if len(argv) < 2:
+                raise ConfigError("%s needs %s" % (name, known[name]))
+            word, argv = argv[1], argv[1:]
+        options.append((name, word))
+        argv = argv[1:]
     return options, argv

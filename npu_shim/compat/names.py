@@ -10,7 +10,7 @@ npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to
     everything  modules of TensorFlow that had all names of others in 1.15
     keras, keras_names  see one_keras
     homes     parts of the v1 API that lie outside of it: where they may lie, first come first served
-    packages  how to install what a target needs
+    packages  how to install what a target needs; [EXTRA] is one of npu-shim's own
 
 Nothing here imports TensorFlow or runs a user's code, but `load`.
 """
@@ -24,6 +24,7 @@ import os
 from typing import Any
 
 from npu_shim.compat import exports
+from npu_shim.configs import extras
 from npu_shim.rewriter.errors import closest
 
 V1 = "tensorflow._api.v2.compat.v1"
@@ -81,7 +82,10 @@ def explain(name: str) -> str:
         return "%s is not here: %s" % (_short(name), target[1:].strip())
     package = full_target(target).split(".")[0] if target else ""
     if package in table()["packages"] and exports.file_of(package) is None:
-        return "%s needs %s: %s" % (_short(name), package, table()["packages"][package])
+        how: str = table()["packages"][package]
+        if how.startswith("["):
+            how = extras.pip_install(how.strip("[]"))
+        return "%s needs %s: %s" % (_short(name), package, how)
     if target and resolve(name) is None:
         return "%s is %s, which this TensorFlow does not have" % (_short(name), target)
     close = nearest(name)

@@ -14,7 +14,8 @@ import sys
 import types
 from typing import Any
 
-from npu_shim.compat import after_215, arguments, callers, core_alias, faces, moved, names, one_keras
+from npu_shim.compat import after_215, arguments, callers, core_alias, faces, moved, names, one_keras, quiet
+from npu_shim.configs import extras
 
 V1 = "tensorflow.compat.v1"
 
@@ -50,7 +51,8 @@ def install() -> None:
 def import_tensorflow() -> Any:
     """Returns the module `tensorflow`; raises ImportError with the remedy if none is installed."""
     try:
-        import tensorflow as tf
+        with quiet.loading():
+            import tensorflow as tf
     except ImportError as reason:
         raise without_tensorflow(reason) from reason
     after_215.restore(importlib.import_module(V1))
@@ -60,8 +62,8 @@ def import_tensorflow() -> Any:
 def without_tensorflow(reason: ImportError) -> ImportError:
     """Returns the error, with its remedy, for an ImportError of TensorFlow itself."""
     return ImportError(
-        "npu_shim: TensorFlow cannot be imported (%s); install one with: pip install 'npu-shim[gpu]' (CUDA) or "
-        "'npu-shim[cpu]'" % reason
+        "npu_shim: TensorFlow cannot be imported (%s); install one with: %s (CUDA) or %s"
+        % (reason, extras.pip_install("gpu"), extras.pip_install("cpu"))
     )
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 from typing import Any, Mapping
 
+from npu_shim.configs import extras
 from npu_shim.options import requests
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -64,8 +65,8 @@ def require(tensorflow: str) -> None:
         raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % found)
     if not has_jax() and interpreter() is None:
         raise ConfigError(
-            "engine 'pjrt' needs JAX: beside TensorFlow (pip install 'npu-shim[cpu-tf221,pjrt]'), or elsewhere: "
-            "npu-shim engine install, or %s=PYTHON of an environment with it" % JAX
+            "engine 'pjrt' needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of "
+            "an environment with it" % (extras.pip_install("cpu-tf221,pjrt"), JAX)
         )
 
 

@@ -14,6 +14,7 @@ import re
 from typing import Any, Callable, Sequence, Tuple
 
 from npu_shim import __version__
+from npu_shim.configs import extras
 from npu_shim.pjrt import barriers, convert
 from npu_shim.rewriter.errors import ConfigError
 
@@ -33,8 +34,8 @@ def require() -> Any:
         import jax
     except ModuleNotFoundError as reason:
         raise ImportError(
-            "npu_shim: JAX cannot be imported (%s); install it with: pip install 'npu-shim[pjrt]' for CPU or "
-            "'npu-shim[pjrt-cuda]' for CUDA" % reason
+            "npu_shim: JAX cannot be imported (%s); install it with: %s for CPU or %s for CUDA"
+            % (reason, extras.pip_install("pjrt"), extras.pip_install("pjrt-cuda"))
         ) from reason
     first, last = (".".join(str(part) for part in release) for release in TRIED)
     found = release(jax.__version__)

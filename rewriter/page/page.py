@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 
 from ..errors import ConfigError
 
-NEEDS = "a report needs the package plotly, from which it takes the treemap: install npu_shim[report], or plotly"
+NEEDS = "a report needs the package plotly, from which it takes the treemap"
 
 
 def render(pages: Sequence[Mapping[str, Any]], heading: str) -> str:

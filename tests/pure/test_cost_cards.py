@@ -285,7 +285,7 @@ def fake(topologies):
     return dict(FAKE, **{"jax/experimental/topologies.py": topologies})
 
 
-INSTALL = "; install it there with: pip install 'npu-shim[pjrt-cuda]', or name another interpreter with --jax or $"
+INSTALL = "; install it there with: pip install 'jax[cuda12]', or name another interpreter with --jax or $"
 
 
 @pytest.mark.parametrize(("modules", "said"), [

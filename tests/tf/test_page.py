@@ -13,6 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
+from npu_shim.configs import extras
 from npu_shim.options import kept_pages, precision
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.options.table import of_keywords
@@ -229,6 +230,7 @@ def test_without_plotly_there_is_one_clear_error(graph, tmp_path, capsys, monkey
     status, _, err = main(capsys, "plan", graph, "--fetches", "loss", "--html", tmp_path / "plan.html")
     assert status == 2
     assert "needs the package plotly" in err
+    assert extras.pip_install("report") in err
     assert not list(tmp_path.iterdir())
 
 

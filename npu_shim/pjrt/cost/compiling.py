@@ -18,7 +18,7 @@ from npu_shim.pjrt.manifest import Manifest
 from npu_shim.rewriter.errors import ConfigError
 
 JAX = "NPU_SHIM_JAX"  # environment variable: an interpreter with JAX, where none is given
-INSTALL = "install it there with: pip install 'npu-shim[pjrt-cuda]', or name another interpreter with --jax or $" + JAX
+INSTALL = "install it there with: pip install 'jax[cuda12]', or name another interpreter with --jax or $" + JAX
 # what failed -> what is said of it: interpreter, reason
 FAILURES = {
     "jax": "'%s' has no JAX, which compiles for a GPU (%s); " + INSTALL,
