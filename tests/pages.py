@@ -1,10 +1,11 @@
-"""The pages of the documentation: their links and anchors, and what of them runs.
+r"""The pages of the documentation: their links and anchors, and what of them runs.
 
 A fenced block is by its first line
 
     ```python                a script that runs
     ```python title="a.py"   a file of the page's folder; so is any block with a title
-    ```sh                    commands that run, one a line; `# exit status N` behind one says how it ends
+    ```sh                    commands that run, one a line (or more, with \ at their ends); `# exit status N` behind one
+                             says how it ends
     ```text                  lines that the page's commands print, `...` for what differs from run to run
     ```console               what a user types elsewhere: it is not run
 """
@@ -71,7 +72,8 @@ def commands(page):
             launcher = "python" if "tensorflow.compat.v1" in block.text else "npu-shim run"
             found.append(Command("%s block_%d.py" % (launcher, number), 0, ()))
         elif block.language == "sh":
-            found += [_command(line) for line in block.text.splitlines() if line.strip()]
+            joined = re.sub(r" *\\\n *", " ", block.text)
+            found += [_command(line) for line in joined.splitlines() if line.strip()]
         elif block.language == "text":
             assert found, "%s: nothing was run before: %s" % (page, block.text)
             lines = tuple(line for line in block.text.splitlines() if line.strip(" ."))

@@ -64,6 +64,15 @@ def test_a_broken_table_is_seen(text, wrong):
     assert [line for line, _ in pages.broken_tables(text)] == wrong
 
 
+WIDEST = 125  # characters of a code block that does not scroll sideways at 1,300 pixels, see docs/site/wide.css
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(PAGES) if name.startswith("docs") or name == "README.md"])
+def test_code_does_not_scroll_sideways(name):
+    lines = (line for block in pages.blocks(PAGES[name]) for line in block.text.splitlines())
+    assert [line for line in lines if len(line) > WIDEST] == []
+
+
 def test_the_readme_fits_on_some_screens():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
