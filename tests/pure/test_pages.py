@@ -9,6 +9,7 @@ import sys
 
 import pages
 import pytest
+import readme
 
 ROOT = pages.ROOT
 DOCS = ROOT / "docs"
@@ -92,6 +93,40 @@ def test_contributing_fits_on_one():
 )  # fmt: skip
 def test_what_a_page_says_is_printed_is_looked_for(line, output, printed):
     assert pages.is_printed(line, output) == printed
+
+
+def test_python_versions_agree():
+    """versions.md says which Pythons a TensorFlow has; all other places follow it."""
+
+    def text(name):
+        return (ROOT / name).read_text(encoding="utf-8")
+
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d., ]+) \|", text("docs/versions.md"), re.MULTILINE)
+    pythons = {tensorflow: row.split(", ") for tensorflow, row in rows}
+    assert len(pythons) == 3
+    assert dict(rows) == dict(re.findall(r"^\| ([\d.]+) \| ([\d., ]+) \|", text("BUILD.md"), re.MULTILINE))
+    reference = pythons["2.15.1"]
+    for name in ("README.md", "CONTRIBUTING.md", "docs/guides/script.md"):
+        assert "Python %s or %s" % (", ".join(reference[:-1]), reference[-1]) in text(name), name
+    for tensorflow in ("2.21.0", "1.15.5"):
+        assert "TensorFlow %s (Python %s)" % (tensorflow, ", ".join(pythons[tensorflow])) in text("README.md")
+    assert "versions=${*:-%s}" % " ".join(reversed(reference)) in text("scripts/python")
+    classifiers = re.findall(r"Python :: (3\.\d+)", text("pyproject.toml"))
+    assert set(classifiers) == {version for row in pythons.values() for version in row}
+
+
+def test_readme_has_the_figures_of_the_committed_files():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.written(text) == text, "run: python scripts/readme.py"
+
+
+def test_readme_shows_lines_of_a_real_run():
+    shown = [block.text for block in pages.blocks(ROOT / "README.md") if block.text.startswith("npu_shim: ")]
+    run = (ROOT / "benchmarks" / "digits.txt").read_text(encoding="utf-8").splitlines()
+    assert len(shown) == 1
+    lines = shown[0].splitlines()
+    assert len(lines) == 5
+    assert set(lines) <= set(run)
 
 
 PATHS = sorted(
