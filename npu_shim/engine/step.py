@@ -202,7 +202,7 @@ class Step:
         tensor = tensor_of(data[missing.number]) if fed is None else fed.name
         if missing.equals:
             wanted = next(self._leaving(missing, part), None)
-        elif fed is None and not self._gives(source_of(tensor), part):
+        elif fed is None and not (self._gives(source_of(tensor), part) and self._is_fetchable(tensor)):
             return None
         else:
             wanted = Constant(tensor, missing.node, ROWS) if missing.counts else Constant(tensor)
@@ -217,6 +217,9 @@ class Step:
             return False
         needed = facts.needed_by(self.nodes.__getitem__, [name], part.program.fed)
         return not any(node.essential or node.learned or not node.repeats for node in needed.values())
+
+    def _is_fetchable(self, tensor):
+        return self.graph.is_fetchable(self.graph.as_graph_element(tensor))
 
     def _leaving(self, missing, part):
         """Yields Constants for an input that a loop gives: the session computes an equal variable of that loop.

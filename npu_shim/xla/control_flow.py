@@ -18,7 +18,15 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.native import functionalize
-from npu_shim.xla import branch_stacks, function_names, late_sums, loop_pairs, static_shapes, trip_counts
+from npu_shim.xla import (
+    branch_stacks,
+    function_names,
+    known_branches,
+    late_sums,
+    loop_pairs,
+    static_shapes,
+    trip_counts,
+)
 
 V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"])
 JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
@@ -47,6 +55,7 @@ def to_functional(graph_def: Any, keep: Iterable[str]) -> Any:
     if not any(node.op in V1_OPS for nodes in [graph_def.node, *bodies] for node in nodes):
         return graph_def
     if any(node.op == "StackV2" for node in graph_def.node):
+        graph_def = known_branches.taken(graph_def, keep)
         graph_def = static_shapes.fold(loop_pairs.size_arrays(graph_def), keep)
         graph_def = bound_stacks(branch_stacks.on_both_sides(graph_def))
         graph_def = late_sums.after_loops(graph_def, keep)
@@ -76,9 +85,7 @@ def bound_stacks(graph_def: Any) -> Any:
         size = 1
         for frame in frames.get(stack.name, ()):
             if frame not in counts:
-                text = UNBOUND % (stack.name, frame, IN_SESSION)
-                pair = pairs.get(frame)
-                raise PlanError(text) if pair is None else loop_pairs.not_constant(text, graph_def, frame, pair)
+                counts[frame] = loop_pairs.count_of(graph_def, frame, pairs, UNBOUND % (stack.name, frame, IN_SESSION))
             size *= counts[frame]
         limit = made.node.add(name=_unused(stack.name + "/size", nodes), op="Const")
         limit.attr["dtype"].type = tf.int32.as_datatype_enum

@@ -3,8 +3,8 @@
     forward:  while ...:  push(stack, x); n += 1        backward:  for k in n, n - 1, .., 1:  pop(stack)
 
 Where n is known, both run n times, whatever the forward loop's condition says. An array that grows with each iteration,
-written at a counter from 0, has n elements then. The engine computes n from what is fed (attribute VALUE of the Enter
-of k), and compiles a program for each.
+written at a counter from 0, has n elements then. n is computed where the loop ends by constants alone. The engine
+computes it from what is fed (attribute VALUE of the Enter of k), and compiles a program for each.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Any, Mapping, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.session.clusters import pruning
 from npu_shim.session.clusters.branches import Branches
 from npu_shim.xla import static_shapes, trip_counts
 from npu_shim.xla.lowering.site import VALUE, NotConstant
@@ -22,7 +24,7 @@ from npu_shim.xla.lowering.site import VALUE, NotConstant
 PASSES_ON = ("Identity", "Enter", "Switch")
 UNKNOWN_LENGTH = (
     "node '%s' (TensorArrayV3) has an element for each iteration of loop '%s', and XLA must know how many: give "
-    "tf.TensorArray a size, or run the step in the session instead"
+    "as `constants` what the loop's end depends on, or tf.TensorArray a size, or run the step in the session instead"
 )
 
 
@@ -57,15 +59,55 @@ def of(graph_def: Any) -> dict[str, Pair]:
     return found
 
 
-def not_constant(text: str, graph_def: Any, frame: str, pair: Pair) -> NotConstant:
-    """Returns the error that XLA must know how often a loop runs: its text, the graph, the loop's frame and Pair."""
+def count_of(graph_def: Any, frame: str, pairs: Mapping[str, Pair], text: str) -> int:
+    """Returns how often a loop runs.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef with v1 control flow.
+        frame: name of the loop's frame.
+        pairs: what `of` returned.
+        text: of the error.
+
+    Raises:
+        NotConstant: that is no constant; the error names the input that says it.
+        PlanError: the loop has no gradient.
+    """
+    if frame not in pairs:
+        raise PlanError(text)
+    if pairs[frame].count is not None:
+        return pairs[frame].count
+    counters = _counters(graph_def, frame)
+    computed = (_computed(graph_def, counter) for counter in counters)  # some wait for all that the loop keeps
+    count = next((count for count in computed if count is not None), None)
+    if count is None:
+        raise NotConstant(text, pairs[frame].start, 0, equals=counters)
+    return count
+
+
+def _counters(graph_def, frame):
+    """Names of the Switches of a loop's variables that are 0 at first and one more in each iteration."""
     nodes = {node.name: node for node in graph_def.node}
     merges = {node.input[0]: node.name for node in graph_def.node if node.op == "Switch"}
-    equals = [
+    return [
         merges[node.name] for node in graph_def.node
         if node.name in merges and trip_counts.frame_of_index(node.name, nodes) == frame
     ]  # fmt: skip
-    return NotConstant(text, pair.start, 0, equals=equals)
+
+
+def _computed(graph_def, counter):
+    """The last value of a loop's variable (name of its Switch), None if more than constants determine it."""
+    alone = pruning.reachable(graph_def, [counter])
+    if not all(_is_function_of_inputs(node) for node in alone.node):
+        return None
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        tf.import_graph_def(alone, name="")
+        left = graph.get_operation_by_name(counter).outputs[0]
+        return int(session.run(graph.create_op("Exit", [left], [left.dtype]).outputs[0]))
+
+
+def _is_function_of_inputs(node):
+    definition = tf_internals.op_defs().get(node.op)
+    return definition is not None and not definition.is_stateful and node.op not in pruning.PLACEHOLDERS
 
 
 def frames_of_stacks(graph_def: Any, nodes: Mapping[str, Any], op: str) -> dict[str, list[str]]:
@@ -96,7 +138,7 @@ def size_arrays(graph_def: Any) -> Any:
         graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
 
     Raises:
-        NotConstant: how often the loop runs is no constant; the error names the input that says it.
+        PlanError: as `count_of`.
     """
     nodes = {node.name: node for node in graph_def.node}
     growing = [node.name for node in graph_def.node if node.op == "TensorArrayV3" and node.attr["dynamic_size"].b]
@@ -110,13 +152,10 @@ def size_arrays(graph_def: Any) -> Any:
         if node.name not in frames:
             continue
         frame = frames[node.name]
-        if frame not in pairs:
-            raise PlanError(UNKNOWN_LENGTH % (node.name, frame))
-        if pairs[frame].count is None:
-            raise not_constant(UNKNOWN_LENGTH % (node.name, frame), graph_def, frame, pairs[frame])
+        count = count_of(graph_def, frame, pairs, UNKNOWN_LENGTH % (node.name, frame))
         size = made.node.add(name=node.name + "/npu_shim_size", op="Const")
         size.attr["dtype"].type = tf.int32.as_datatype_enum
-        size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(pairs[frame].count, tf.int32))
+        size.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(count, tf.int32))
         node.input[0] = size.name
         node.attr["dynamic_size"].b = False
     return made

@@ -20,7 +20,9 @@ from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_
 from npu_shim.session.clusters import pruning
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
-FORWARDS = ("Identity", "Enter", "Switch", "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
+HANDLE_FORWARDS = ("Identity", "Enter", "Switch")
+FORWARDS = (*HANDLE_FORWARDS, "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
+TRIGGER = "ControlTrigger"
 ZERO = "npu_shim/zero"
 
 
@@ -59,17 +61,47 @@ def _folded(node, nodes, known, constant_stacks):
         return _constants(node, [known[node.name, port] for port in range(len(data(node)))])
     if node.op == "StackV2" and node.name in constant_stacks:
         return [_constant(node.name, np.int32(0))]  # its former consumers still use it as a control input
-    if node.op == "Enter" and origin(node.name, nodes)[0] in constant_stacks:
-        entering = tf.NodeDef()
-        entering.CopyFrom(node)
-        entering.attr["T"].type = tf.int32.as_datatype_enum
-        return [entering]
+    if node.op == TRIGGER:
+        return [_waiting_for_stacks(node, nodes, constant_stacks)]
+    if _forwards_handle(node) and origin(node.name, nodes)[0] in constant_stacks:
+        forwarding = tf.NodeDef()
+        forwarding.CopyFrom(node)
+        forwarding.attr["T"].type = tf.int32.as_datatype_enum
+        return [forwarding]
     if node.op in ("StackPushV2", "StackPopV2") and _stack(node, nodes) in constant_stacks:
         if node.op == "StackPushV2":
             return [_identity(node.name, node.input[1], node.attr["T"].type, controls(node))]
-        waits = ["^" + source_of(node.input[0]), *controls(node)]
-        return [_constant(node.name, constant_stacks[_stack(node, nodes)], waits)]
+        anchor = _identity(node.name + "/anchor", node.input[0], tf.int32.as_datatype_enum, controls(node))
+        return [anchor, _constant(node.name, constant_stacks[_stack(node, nodes)], ["^" + anchor.name])]
     return [node]
+
+
+def _forwards_handle(node):
+    """Whether a node passes a handle on to its users: into a loop, or (Switch) into a branch of a tf.cond."""
+    return node.op in HANDLE_FORWARDS and node.attr["T"].type == tf.resource.as_datatype_enum
+
+
+def _waiting_for_stacks(trigger, nodes, constant_stacks):
+    """A ControlTrigger that waits for the Stacks of known values in place of the pushes and pops.
+
+    It runs whether these ran or not, as they may on one side of a tf.cond. No other node that XLA compiles can.
+    """
+    waits = dict.fromkeys(_before_use(text, nodes, constant_stacks) for text in trigger.input)
+    made = tf.NodeDef()
+    made.CopyFrom(trigger)
+    del made.input[:]
+    made.input.extend(waits)
+    return made
+
+
+def _before_use(text, nodes, constant_stacks):
+    node = nodes[source_of(text)]
+    if node.op not in ("StackPushV2", "StackPopV2") or _stack(node, nodes) not in constant_stacks:
+        return text
+    node = nodes[source_of(node.input[0])]
+    while node.op in ("Switch", "Identity"):
+        node = nodes[source_of(node.input[0])]
+    return "^" + node.name
 
 
 def _constants(node, values):

@@ -9,6 +9,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.options import engine as options
 from npu_shim.xla import static_shapes
@@ -73,12 +74,68 @@ def test_a_decoder_as_long_as_what_is_fed_trains_as_in_the_session(ends):
     assert len(taken[0].programs) == len({max(each) for each in LENGTHS})
 
 
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+@pytest.mark.parametrize("ends", ENDS, ids=["by lengths", "by lengths and a bound"])
+def test_a_compiled_decoder_is_as_long_as_its_constants_say(ends):
+    with tf.Graph().as_default() as graph:
+        loss, outputs, train, (x, lengths) = built(ends)
+        tf.global_variables_initializer()
+        value = np.linspace(-1, 1, ROWS * WORDS, dtype="f").reshape(ROWS, WORDS)
+        config = sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu")
+        with tf.Session(graph=graph, config=config) as session:
+            session.run("init")
+            step = npu_shim.compile_step(session, [loss, outputs, train], [x], constants={lengths: LENGTHS[0]})
+            for _ in range(2):
+                wanted, found = session.run([loss, outputs, train], {x: value, lengths: LENGTHS[0]}), step({x: value})
+                assert found[1].shape == (max(LENGTHS[0]), ROWS, WORDS)
+                np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
+                np.testing.assert_allclose(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
+def test_a_compiled_decoder_of_lengths_that_are_fed_is_told_what_to_make_constant():
+    with tf.Graph().as_default():
+        loss, _, train, feeds = built(ENDS[0])
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            step = npu_shim.compile_step(session, [loss, train], list(feeds))
+            with pytest.raises(npu_shim.PlanError, match="as `constants` what the loop's end depends on"):
+                step(dict(zip(feeds, (np.ones([ROWS, WORDS], "f"), LENGTHS[0]))))
+
+
 @pytest.mark.parametrize("ends", ENDS, ids=["by lengths", "by lengths and a bound"])
 def test_the_length_of_an_array_that_grows_is_not_that_at_which_it_starts(ends):
     with tf.Graph().as_default() as graph:
         _, outputs, _, _ = built(ends)
         shape = static_shapes.infer(graph.as_graph_def(), [outputs.name])[outputs.name]
     assert shape.as_list() == [None, ROWS, WORDS]
+
+
+@no_engine
+def test_a_loop_in_a_tf_cond_has_a_program_for_each_side_that_is_fed():
+    def trained(kind):
+        with tf.Graph().as_default():
+            x, p = tf.placeholder(tf.float32, [2, 3], "x"), tf.placeholder(tf.bool, [], "p")
+            w = tf.get_variable("w", [3, 3], initializer=tf.initializers.orthogonal(seed=1))
+            y = tf.cond(p, lambda: tf.while_loop(
+                lambda i, _: i < 3, lambda i, a: (i + 1, tf.tanh(a @ w)), (0, x))[1], lambda: x @ w)  # fmt: skip
+            loss = tf.reduce_sum(y)
+            train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+            config = sessions.config(
+                precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind
+            )
+            with tf.Session(config=config) as session:
+                session.run(tf.global_variables_initializer())
+                fed = [{x: [[1.0, 0.5, 0.25], [0.5, 0.2, 0.1]], p: value} for value in (True, False, True)]
+                for each in fed:
+                    session.run(train, each)
+                return session.run(w), session
+
+    weights, _ = trained("session")
+    own, session = trained("pjrt")
+    np.testing.assert_allclose(own, weights, rtol=1e-5, atol=1e-6)
+    taken = [known for known in vars(session)[engine.ENGINE].known.values() if known.step is not None]
+    assert [len(known.programs) for known in taken] == [2]
 
 
 SCRIPT = """
@@ -142,3 +199,110 @@ def test_an_attention_encoder_decoder_whose_lengths_are_fed(tmp_path):
     found, wanted = (re.findall(r"^(?:loss|weights) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
     assert len(wanted) == 4
     np.testing.assert_allclose(np.array(found, float), np.array(wanted, float), rtol=1e-5)
+
+
+NMT = """
+import sys
+import numpy as np
+import tensorflow as tf
+from tensorflow.contrib import seq2seq
+from tensorflow.python.layers import core
+
+words, size = 12, 8
+rng = np.random.RandomState(0)
+
+
+def placeholder(rank):
+    return tf.placeholder(tf.int32, [None] * rank)
+
+
+def lstm(units):
+    return tf.contrib.rnn.DropoutWrapper(tf.contrib.rnn.BasicLSTMCell(units), 1.0)
+
+
+class Model:
+    def __init__(self, mode):
+        tf.get_variable_scope().set_initializer(tf.random_uniform_initializer(-0.3, 0.3, seed=3))
+        self.feeds = placeholder(2), placeholder(1), placeholder(2), placeholder(2), placeholder(1)
+        source, lengths, given, wanted, until = self.feeds
+        batch, step = tf.size(lengths), tf.Variable(0, trainable=False)
+        embedding = tf.get_variable("embedding", [words, size])
+        projection = core.Dense(words, use_bias=False, name="projection")
+        outputs, states = tf.nn.bidirectional_dynamic_rnn(
+            lstm(size // 2), lstm(size // 2), tf.nn.embedding_lookup(embedding, tf.transpose(source)), lengths,
+            dtype=tf.float32, time_major=True, swap_memory=True)
+        state = tf.contrib.rnn.LSTMStateTuple(*(tf.concat(each, 1) for each in zip(*states)))
+        memory = tf.transpose(tf.concat(outputs, -1), [1, 0, 2])
+        attention = seq2seq.LuongAttention(size, memory, memory_sequence_length=lengths, scale=True)
+        cell = seq2seq.AttentionWrapper(lstm(size), attention, attention_layer_size=size)
+        start = cell.zero_state(batch, tf.float32).clone(cell_state=state)
+        if mode == "infer":
+            helper = seq2seq.GreedyEmbeddingHelper(embedding, tf.fill([batch], 1), 2)
+            decoder = seq2seq.BasicDecoder(cell, helper, start, output_layer=projection)
+            most = tf.to_int32(tf.round(tf.to_float(tf.reduce_max(lengths)) * 2.0))
+            decoded = seq2seq.dynamic_decode(decoder, maximum_iterations=most, output_time_major=True)[0]
+            self.sample = decoded.sample_id
+        else:
+            helper = seq2seq.TrainingHelper(
+                tf.nn.embedding_lookup(embedding, tf.transpose(given)), until, time_major=True)
+            decoder = seq2seq.BasicDecoder(cell, helper, start)
+            decoded = seq2seq.dynamic_decode(decoder, output_time_major=True, swap_memory=True)[0]
+            crossent = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=tf.transpose(wanted), logits=projection(decoded.rnn_output))
+            weights = tf.transpose(tf.sequence_mask(until, tf.shape(wanted)[1], dtype=tf.float32))
+            self.loss = tf.reduce_sum(crossent * weights) / tf.to_float(batch)
+        if mode == "train":
+            variables = tf.trainable_variables()
+            rate = tf.cond(step < 3, lambda: 0.9 ** tf.to_float(step), lambda: 0.5)
+            gradients = tf.gradients(self.loss, variables, colocate_gradients_with_ops=True)
+            gradients, self.norm = tf.clip_by_global_norm(gradients, 5.0)
+            optimizer = tf.train.GradientDescentOptimizer(rate)
+            self.update = optimizer.apply_gradients(zip(gradients, variables), global_step=step)
+        self.saver = tf.train.Saver()
+
+
+def batch(longest):
+    lengths = rng.randint(2, longest + 1, 4)
+    lengths[0] = longest
+    source = rng.randint(3, words, [4, longest])
+    given = np.concatenate([np.ones([4, 1], int), source], 1)
+    return source, lengths, given, np.concatenate([source, np.full([4, 1], 2)], 1), lengths + 1
+
+
+def session_of(mode):
+    with tf.Graph().as_default() as graph:
+        model, session = Model(mode), tf.Session(graph=graph)
+        session.run(tf.global_variables_initializer())
+    return model, session
+
+
+model, session = session_of("train")
+for longest in (4, 5, 4):
+    feeds = dict(zip(model.feeds, batch(longest)))
+    _, loss, norm = session.run([model.update, model.loss, model.norm], feeds)
+    print("loss %.7f" % loss)
+    print("norm %.7f" % norm)
+path = model.saver.save(session, "model")
+for mode in ("eval", "infer"):
+    model, session = session_of(mode)
+    model.saver.restore(session, path)
+    feeds = dict(zip(model.feeds, batch(4)))
+    if mode == "eval":
+        print("loss %.7f" % session.run(model.loss, feeds))
+    else:
+        print("words", session.run(model.sample, {key: feeds[key] for key in model.feeds[:2]}).T.tolist())
+"""
+
+
+@no_engine
+@pytest.mark.slow
+def test_an_nmt_that_trains_evaluates_and_decodes(tmp_path):
+    (tmp_path / "script.py").write_text(NMT)
+    lines = ["npu-shim run --engine %s script.py" % kind for kind in ("session", "pjrt")]
+    session, program = forked.run([(line, tmp_path) for line in lines])
+    assert (session.status, program.status) == (0, 0), program.output
+    assert len(re.findall("is one program on cpu.*compiled in", program.output)) == 2, program.output  # of lengths 5, 6
+    found, wanted = (re.findall(r"^(?:loss|norm) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
+    assert len(wanted) == 7
+    np.testing.assert_allclose(np.array(found, float), np.array(wanted, float), rtol=1e-5)
+    assert len({re.search("^words .*", done.output, re.MULTILINE)[0] for done in (program, session)}) == 1

@@ -180,3 +180,72 @@ def test_lookups_in_a_loop_that_data_bound_are_named():
     step = npu_shim.compile_step(graph, fetches, ["ids"], initializer="init")
     with pytest.raises(npu_shim.PlanError, match=r"all iterations.*how often the loop runs: give tf\.while_loop"):
         step({"ids:0": [2, 1, 1, 5, 0]})
+
+
+OF_ANY_ROWS = {
+    "one side without a gradient": lambda x, p, v: loop(lambda a: tf.cond(p, lambda: a * v, lambda: tf.tanh(a)), x),
+    "one side from outside": lambda x, p, v: loop(lambda a: tf.cond(a[0, 0] > 0.5, lambda: a * v, lambda: x), x),
+    "zeros": lambda x, p, v: loop(
+        lambda a: tf.cond(a[0, 0] > 0.5, lambda: tf.zeros([tf.shape(a)[0], 3]) + a, lambda: x * a * v), x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_ROWS)
+def test_a_cond_in_a_loop_whose_rows_the_graph_does_not_know(name):
+    graph, fetches = with_gradient(OF_ANY_ROWS[name], [None, 3])
+    step = npu_shim.compile_step(graph, fetches, {"x": [2, 3], "p": []}, initializer="init")
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        for number in range(2):
+            fed = {"x:0": np.float32([[1.0, 0.5, 0.25], [0.5, 0.2, 0.1]]) + number, "p:0": number == 0}
+            for found, expected in zip(step(fed), session.run(fetches, fed)):
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def log_sums(v, x):
+    return tf.foldl(lambda a, e: tf.reduce_logsumexp(tf.expand_dims(a, 1) + e * v, [0]), tf.stack([x, x * 2.0]), x)
+
+
+IN_BRANCHES = {
+    "one side": lambda x, p, v: tf.cond(p, lambda: loop(squash(v), x), lambda: x - v),
+    "both sides": lambda x, p, v: tf.cond(p, lambda: loop(squash(v), x), lambda: loop(lambda a: a * a * v, x)),
+    "nested": lambda x, p, v: tf.cond(p, lambda: loop(lambda a: loop(squash(v), a), x), lambda: x - v),
+    "cond in it": lambda x, p, v: tf.cond(
+        p, lambda: loop(lambda a: tf.cond(a[0] > 0.5, lambda: tf.tanh(a * v), lambda: a * v * a), x), lambda: x - v
+    ),
+    "cond in a loop": lambda x, p, v: loop(lambda a: tf.cond(p, lambda: loop(squash(v), a), lambda: a - v), x),
+    "cond in a cond": lambda x, p, v: tf.cond(
+        p, lambda: tf.cond(tf.shape(x)[0] > 2, lambda: loop(squash(v), x), lambda: x * v), lambda: x - v
+    ),
+    "fold": lambda x, p, v: tf.cond(p, lambda: log_sums(v, x), lambda: x - v),
+}
+
+
+def with_gradient(make, shape=(3,)):
+    """(graph, [value, gradient])."""
+    with tf.Graph().as_default() as graph:
+        x, p = tf.placeholder(tf.float32, shape, "x"), tf.placeholder(tf.bool, [], "p")
+        v = tf.get_variable("v", [3], initializer=tf.ones_initializer(), use_resource=True)
+        y = make(x, p, v)
+        tf.variables_initializer([v], name="init")
+        return graph, [y, tf.gradients(tf.reduce_sum(y), [v])[0]]
+
+
+@pytest.mark.parametrize("name", IN_BRANCHES)
+def test_a_loop_on_a_side_that_is_known_and_its_gradient_are_the_sessions(name):
+    graph, fetches = with_gradient(IN_BRANCHES[name])
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        for value in (True, False):
+            step = npu_shim.compile_step(graph, fetches, ["x"], constants={"p": value}, initializer="init")
+            fed = {"x:0": np.float32([1.0, 0.5, 0.25])}
+            for found, expected in zip(step(fed), session.run(fetches, {**fed, "p:0": value})):
+                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loop_on_a_side_that_data_decide_is_named_with_the_way_out():
+    graph, fetches = with_gradient(IN_BRANCHES["one side"])
+    step = npu_shim.compile_step(graph, fetches, ["x", "p"], initializer="init")
+    with pytest.raises(npu_shim.PlanError, match=r"stands in a tf.cond, .* its predicate 'p', .*`constants`"):
+        step({"x:0": np.ones(3, "f"), "p:0": True})
