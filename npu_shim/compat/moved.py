@@ -36,8 +36,11 @@ def _modules() -> dict[str, str]:
 def _answers() -> dict[str, dict[str, str]]:
     """{module: {name: target}} of the names in modules that are there."""
     rows: dict[str, dict[str, str]] = {}
+    stand_ins = _modules()
     for name, target in names.table()["moved"].items():
         module, _, last = name.rpartition(".")
+        # `from PACKAGE import MODULE` asks the package that stands for a lost one
+        module = stand_ins.get(module, module)
         if exports.file_of(module):
             rows.setdefault(module, {})[last] = target
     for module in names.table()["everything"]:

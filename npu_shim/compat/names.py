@@ -1,7 +1,8 @@
 """Resolves TensorFlow 1's names that are elsewhere now, by one table (names.json).
 
-A row is `"name": "target"`. A target is a dotted name, where "tf." is TensorFlow's v1 API and "contrib." is
-npu_shim.compat.contrib; or "!" and a sentence, for what is not here and what to use instead.
+A row is `"name": "target"`. A target is a dotted name, where "tf." is TensorFlow's v1 API, "contrib." is
+npu_shim.compat.contrib and "src." is what lies behind tf.keras; or "!" and a sentence, for what is not here and what
+to use instead.
 
     contrib   by module of tf.contrib: what its names mean
     modules   modules of tf.contrib that another package has as they are
@@ -164,9 +165,11 @@ def real_module(path: str) -> str | None:
 
 
 def full_target(target: str) -> str:
-    """A target as a dotted Python name, for `exports`."""
+    """A target as a dotted Python name, for `exports`; "src." is the inside of the Keras 2 that tf.keras is."""
     if target.startswith("contrib."):
         return OURS + target[len("contrib") :]
+    if target.startswith("src."):
+        return home(V1 + ".keras").split(".")[0] + "." + target
     return home(V1 + target[2:]) if target.startswith("tf.") else target
 
 

@@ -52,8 +52,9 @@ def arguments():
     parser.add_argument("--open", action="store_true", help="list what is open, with its error")
     parser.add_argument("--markdown", action="store_true", help="write the table of the folders as Markdown")
     parser.add_argument("--show", metavar="METHOD", help="the verdicts of a method, with the end of its traceback")
-    parser.add_argument("--method-s", type=float, default=90, help="seconds for one method")
-    parser.add_argument("--file-s", type=float, default=1200, help="seconds for one file")
+    parser.add_argument("--method-s", type=float, default=60, help="seconds of CPU time for one method")
+    parser.add_argument("--file-s", type=float, default=600, help="seconds of CPU time for one file")
+    parser.add_argument("--idle-s", type=float, default=45, help="seconds that a method may wait without computing")
     args = parser.parse_args()
     args.only = args.only or [""]
     return args
@@ -64,7 +65,7 @@ def run(args, versions, files, cache):
     tree = Tree(args.tree, pathlib.Path(args.cache) / "tree")
     tree.write(files)
     blobs = tree.blobs(files)
-    limits = {"folder": str(tree.folder), "method_s": args.method_s, "file_s": args.file_s}
+    limits = {"folder": str(tree.folder), "method_s": args.method_s, "file_s": args.file_s, "idle_s": args.idle_s}
     for version in versions:
         reference = version == REFERENCE
         variant = version if reference else results.variant(version, args.option)

@@ -1,9 +1,11 @@
 """A process with one TensorFlow that runs test files, each in a fork of it: the import is paid once.
 
 Runs in the environment of that TensorFlow (1.15.5's is Python 3.7). Reads a job as one JSON object a line from standard
-input, and answers each with one line: {"tests": {name: verdict}, "file": why the file itself stopped, or ""}.
+input, and answers each with one line: {"tests": {name: verdict}, "file": why the file itself stopped, or "",
+"cpu": seconds of CPU time}.
 
-A job: {"file": path, "folder": working directory, "only": names or null, "method_s": seconds, "file_s": seconds}
+A job: {"file": path, "folder": working directory, "only": names or null, "method_s", "file_s": seconds of CPU time that
+a method and a file may take, "idle_s": seconds that a method may wait}
 A verdict: {"state": pass, fail, skip, timeout or crash, "error": its last line, "trace": its end, "seconds": float}
 
 Usage: served.py npu-shim OPTIONS... (a file runs as `npu-shim run OPTIONS... FILE`), or served.py plain
@@ -57,14 +59,13 @@ def prepare(words):
 
 def run(job, words):
     """Runs a file until each of its methods has a verdict: a process that hangs or dies costs one method only."""
-    answer = {"tests": {}, "file": ""}
-    deadline = time.time() + job["file_s"]
-    while not attempt(job, words, answer, deadline):
+    answer = {"tests": {}, "file": "", "cpu": 0.0}
+    while not attempt(job, words, answer):
         pass
     return answer
 
 
-def attempt(job, words, answer, deadline):
+def attempt(job, words, answer):
     """Runs in a fork what has no verdict yet; returns whether nothing is left to do."""
     receiving, sending = os.pipe()
     with tempfile.TemporaryFile() as written:
@@ -74,13 +75,13 @@ def attempt(job, words, answer, deadline):
             in_fork(job, words, list(answer["tests"]), sending, written)
         os.close(sending)
         with os.fdopen(receiving, "rb", 0) as events:
-            watched = watch(events, answer, job["method_s"], deadline)
+            watched = watch(child, events, answer, job)
         reap(child, watched["hung"])
         if watched["over"]:
             return True
         written.seek(0)
         tail = written.read().decode("utf-8", "replace")[-KEPT:]
-    return settle(watched, answer, tail, time.time() > deadline)
+    return settle(watched, answer, tail)
 
 
 def reap(child, hung):
@@ -95,19 +96,42 @@ def reap(child, hung):
     os.waitpid(child, 0)
 
 
-def watch(events, answer, method_s, deadline):
+class Clock:
+    """How long a process has computed, in seconds of CPU time: on a busy machine those of the wall say little."""
+
+    def __init__(self, pid):
+        self._stat = "/proc/%d/stat" % pid
+        self._moved, self._then = 0.0, time.time()  # the CPU time that was new, and when
+
+    def cpu(self):
+        """Seconds of CPU time of the process."""
+        with open(self._stat) as f:
+            fields = f.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def idle(self):
+        """Seconds since the process last computed."""
+        now = self.cpu()
+        if now > self._moved + 0.05:
+            self._moved, self._then = now, time.time()
+        return time.time() - self._then
+
+
+def watch(child, events, answer, job):
     """Takes down what a fork says, until it ends, or a method or the file has taken too long."""
-    state = {"over": False, "running": None, "left": None, "hung": False}
-    buffer = b""
+    state = {"over": False, "running": None, "left": None, "hung": False, "late": False}
+    buffer, clock, began = b"", Clock(child), 0.0
     while True:
-        limit = min(time.time() + method_s, deadline)
-        ready, _, _ = select.select([events], [], [], max(0.0, limit - time.time()))
+        ready, _, _ = select.select([events], [], [], 1)
         if not ready:
-            state["hung"] = True
+            cpu = clock.cpu()
+            state["late"] = answer["cpu"] + cpu > job["file_s"]
+            state["hung"] = state["late"] or cpu - began > job["method_s"] or clock.idle() > job["idle_s"]
+        read = os.read(events.fileno(), 1 << 16) if ready else b""
+        if state["hung"] or (ready and not read):
+            answer["cpu"] += clock.cpu()
             return state
-        read = os.read(events.fileno(), 1 << 16)
-        if not read:
-            return state
+        began = clock.cpu() if read else began
         buffer += read
         while b"\n" in buffer:
             line, _, buffer = buffer.partition(b"\n")
@@ -132,11 +156,11 @@ def take(event, state, answer):
         state["over"] = True
 
 
-def settle(watched, answer, tail, late):
+def settle(watched, answer, tail):
     """Gives verdicts after a fork that hung or died; returns whether nothing is left to do."""
     names = [name for name in watched["left"] or () if name not in answer["tests"]]
     stopped = [watched["running"]] if watched["running"] else []
-    if late:
+    if watched["late"]:
         stopped = names
     elif not stopped and not answer["file"]:
         answer["file"] = "hangs before its first method" if watched["hung"] else "the process died"

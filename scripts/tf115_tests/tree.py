@@ -48,4 +48,4 @@ class Tree:
             subprocess.run(["tar", "x", "-C", str(self.folder)], input=packed, check=True)
 
     def _output(self, *words):
-        return subprocess.run(["git", "--git-dir", self._git, *words], stdout=subprocess.PIPE, check=True).stdout
+        return subprocess.run(["git", "--git-dir", self._git, *words], capture_output=True, check=True).stdout

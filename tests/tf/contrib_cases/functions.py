@@ -101,3 +101,23 @@ def tables_and_checks(tf, contrib):
         lookup.HashTable(start, -1, "shared", "named").lookup(keys),
         contrib.framework.remove_squeezable_dimensions(predictions=tf.ones([3, 1]), labels=tf.zeros([3])),
     ]
+
+
+@case
+def sparsemax_of_infinite_and_double(tf, contrib):
+    inf, nan = float("inf"), float("nan")
+    rows = [
+        [0, -inf, 0],
+        [0, -inf, -inf],
+        [-inf, -inf, -inf],
+        [0, inf, 0],
+        [-inf, inf, 0],
+        [0, nan, 0],
+        [0.5, 0.1, 2.0],
+    ]
+    labels = np.eye(3)[[2, 2, 2, 2, 2, 2, 0]]
+    out = []
+    for dtype in (tf.float32, tf.float64):
+        p = contrib.sparsemax.sparsemax(tf.constant(rows, dtype))
+        out += [p, contrib.sparsemax.sparsemax_loss(tf.constant(rows, dtype), p, tf.constant(labels, dtype))]
+    return out

@@ -214,3 +214,34 @@ def legacy_seq2seq(tf, contrib):
         s2s.sequence_loss_by_example(outputs, targets, weights),
         s2s.sequence_loss(outputs, targets, weights),
     ]
+
+
+@case
+def legacy_embedding(tf, contrib):
+    s2s, cell = contrib.legacy_seq2seq, tf.nn.rnn_cell.GRUCell
+    encoded = [tf.constant([0, 1, 3]), tf.constant([2, 2, 0])]
+    decoded = [tf.constant([i, 1, 4]) for i in range(3)]
+    first, states = tf.constant(values("first", 3, 6)), tf.constant(values("states", 3, 5, 6))
+    projection = tf.constant(values("w", 6, 5)), tf.constant(values("b", 5))
+    feed = tf.placeholder_with_default(True, [])
+
+    def bucket(x, y):
+        return s2s.embedding_rnn_seq2seq(x, y, cell(6), 4, 5, 2, scope="bucket")
+
+    outputs, losses = s2s.model_with_buckets(encoded, decoded, decoded, [tf.ones(3)] * 3, [(1, 2), (2, 3)], bucket)
+    many = s2s.one2many_rnn_seq2seq(
+        encoded, {"a": decoded, "b": decoded[:2]}, cell(6), {"a": cell(6), "b": cell(6)}, 4, {"a": 5, "b": 5}, 2
+    )
+    return [
+        s2s.embedding_rnn_decoder(decoded, first, cell(6), 5, 3),
+        s2s.embedding_rnn_decoder(decoded, first, cell(6), 5, 3, projection, True, False, scope="fed"),
+        s2s.embedding_rnn_seq2seq(encoded, decoded, cell(6), 4, 5, 2),
+        s2s.embedding_rnn_seq2seq(encoded, decoded, cell(6), 4, 5, 2, feed_previous=feed, scope="chosen"),
+        s2s.embedding_tied_rnn_seq2seq(encoded, decoded, cell(6), 5, 2, 3),
+        s2s.embedding_attention_decoder(decoded, first, states, cell(6), 5, 3, 2, 4),
+        s2s.embedding_attention_seq2seq(encoded, decoded, cell(6), 4, 5, 2, feed_previous=feed),
+        s2s.embedding_attention_seq2seq(encoded, decoded, cell(6), 4, 5, 2, 1, projection, True, scope="projected"),
+        many,
+        outputs,
+        losses,
+    ]
