@@ -1,8 +1,11 @@
-"""What TensorFlow 1.15's test files import that no TensorFlow installs: helpers in their tree, and `portpicker`.
+"""What TensorFlow 1.15's test files import that no script sees: the helpers of TensorFlow's own tests.
 
-Nothing here changes what a method tests.
+None of these changes what a method tests: helper modules of the tree that no wheel has, `portpicker`, helpers that lie
+elsewhere today, and arguments of helpers that they no longer take.
 """
 
+import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -14,6 +17,12 @@ import types
 from tree import HELPERS
 
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
+# a helper of 1.15 -> where TensorFlow 2 has it, the first that is there
+MOVED = {
+    "tensorflow.python.keras.mixed_precision.experimental.test_util": (
+        "keras.src.mixed_precision.test_util", "tf_keras.src.mixed_precision.test_util",
+    ),
+}  # fmt: skip
 
 
 def install(folder):
@@ -23,6 +32,20 @@ def install(folder):
         module = types.ModuleType("portpicker")
         module.pick_unused_port = pick_unused_port
         sys.modules["portpicker"] = module
+    from tensorflow.python.framework import test_util  # noqa: TID251
+
+    if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
+        test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
+
+
+def _always_reset(decorate):
+    """Takes `reset_test`: today's decorator always sets a test up again between its runs, 1.15's by default."""
+
+    @functools.wraps(decorate)
+    def taking_it(func=None, reset_test=True, **kwargs):
+        return decorate(func, **kwargs)
+
+    return taking_it
 
 
 class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -30,6 +53,8 @@ class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._files = {path[:-3].replace("/", "."): os.path.join(folder, path) for path in HELPERS}
 
     def find_spec(self, fullname, path=None, target=None):
+        if fullname in MOVED and not self._version_1():
+            return importlib.machinery.ModuleSpec(fullname, self)
         if fullname in PACKAGES:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         file = self._files.get(fullname)
@@ -39,7 +64,13 @@ class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module):
-        pass
+        for name in MOVED.get(module.__name__, ()):
+            if importlib.util.find_spec(name):
+                sys.modules[module.__name__] = importlib.import_module(name)
+                return
+
+    def _version_1(self):
+        return sys.modules["tensorflow"].__version__.startswith("1.")
 
 
 def pick_unused_port():

@@ -424,3 +424,57 @@ def test_crf_sums_over_all_sequences():
     tags, top = contrib.crf.viterbi_decode(unary[0], transitions)
     assert tuple(tags) == best
     close(top, every[best])
+
+
+# tf.contrib.opt
+
+
+def test_sign_decays_are_their_formulas():
+    sign_decay = faces.find("opt.python.training.sign_decay")
+    steps = np.array([0.0, 3, 7, 10, 12])
+    done = np.minimum(steps, 10) / 10
+    wanted = [
+        1 - done,
+        np.where(done * 2 >= 1.5, 0, (1 + np.cos(4 * np.pi * done)) / 2),
+        np.where(done * 3 >= 2, 0, (1 + np.cos(np.pi * np.mod(np.minimum(steps, 10) * 3, 10) / 10)) / 2),
+    ]
+    decays = [
+        sign_decay.get_linear_decay_fn(10), sign_decay.get_cosine_decay_fn(10, 2, 1.5),
+        sign_decay.get_restart_decay_fn(10, 3, 2),
+    ]  # fmt: skip
+    found = run(lambda: [[decay(tf.constant(int(step))) for step in steps] for decay in decays])
+    close(np.array(found), np.array(wanted))
+    with pytest.raises(ValueError, match="global_step is required for cosine_decay"):
+        decays[1](None)
+
+
+@pytest.mark.parametrize("p", [2, 4, 6])
+def test_roots_of_matrices_by_iteration(p):
+    half = np.random.RandomState(p).randn(5, 5)
+    matrix = half @ half.T + np.eye(5)
+    functions = faces.find("opt.python.training.matrix_functions")
+    root, square = run(
+        lambda: [
+            functions.matrix_inverse_pth_root(tf.constant(matrix), 5, -1.0 / p, ridge_epsilon=0.0),
+            functions.matrix_square_root(tf.constant(matrix), 5, ridge_epsilon=1e-9),
+        ]
+    )
+    np.testing.assert_allclose(np.linalg.matrix_power(root, p) @ matrix, np.eye(5), atol=1e-5)
+    np.testing.assert_allclose(square @ square, matrix, rtol=1e-6, atol=1e-6)
+
+
+def test_averages_of_partitioned_variables_are_swapped(tmp_path):
+    """A Saver took the parts of a variable for variables of their own."""
+    path, scope = str(tmp_path / "model"), {"partitioner": tf.fixed_size_partitioner(2)}
+    with tf.Graph().as_default(), tf.Session() as session:
+        with tf.variable_scope("", **scope):
+            v = tf.get_variable("v", initializer=tf.constant([1.0, 2.0, 3.0]))
+        optimizer = contrib.opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(1.0), average_decay=0.5)
+        train = optimizer.minimize(tf.reduce_sum(v), var_list=list(v))
+        saver = optimizer.swapping_saver()
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        saver.save(session, path)
+    reader = tf.train.NewCheckpointReader(path)
+    assert reader.get_tensor("v").tolist() == [0.5, 1.5, 2.5]  # the average of v and v - 1
+    assert reader.get_tensor("v/ExponentialMovingAverage").tolist() == [0.0, 1.0, 2.0]

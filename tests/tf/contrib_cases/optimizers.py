@@ -68,3 +68,27 @@ def opt_clip_global(tf, contrib):
     )
     clipped, norm = contrib.opt.clip_gradients_by_global_norm(pairs, 0.7)
     return [g for g, _ in clipped], norm
+
+
+@case
+def opt_variants(tf, contrib):
+    step = tf.Variable(3, dtype=tf.int64, trainable=False, name="step")
+
+    return [_scoped(tf, "g", lambda v: contrib.opt.AdamGSOptimizer(step, 0.1)),
+            _scoped(tf, "l", lambda v: contrib.opt.LazyAdamGSOptimizer(step, 0.1)),
+            _scoped(tf, "r", lambda v: contrib.opt.RegAdagradOptimizer(0.1))]  # fmt: skip
+
+
+@case
+def opt_shampoo(tf, contrib):
+    make, out = contrib.opt.ShampooOptimizer, []
+    # roots by iteration are only as exact as their stop: test_contrib compares them with those by SVD
+    for name, kwargs in {
+        "plain": {"epsilon": 0.1},
+        "decayed": {"epsilon": 0.1, "gbar_decay": 0.5, "gbar_weight": lambda t: 0.5, "mat_gbar_decay": 0.9},
+        "late": {"epsilon": 0.1, "svd_interval": 2, "precond_update_interval": lambda t: 3},
+        "diagonal": {"max_matrix_size": 2, "mat_gbar_weight": 0.5},
+    }.items():
+        sparse = name != "diagonal"
+        out.append(_scoped(tf, name, lambda v, kw=kwargs: make(tf.Variable(0, trainable=False), **kw), sparse=sparse))
+    return out

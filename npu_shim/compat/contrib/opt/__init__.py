@@ -8,6 +8,9 @@ from npu_shim.compat.contrib.opt.plain import (
     NadamOptimizer,
     PowerSignOptimizer,
 )
+from npu_shim.compat.contrib.opt.shampoo import ShampooOptimizer
+from npu_shim.compat.contrib.opt.sign_decay import get_cosine_decay_fn, get_linear_decay_fn, get_restart_decay_fn
+from npu_shim.compat.contrib.opt.variants import AdamGSOptimizer, LazyAdamGSOptimizer, RegAdagradOptimizer
 from npu_shim.compat.contrib.opt.wrappers import (
     AdamWOptimizer,
     DecoupledWeightDecayExtension,
@@ -21,8 +24,9 @@ from npu_shim.compat.contrib.opt.wrappers import (
 )
 
 __all__ = [
-    "AdaMaxOptimizer", "AdamWOptimizer", "AddSignOptimizer", "DecoupledWeightDecayExtension", "LARSOptimizer",
-    "LazyAdamOptimizer", "MomentumWOptimizer", "MovingAverageOptimizer", "MultitaskOptimizerWrapper", "NadamOptimizer",
-    "PowerSignOptimizer", "VariableClippingOptimizer", "clip_gradients_by_global_norm", "clip_gradients_by_norm",
-    "extend_with_decoupled_weight_decay",
+    "AdaMaxOptimizer", "AdamGSOptimizer", "AdamWOptimizer", "AddSignOptimizer", "DecoupledWeightDecayExtension",
+    "LARSOptimizer", "LazyAdamGSOptimizer", "LazyAdamOptimizer", "MomentumWOptimizer", "MovingAverageOptimizer",
+    "MultitaskOptimizerWrapper", "NadamOptimizer", "PowerSignOptimizer", "RegAdagradOptimizer", "ShampooOptimizer",
+    "VariableClippingOptimizer", "clip_gradients_by_global_norm", "clip_gradients_by_norm",
+    "extend_with_decoupled_weight_decay", "get_cosine_decay_fn", "get_linear_decay_fn", "get_restart_decay_fn",
 ]  # fmt: skip

@@ -152,8 +152,8 @@ class MovingAverageOptimizer(tf.train.Optimizer):
             raise RuntimeError("Must call apply_gradients or minimize before creating the swapping_saver")
         variables = tf.global_variables() if var_list is None else var_list
         if not isinstance(variables, dict):
-            variables = {v.op.name: v for v in variables}
-        by_op = {v.op.name: key for key, v in variables.items()}
+            variables = _by_saved_name(variables)
+        by_op = {part.op.name: key for key, v in variables.items() for part in _parts(v)}
         swapped = dict(variables)
         for name_of_variable, average in self._averaged.items():
             if name_of_variable not in by_op:
@@ -163,6 +163,24 @@ class MovingAverageOptimizer(tf.train.Optimizer):
             here, there = by_op[name_of_variable], by_op[average.op.name]
             swapped[here], swapped[there] = variables[there], variables[here]
         return tf.train.Saver(swapped, name=name, **kwargs)
+
+
+def _by_saved_name(variables):
+    """{name in a checkpoint: the variable, or the list of its parts}."""
+    named = {}
+    for variable in (part for v in variables for part in _parts(v)):
+        info = variable._get_save_slice_info()
+        if info is None:
+            named[variable.op.name] = variable
+        else:
+            named.setdefault(info.full_name, []).append(variable)
+    return named
+
+
+def _parts(variable):
+    """A variable, or those of a partitioned one, as a list."""
+    partitioned = isinstance(variable, (list, tuple)) or hasattr(variable, "_get_variable_list")
+    return list(variable) if partitioned else [variable]
 
 
 class VariableClippingOptimizer(tf.train.Optimizer):
