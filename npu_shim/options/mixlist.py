@@ -153,6 +153,9 @@ class Match:
     changes: Tuple[Tuple[str, str, str], ...]
 
 
+ADDED_TO_GRAY = "stays on the %s-list: only to-remove it from there makes it gray, adding to the gray-list does nothing"
+
+
 @dataclass(frozen=True)
 class Merged:
     """An op table with a mixlist applied; each name of the mixlist is either in `matched` or in `unmatched`."""
@@ -212,6 +215,10 @@ def _warnings_about(name: str, wish: Wish, table: OpTable, changes: Mapping[str,
         elsewhere = [op for op in table.ops(name) if way == "remove" and table.entries[op].listed != listed]
         if elsewhere:
             texts.append("not on the %s-list, so it cannot be removed from it" % listed + _op_suffix(name, elsewhere))
+    for listed in ("white", "black") if ("add", "gray") in wish else ():
+        kept = [op for op in table.ops(name) if changes[op] == listed == table.entries[op].listed]
+        if kept:
+            texts.append(ADDED_TO_GRAY % listed + _op_suffix(name, kept))
     fixed = [op for op in table.ops(name) if changes[op] != "black" and changes[op] != table.entries[op].listed]
     for role, why in FIXED_ROLES.items():
         ops = [op for op in fixed if table.entries[op].role == role]

@@ -209,6 +209,16 @@ def test_removal_from_a_list_that_the_op_is_not_on_only_warns():
     assert (merged.table.entries["A"].listed, merged.table.entries["B"].listed) == ("white", "gray")
 
 
+@pytest.mark.parametrize("listed", ["white", "black"])
+def test_adding_to_the_gray_list_alone_changes_nothing_and_says_so(listed):
+    merged = mixlist.merge(mixlist.parse('{"gray-list": {"to-add": ["A"]}}', "m"), table(listed))
+    assert merged.table.entries["A"].listed == listed
+    (warning,) = merged.warnings
+    assert warning.startswith("modify_mixlist: A: stays on the %s-list: only to-remove it from there" % listed)
+    moved = '{"gray-list": {"to-add": ["A"]}, "%s-list": {"to-remove": ["A"]}}' % listed
+    assert not mixlist.merge(mixlist.parse(moved, "m"), table(listed)).warnings
+
+
 def test_what_a_session_gets_to_say(tmp_path):
     path = tmp_path / "m.json"
     path.write_text(written({"MatMulV2": "remove black", "Conv2D": "add black", "MatMu1V2": "add black"}))
