@@ -2,13 +2,13 @@
 
 import os
 import random
-import warnings
 
 import left_behind
 import pytest
 
 import npu_shim  # noqa: F401 - switches oneDNN on, before TensorFlow is imported
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which some tests call in this process
 SEED = "--seed"
 ADVICE = """\
 Run the file by itself: scripts/test TEST_FILE. If it passes there, the order matters: give the --seed of this run.
@@ -46,12 +46,11 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left_behind(request):
-    """Says what a file has changed that the next ones would meet, and puts it back."""
+    """Fails where a file has changed what the next ones would meet, and puts it back."""
     left_behind.begin_alike()
     before = left_behind.looks()
     yield
     changes = left_behind.differences(before, left_behind.looks())
     if changes:
-        text = "%s leaves behind: %s" % (request.node.name, "; ".join(changes))
-        warnings.warn(text, left_behind.LeftBehind, stacklevel=1)
         left_behind.put_back(before)
+        pytest.fail("%s leaves behind: %s" % (request.node.name, "; ".join(changes)), pytrace=False)

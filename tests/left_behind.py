@@ -11,25 +11,22 @@ import signal
 import sys
 
 OURS = ("npu_shim", "npu_bridge", "hccl")
+# what scikit-learn sets for good when it is imported, and pytest for each test
+OF_OTHERS = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST")
 RESOURCES, CONTROL_FLOW = "resource variables are on", "control flow of version 2 is on"
 VERBOSITY = "the verbosity of tf.logging"
 KERAS = ("keras.src.backend", "keras.backend", "tf_keras.src.backend", "tensorflow.python.keras.backend")
 
 
-class LeftBehind(UserWarning):
-    """A file of tests has changed what the next ones meet.
-
-    It stands here, and not in conftest.py, since pytest-xdist looks it up by the name of its module.
-    """
-
-
 def environment():
-    return {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    return {key: value for key, value in os.environ.items() if key not in OF_OTHERS}
 
 
 def loggers():
     logs = [logging.getLogger(name) for name in (*OURS, "tensorflow", "absl")]
-    return {log.name: (log.level, log.propagate, log.disabled, list(map(repr, log.handlers))) for log in logs}
+    return {
+        log.name: (log.getEffectiveLevel(), log.propagate, log.disabled, list(map(repr, log.handlers))) for log in logs
+    }
 
 
 def signals():
@@ -37,14 +34,15 @@ def signals():
 
 
 def finders():
-    return [type(finder).__name__ for finder in sys.meta_path]
+    """Those of ours: libraries add theirs for good when they are imported."""
+    return [type(each).__name__ for each in sys.meta_path if type(each).__module__.partition(".")[0] in OURS]
 
 
 PROCESS = {
     "environment variables": environment,
     "sys.path": lambda: list(sys.path),
     "sys.argv": lambda: list(sys.argv),
-    "sys.meta_path": finders,
+    "our finders in sys.meta_path": finders,
     "the working folder": os.getcwd,
     "loggers": loggers,
     "signal handlers": signals,
@@ -61,9 +59,18 @@ def sessions_are_patched():
 
 
 def keras_session():
+    return [repr(backend._SESSION.session) for backend in _keras_with_a_session()]
+
+
+def forget_keras_session():
+    """Keras keeps the session that a test gave it, or that it made by itself."""
+    for backend in _keras_with_a_session():
+        backend.set_session(None)
+
+
+def _keras_with_a_session():
     backends = (sys.modules.get(name) for name in KERAS)
-    held = [getattr(getattr(backend, "_SESSION", None), "session", None) for backend in backends if backend]
-    return [repr(session) for session in held if session is not None]
+    return [each for each in backends if getattr(getattr(each, "_SESSION", None), "session", None) is not None]
 
 
 TENSORFLOW = {
@@ -102,8 +109,10 @@ def _change(before, after):
 
 
 def begin_alike():
-    """Lets a file's tests begin with the same random numbers, whatever ran before."""
+    """Lets a file's tests begin with the same random numbers and TensorFlow's own sessions, whatever ran before."""
     random.seed(0)
+    if sessions_are_patched():  # by an import of another file
+        sys.modules["npu_shim.session.patch"].unpatch()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
 
@@ -111,7 +120,7 @@ def begin_alike():
 def put_back(before):
     """Puts back what a file has changed, as far as that can be: the next file meets what this one met."""
     os.chdir(before["the working folder"])
-    for name in {*os.environ} - {*before["environment variables"], "PYTEST_CURRENT_TEST"}:
+    for name in {*os.environ} - {*before["environment variables"], *OF_OTHERS}:
         del os.environ[name]
     os.environ.update(before["environment variables"])
     sys.path[:], sys.argv[:] = before["sys.path"], before["sys.argv"]

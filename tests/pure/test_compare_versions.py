@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import sys
+from unittest import mock
 
 import pytest
 
@@ -13,10 +14,8 @@ HERE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "versions"
 
 @pytest.fixture(scope="module")
 def compare():
-    before = list(sys.path)
-    sys.path.insert(0, str(HERE))
-    yield importlib.import_module("compare")
-    sys.path[:] = before
+    with mock.patch.object(sys, "path", [str(HERE), *sys.path]):
+        yield importlib.import_module("compare")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-import os
 import pathlib
 import sys
 
 import pytest
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from npu_shim.bridge.ops.resources import use_tensorflow1
@@ -17,11 +15,14 @@ use_tensorflow1()  # as npu_init does: some files import it, and all of them are
 @pytest.fixture(autouse=True, scope="module")
 def unpatched():
     """A file's tests start with sessions as TensorFlow has them: importing npu_bridge anywhere patches the process."""
+    import left_behind
+
     import npu_shim
 
     npu_shim.unpatch()
     yield
     npu_shim.unpatch()
+    left_behind.forget_keras_session()
 
 
 @pytest.fixture(autouse=True)
