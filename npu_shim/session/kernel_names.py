@@ -1,13 +1,14 @@
-"""Renames stateful ops that run in two dtypes within one session.
+"""Renames stateful ops that run in two dtypes, or with two functions, within one session.
 
 A session creates the kernel of a stateful op once and looks it up by the op's name in every graph that it runs. A
 node's dtype can depend on the fetches: the TensorArray of an RNN's input is float16 when the network only runs forward,
-and float32 when an embedding is trained through it. So a stateful op whose dtype has changed gets a name of its own.
-Where its old name is fetched, an IdentityN has that.
+and float32 when an embedding is trained through it. So can the functions of an If or a While. So a stateful op whose
+attributes have changed gets a name that says what they are now. Where its old name is fetched, an IdentityN has that.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
@@ -18,16 +19,16 @@ from npu_shim.rewriter.graph.arguments import source_of
 _LOCATION = b"loc:@"
 
 
-def distinct(before: tf.GraphDef, after: tf.GraphDef, asked: Iterable[str] = ()) -> dict[str, str]:
-    """Renames the stateful nodes of a rewritten graph whose dtypes have changed, in place.
+def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
+    """Names the stateful nodes of a rewritten graph whose attributes have changed.
 
     Args:
         before: tf.compat.v1.GraphDef, a session's graph.
-        after: the rewritten GraphDef; it is changed.
-        asked: names of what a run fetches, tensors and nodes.
+        after: the rewritten GraphDef.
 
     Returns:
-        Dict of old name -> new name.
+        Dict of old name -> new name. In every rewrite of a graph, equal changes of a node give it equal names, and other
+        changes give it others.
     """
     ops, was = tf_internals.op_defs(), {node.name: node for node in before.node}
     taken = {node.name for node in after.node}
@@ -35,20 +36,32 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef, asked: Iterable[str] = ())
     for node in after.node:
         old = was.get(node.name)
         if old is not None and old.op == node.op and node.op in ops and ops[node.op].is_stateful:
-            changed = [v for v in _dtypes(node) if v not in _dtypes(old)]
-            if changed:
-                moved[node.name] = _reserve_name("%s-in-%s" % (node.name, tf.as_dtype(changed[0]).name), taken)
-    if moved:
-        for node in after.node:
-            _rewire(node, moved)
-        by_name = {node.name: node for node in after.node}
-        fetched = {source_of(name) for name in asked}
-        after.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
+            form = _form(old, node)
+            if form:
+                moved[node.name] = _reserve_name("%s-in-%s" % (node.name, form), taken)
     return moved
 
 
+def renamed(after: tf.GraphDef, moved: Mapping[str, str], asked: Iterable[str] = ()) -> tf.GraphDef:
+    """Returns a graph whose nodes have their new names.
+
+    Args:
+        after: the rewritten tf.compat.v1.GraphDef; it is not changed.
+        moved: what `distinct` returned.
+        asked: names of what a run fetches, tensors and nodes.
+    """
+    made = tf.GraphDef()
+    made.CopyFrom(after)
+    for node in made.node:
+        _rewire(node, moved)
+    by_name = {node.name: node for node in made.node}
+    fetched = {source_of(name) for name in asked}
+    made.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
+    return made
+
+
 def undone(after: tf.GraphDef, moved: Mapping[str, str]) -> tf.GraphDef:
-    """Returns a graph as it was before `distinct` renamed nodes in it.
+    """Returns a graph as it was before `renamed`.
 
     Args:
         after: tf.compat.v1.GraphDef; it is not changed.
@@ -89,10 +102,19 @@ def _outputs(node: Any) -> list[int]:
     return found
 
 
-def _dtypes(node: Any) -> list[int]:
-    """The dtypes among a node's attributes, in the order of their names."""
-    values = [value for _, value in sorted(node.attr.items())]
-    return [dtype for value in values for dtype in ([value.type] if value.type else value.list.type)]
+def _form(old: Any, node: Any) -> str:
+    """The attributes of a node that have changed, as a word: a dtype where that says all; "" if none has."""
+    changed = {name: value for name, value in sorted(node.attr.items()) if _makes(name) and value != old.attr.get(name)}
+    dtypes = [value.type for value in changed.values()]
+    if len(dtypes) < 2 and all(dtypes):
+        return "".join(tf.as_dtype(dtype).name for dtype in dtypes)
+    said = b"".join(name.encode() + value.SerializeToString(deterministic=True) for name, value in changed.items())
+    return hashlib.sha256(said).hexdigest()[:16]
+
+
+def _makes(name: str) -> bool:
+    """Whether a kernel may be made by an attribute: one with _ in front is about the node, not the op."""
+    return name[0] != "_"
 
 
 def _reserve_name(name: str, taken: set[str]) -> str:

@@ -298,12 +298,10 @@ def _passed(name, graph_def, keep, rewrite, *arguments):
 
 
 def _with_distinct_names(given, rewritten, asked):
-    """Gives the stateful nodes of a rewritten graph whose dtypes have changed names of their own, and checks that."""
-    if rewritten is given:
-        return given
-    before = tf.GraphDef()
-    before.CopyFrom(rewritten)
-    moved = kernel_names.distinct(given, rewritten, asked)
-    if moved:
-        promises.kept("kernel names", before, kernel_names.undone(rewritten, moved), asked)
-    return rewritten
+    """Gives the stateful nodes of a rewritten graph whose attributes have changed names of their own, checked."""
+    moved = {} if rewritten is given else kernel_names.distinct(given, rewritten)
+    if not moved:
+        return rewritten
+    renamed = kernel_names.renamed(rewritten, moved, asked)
+    promises.kept("kernel names", rewritten, kernel_names.undone(renamed, moved), asked)
+    return renamed

@@ -25,8 +25,10 @@ def graph(text):
 
 def test_a_stateful_node_in_another_dtype_moves_with_all_that_names_it():
     before, after = graph(NETWORK), graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
-    assert kernel_names.distinct(before, after) == {"noise": "noise-in-float16"}
-    nodes = {node.name: node for node in after.node}
+    moved = kernel_names.distinct(before, after)
+    assert moved == {"noise": "noise-in-float16"}
+    nodes = {node.name: node for node in kernel_names.renamed(after, moved).node}
+    assert after == graph(NETWORK.replace("DT_FLOAT", "DT_HALF"))
     assert set(nodes) == {"seed", "noise-in-float16", "relu", "late", "noisy"}
     assert list(nodes["late"].input) == ["^noise-in-float16", "^relu"]
     assert list(nodes["late"].attr["_class"].list.s) == [b"loc:@noise-in-float16", b"loc:@relu"]
@@ -53,10 +55,31 @@ def test_a_fetched_stateful_op_in_another_dtype_keeps_its_name():
 
 def test_nodes_that_are_as_they_were_keep_their_names():
     only_relu = graph(NETWORK.replace('"T" value { type: DT_FLOAT', '"T" value { type: DT_HALF'))
-    for after in (graph(NETWORK), only_relu):
-        kept = after.SerializeToString(deterministic=True)
+    marked = graph(NETWORK)
+    marked.node[1].attr["_mark"].i = 1
+    for after in (graph(NETWORK), only_relu, marked):
         assert kernel_names.distinct(graph(NETWORK), after) == {}
-        assert after.SerializeToString(deterministic=True) == kept
+
+
+CONDITIONAL = """
+node { name: "p" op: "Placeholder" attr { key: "dtype" value { type: DT_BOOL } } }
+node { name: "choice" op: "If" input: "p" input: "x" input: "x"
+       attr { key: "then_branch" value { func { name: "THEN" } } }
+       attr { key: "else_branch" value { func { name: "b" } } }
+       attr { key: "Tcond" value { type: DT_BOOL } } attr { key: "Tin" value { list { } } }
+       attr { key: "Tout" value { list { type: ONE type: OTHER } } } }
+"""
+
+
+def test_a_conditional_is_another_kernel_for_each_pair_of_functions_and_each_order_of_dtypes():
+    def rewritten(then="a", one="DT_FLOAT", other="DT_FLOAT"):
+        return graph(CONDITIONAL.replace("THEN", then).replace("ONE", one).replace("OTHER", other))
+
+    forms = [("low", "DT_HALF", "DT_FLOAT"), ("low", "DT_FLOAT", "DT_HALF"), ("a", "DT_FLOAT", "DT_HALF"), ("a_1",)]
+    names = [kernel_names.distinct(rewritten(), rewritten(*form))["choice"] for form in forms]
+    assert len(set(names)) == len(forms)
+    assert [kernel_names.distinct(rewritten(), rewritten(*form))["choice"] for form in forms] == names
+    assert kernel_names.distinct(rewritten(), rewritten()) == {}
 
 
 @pytest.mark.usefixtures("patched", "control_flow_of_version_1")

@@ -204,13 +204,13 @@ def test_every_mutant_of_renamed_kernels_is_refused():
             return [tf.exp(noise), tf.random.uniform([3]) * 2.0]
 
     given, keep = built(make)
-    renamed, before = tf.GraphDef(), tf.GraphDef()
-    renamed.CopyFrom(given)
-    for node in renamed.node:
+    before = tf.GraphDef()
+    before.CopyFrom(given)
+    for node in before.node:
         if "Random" in node.op:
             node.attr["dtype"].type = tf.float16.as_datatype_enum
-    before.CopyFrom(renamed)
-    moved = kernel_names.distinct(given, renamed, [*keep, "random_uniform/RandomUniform"])
+    moved = kernel_names.distinct(given, before)
+    renamed = kernel_names.renamed(before, moved, [*keep, "random_uniform/RandomUniform"])
     assert len(moved) == 2
 
     def check(mutant):

@@ -78,9 +78,7 @@ class _Counted:
         return self([name for name in names if name not in chosen], low)
 
 
-def _split_all(
-    groups: Sequence[Group], names: Sequence[str], error: _Counted, level: float, most: int
-) -> list[Group]:
+def _split_all(groups: Sequence[Group], names: Sequence[str], error: _Counted, level: float, most: int) -> list[Group]:
     """Splits the groups with large errors down to single nodes; returns all, the largest error first.
 
     Single nodes with a large error go before groups that could not be split further within `most` replays.
