@@ -27,8 +27,8 @@ def distinct(before: tf.GraphDef, after: tf.GraphDef) -> dict[str, str]:
         after: the rewritten GraphDef.
 
     Returns:
-        Dict of old name -> new name. In every rewrite of a graph, equal changes of a node give it equal names, and other
-        changes give it others.
+        Dict of old name -> new name. In every rewrite of a graph, equal changes of a node give it equal names, and
+        other changes give it others.
     """
     ops, was = tf_internals.op_defs(), {node.name: node for node in before.node}
     taken = {node.name for node in after.node}
