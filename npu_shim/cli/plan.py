@@ -136,6 +136,11 @@ def rewritten(asked: Asked, chosen: Precision) -> Rewritten:
     return rewrite_graph(asked.graph, asked.feeds, asked.fetches, chosen, asked.device)
 
 
+def name_of(graph: str) -> str:
+    """What a page calls a graph that is given as the path of a file, a SavedModel or a checkpoint."""
+    return os.path.basename(os.path.normpath(graph))
+
+
 def page_of(asked: Asked, chosen: Precision, done: Rewritten, title: str) -> dict[str, Any]:
     """The page of a planned graph."""
     from npu_shim.options import pages
@@ -160,7 +165,7 @@ def write(asked: Asked, args: argparse.Namespace, chosen: Precision, done: Rewri
     if args.write:
         graph_file.write(args.write, done.graph_def)
     if out:
-        pages.write(out, [page_of(asked, chosen, done, os.path.basename(args.graph))], args.graph)
+        pages.write(out, [page_of(asked, chosen, done, name_of(args.graph))], name_of(args.graph))
     if args.json and args.json != "-":
         with whole.file(args.json) as f:
             f.write(as_json(done).encode("utf-8"))
@@ -181,10 +186,10 @@ def show_differences(asked: Asked, args: argparse.Namespace, both: Sequence[Prec
     one, other = (rewritten(asked, chosen) for chosen in both)
     found = explain.differences(one.plan, other.plan)
     if out:
-        page = page_of(asked, both[1], other, os.path.basename(args.graph))
+        page = page_of(asked, both[1], other, name_of(args.graph))
         rows = [[each.node, each.op, each.one, each.other] for each in found]
         page["differences"] = {"one": args.diff[0], "other": args.diff[1], "nodes": rows}
-        pages.write(out, [page], "%s: %s and %s" % (args.graph, *args.diff))
+        pages.write(out, [page], "%s: %s and %s" % (name_of(args.graph), *args.diff))
     print(explain.as_text(found, *args.diff), end="")
     return 0
 

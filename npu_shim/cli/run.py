@@ -208,7 +208,7 @@ def _run_and_tell(argv: list[str], options: Mapping[str, str], begin: Callable[[
     # before the script runs for hours, and before it changes its folder
     out = pages.checked(options[REPORT], REPORT) if REPORT in options else None
     steps = pages.checked_steps(options[CALIBRATE], CALIBRATE) if CALIBRATE in options else 0
-    heading = " ".join(argv)
+    heading = " ".join([os.path.basename(argv[0]), *argv[1:]])
     with tempfile.TemporaryDirectory(prefix="npu_shim_run_") as folder:
         switches = pages.switches(folder, out, steps)
         os.environ.update(switches)

@@ -8,7 +8,7 @@ const MEASURES = {
   nodes: "number of nodes",
 };
 const LOW = "#1b7f5c", HIGH = "#b8541f";
-const MOST_ROWS = 200, MOST_PARTS = 40, DEPTH = 3, REST = "[rest]";
+const MOST_ROWS = 200, MOST_NODES = 100, MOST_PARTS = 40, DEPTH = 3, REST = "[rest]";
 let pages = [], page = null, measure = "operations";
 
 const byId = (id) => document.getElementById(id);
@@ -41,8 +41,10 @@ function row(cells, onclick) {
   return made;
 }
 
+const NUMBERS = ["operations", "bytes of results", "nodes", "down", "up", "bytes written by them"];
+
 function head(...names) {
-  return make("tr", {}, ...names.map((name) => make("th", {}, name)));
+  return make("tr", {}, ...names.map((name) => make("th", NUMBERS.includes(name) ? { class: "number" } : {}, name)));
 }
 
 async function unpack(id) {
@@ -66,6 +68,13 @@ function prepare(each) {
     [name, each.words[each.nodes.op[number]], ...each.slotsOf[number].flatMap((slot) =>
       [each.words[each.slots.becomes[slot]], each.words[each.slots.reason[slot]]])].join(" ").toLowerCase());
   each.nodes.nodes = each.nodes.name.map(() => 1);
+  each.order = byCost(each.nodes);
+}
+
+function byCost(nodes) {
+  // numbers of nodes: those in float32 by what they cost, then those in low precision by what they cost
+  const costs = [nodes.low.map((low) => -low), nodes.operations, nodes.after];
+  return nodes.name.map((_, number) => number).sort((a, b) => costs.map((cost) => cost[b] - cost[a]).find(Boolean) || a - b);
 }
 
 function scopes() {
@@ -194,11 +203,28 @@ function search(text) {
   byId("search").value = text;
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const found = [];
-  page.text.forEach((each, number) => words.every((one) => each.includes(one)) && found.push(number));
-  byId("count").textContent = found.length > MOST_ROWS ? `${found.length} nodes, the first ${MOST_ROWS} are shown` : `${found.length} nodes`;
-  fill("found", head("node", "op", "types"), ...found.slice(0, MOST_ROWS).map((number) =>
-    row([make("code", { class: page.nodes.low[number] ? "low" : "high" }, page.nodes.name[number]), word(page.nodes.op[number]),
-      types(page.slotsOf[number])], () => show(number))));
+  for (const number of page.order) if (words.every((one) => page.text[number].includes(one))) found.push(number);
+  byId("count").textContent = `${found.length} nodes`;
+  const halves = [["in float32", 0], ["in low precision", 1]].map(([title, low]) => {
+    const half = found.filter((number) => page.nodes.low[number] === low);
+    const more = half.length > MOST_NODES ? `, the first ${MOST_NODES} by cost` : "";
+    const titled = make("tr", { class: "half" }, make("th", { colspan: 7 }, `${half.length} ${title}${more}`));
+    return half.length ? [titled, ...half.slice(0, MOST_NODES).map(nodeRow)] : [];
+  });
+  fill("found", head("node", "op", "types", "operations", "bytes of results", "why", "because of"), ...halves.flat());
+}
+
+function nodeRow(number) {
+  const nodes = page.nodes, name = make("code", { class: nodes.low[number] ? "low" : "high" }, nodes.name[number]);
+  const cells = [name, word(nodes.op[number]), types(page.slotsOf[number]), nodes.operations[number], nodes.after[number]];
+  return row([...cells, ...cause(number)], () => show(number));
+}
+
+function cause(number) {
+  // of the type that a node is said to run in: the reason, and the node that decided
+  const first = page.slotsOf[number][0], by = page.slots.because[first];
+  const decided = by < 0 || page.slots.node[by] === number ? "" : make("code", {}, page.nodes.name[page.slots.node[by]]);
+  return [word(page.slots.reason[first]), decided];
 }
 
 function chain(slot) {
@@ -228,6 +254,7 @@ function show(number) {
     inner.push(make("p", {}, `measured in ${each.steps} steps: ${each.tensor} up to ${each.largest.toPrecision(4)}`));
   inner.push(make("p", {}, "A line of customize_dtypes that keeps it in float32:"), make("pre", {}, page.nodes.custom[number]));
   fill("node", ...inner);
+  byId("node").parentElement.classList.add("divided");
   byId("node").scrollIntoView({ block: "nearest" });
 }
 
@@ -283,6 +310,7 @@ function open(number) {
   if (!offered.includes(measure)) measure = "nodes";
   fill("measure", ...offered.map((key) => make("option", { value: key, ...(key === measure ? { selected: "" } : {}) }, MEASURES[key])));
   fill("node");
+  byId("node").parentElement.classList.remove("divided");
   for (const section of [summarize, warn, compare, () => draw(), measured, keep, castsByScope]) section();
   search("");
 }

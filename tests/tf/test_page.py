@@ -304,6 +304,32 @@ wait();
 """
 
 
+def test_the_table_begins_with_what_costs_most_in_float32_and_says_why(graph, tmp_path, capsys, browser):
+    out = tmp_path / "plan.html"
+    arguments = ["plan", graph, "--fetches", "loss", "--precision-mode", "allow_mix_precision", "--device", "GPU"]
+    assert main(capsys, *arguments, "--html", out)[0] == 0
+    browser.set_window_size(1600, 1000)
+    browser.get("file://%s" % out)
+    browser.execute_async_script(READY)
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#found tr')].map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    halves = [row[0] for row in cells[1:] if len(row) == 1]
+    assert [half.split(" ", 1)[1] for half in halves] == ["in float32", "in low precision"]
+    low_from = cells.index([halves[1]])
+    high, low = cells[2:low_from], cells[low_from + 1 :]
+    page = rows(data_of(out)[0])
+    assert {row[0] for row in high} == {name for name in page if not page[name]["low"]}
+    for half in (high, low):
+        costs = [(page[row[0]]["operations"], page[row[0]]["after"]) for row in half]
+        assert costs == sorted(costs, reverse=True)
+    assert high[0][0] in ("growth", "loss")
+    assert high[0][5] == "black-listed"
+    assert ["dense/relu", "follows its low-precision producer", "dense/product"] in [[r[0], *r[5:]] for r in low]
+    assert browser.find_element("css selector", "h1").text == "graph.pb"  # no path
+    assert browser.execute_script("return document.getElementById('found').clientWidth") > 1450
+
+
 def test_a_browser_folds_searches_and_shows_reasons(graph, tmp_path, capsys, browser):
     out = tmp_path / "plan.html"
     arguments = ["plan", graph, "--fetches", "loss", "--precision-mode", "allow_mix_precision", "--device", "GPU"]
