@@ -113,6 +113,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
     "numpy": {
         "fromstring": libraries.takes_bytes,
+        **dict.fromkeys(("array", "asarray", "asanyarray"), libraries.takes_ragged),
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), libraries.takes_iterators),
     },
 }

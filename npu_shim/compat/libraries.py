@@ -140,6 +140,27 @@ def takes_iterators(stack: Callable[..., Any], say: Callable[[str], None]) -> Ca
     return of_iterator
 
 
+def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """numpy.array, asarray or asanyarray, where rows of different lengths are an array of lists, as until NumPy 1.23.
+
+    Only without a dtype: with one they were an error then too.
+    """
+
+    @functools.wraps(array)
+    def of_rows(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return array(*args, **kwargs)
+        except ValueError as reason:
+            if "inhomogeneous" not in str(reason) or len(args) > 1 or kwargs.get("dtype") is not None:
+                raise
+            found = array(*args, **{**kwargs, "dtype": object})
+        text = "numpy.%s of rows of different lengths or shapes, which NumPy 1.24 refuses, is an array of objects here"
+        say(text % array.__name__)
+        return found
+
+    return of_rows
+
+
 def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
 

@@ -157,6 +157,35 @@ def test_numpy_stacks_what_an_iterator_gives():
     assert "numpy.stack takes iterators here" in ran.stderr
 
 
+RAGGED = """
+import logging
+import numpy as np
+from npu_shim.compat import aliases
+logging.basicConfig()
+aliases.install()
+for function in (np.array, np.asarray, np.asanyarray):
+    found = function([[1, 2], [3]])
+    assert (found.dtype, found.shape, found.tolist()) == (object, (2,), [[1, 2], [3]])
+assert [each.shape for each in np.array([np.ones(2), np.ones(3)])] == [(2,), (3,)]
+assert np.array([np.ones((2, 3)), np.ones((3, 3))]).shape == (2,)
+assert np.array([[1, 2], [3]], ndmin=2).shape == (1, 2)
+for refused in (lambda: np.array([[1, 2], [3]], np.float32), lambda: np.asarray([[1, 2], [3]], dtype=int)):
+    try:
+        refused()
+    except ValueError:
+        continue
+    raise AssertionError("rows of different lengths are no array of numbers")
+assert np.array([[1, 2], [3, 4]]).dtype == int and np.array([1.5], np.float32).dtype == np.float32
+"""
+
+
+def test_rows_of_different_lengths_are_objects():
+    ran = subprocess.run([sys.executable, "-c", RAGGED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 0, ran.stderr
+    if tuple(map(int, np.__version__.split(".")[:2])) >= (1, 24):
+        assert "numpy.array of rows of different lengths or shapes" in ran.stderr
+
+
 def test_a_sound_file_is_written(tmp_path):
     wavfile = pytest.importorskip("scipy.io.wavfile")
     libraries.output.write_wav(str(tmp_path / "a.wav"), np.array([0, 0.25, -0.5], "float32"), 8000, norm=True)
