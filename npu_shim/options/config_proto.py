@@ -104,7 +104,11 @@ def npu_run_config_init(run_config: Any = None) -> Any:
 
 
 def for_session(
-    config: tf.ConfigProto, values: Mapping[str, Any] | None = None, number: int = 0, local: bool = True
+    config: tf.ConfigProto,
+    values: Mapping[str, Any] | None = None,
+    number: int = 0,
+    local: bool = True,
+    remaps: bool = False,
 ) -> tf.ConfigProto:
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
@@ -117,6 +121,7 @@ def for_session(
         values: dict of option values; those that the entry does not have are written into it.
         number: int, the session's own, see `session_number`.
         local: whether this process alone runs the session, see `is_local`.
+        remaps: whether TensorFlow's remapper may run; only where the script did not write the entry.
 
     Raises:
         TypeError: as `write`.
@@ -124,10 +129,10 @@ def for_session(
     copy = tf.ConfigProto()
     copy.CopyFrom(config)
     rewrite = copy.graph_options.rewrite_options
-    if is_added(find_npu_optimizer(config)):
-        rewrite.remapping = rewrite.OFF  # it would hide products in fused ops that no list names
-    else:
+    if not is_added(find_npu_optimizer(config)):
         apply_bridge_settings(copy)
+    elif not remaps:
+        rewrite.remapping = rewrite.OFF  # it would hide products in fused ops that no list names
     for field in own_fields(config):
         setattr(rewrite, field, rewrite.OFF)  # no graph is lowered twice
     first = merge_entries(copy)

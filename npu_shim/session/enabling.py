@@ -8,13 +8,13 @@ reads them, and answered by our rewriter.
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale import automatic
 from npu_shim.options import config_proto, engine, forced, table
 from npu_shim.options.precision import policy_of
 from npu_shim.rewriter import tf_internals
@@ -37,8 +37,6 @@ FIELDS = {
 # environment variables of NVIDIA's TensorFlow 1 containers: the first asks for both others, which go before it
 NVIDIA = "TF_ENABLE_AUTO_MIXED_PRECISION"
 NVIDIA_REWRITE, NVIDIA_SCALE = NVIDIA + "_GRAPH_REWRITE", NVIDIA + "_LOSS_SCALING"
-# what scales losses; it stands beside this layer, and is loaded where it is asked for
-SCALING = "npu_shim.loss_scale.automatic"
 TRUE = ("1", "true", "yes", "on")
 
 _lock = threading.RLock()
@@ -92,7 +90,7 @@ def disable() -> None:
     with _lock:
         forced.enable({})
         if _every_session:
-            _scaling().uninstall()
+            automatic.uninstall()
         _every_session = False
 
 
@@ -100,9 +98,9 @@ def turn_on(scale: str | float | None = "auto") -> None:
     """Routes the graphs of every new session through NpuOptimizer; `scale` is as `forced.checked_scale` returns it."""
     global _every_session
     with _lock:
-        _scaling().uninstall()
+        automatic.uninstall()
         if scale is not None:
-            _scaling().install(scale, lowers_to_float16)
+            automatic.install(scale, lowers_to_float16)
         _every_session = True
 
 
@@ -127,7 +125,7 @@ def read_requests() -> None:
     with _lock:
         _reads_requests = True
         if _nvidia_asks(NVIDIA_SCALE):
-            _scaling().install("auto", lowers_to_float16)
+            automatic.install("auto", lowers_to_float16)
 
 
 def lowers_to_float16() -> bool:
@@ -194,7 +192,3 @@ def _checked(mode, engine_word, options):
     if problems:
         raise ConfigError(*("enable: %s" % problem for problem in problems))
     return {name: os.path.abspath(value) if name in forced.FILES else value for name, value in values.items()}
-
-
-def _scaling():
-    return importlib.import_module(SCALING)

@@ -35,6 +35,7 @@ from npu_shim.session import (
     observers,
     onednn,
     promises,
+    remapping,
     rounding,
     session_options,
     trace,
@@ -137,8 +138,10 @@ def _base_init(self, original, target, graph, config):
         loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
         options, number = session_options.of_config(config), next(_numbers)
         session_options.keep(self, number, options)
-        config = config_proto.for_session(config, options.values, number, not target)
-        if _engine(options.values):
+        in_session = _engine(options.values) is None
+        remaps = in_session and remapping.may_stay(options.values)
+        config = config_proto.for_session(config, options.values, number, not target, remaps)
+        if not in_session:
             _prepare_for_engine(config)
     given, (target, config) = target, cluster.joined(target, config, graph)
     original(self, target, graph, config=config)

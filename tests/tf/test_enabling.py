@@ -152,6 +152,47 @@ class TestEnable:
             session.run([train, loss])
         assert said("allow_mix_precision: ")
 
+    @pytest.mark.parametrize("options", [{"precision_mode": "must_keep_origin_dtype"}, {"engine": "session"}])
+    def test_what_lowers_nothing_is_plain_tensorflow_bit_by_bit(self, options):
+        def trained():
+            with tf.Graph().as_default():
+                tf.set_random_seed(1)
+                x = tf.placeholder(tf.float32, [8, 12, 12, 3])
+                start = tf.random_uniform_initializer(-0.5, 0.5, seed=1)
+                kernel = tf.get_variable("kernel", [3, 3, 3, 32], initializer=start)
+                bias = tf.get_variable("bias", [32], initializer=start)
+                h = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias))
+                w = tf.get_variable("w", [4608, 33], initializer=start)
+                h = tf.nn.relu(tf.nn.bias_add(tf.reshape(h, [8, 4608]) @ w, tf.get_variable("c", [33])))
+                loss = tf.reduce_mean(tf.square(h - 0.5))
+                train = tf.train.AdamOptimizer(0.01).minimize(loss)
+                given = np.random.RandomState(0).rand(8, 12, 12, 3).astype("f")
+                with tf.Session() as session:
+                    session.run(tf.global_variables_initializer())
+                    losses = [session.run([loss, train], {x: given})[0] for _ in range(3)]
+                    evaluated = sessions.Ran(session, tf.identity(h), {x: given})
+                    fused = sorted(node.op for node in evaluated.nodes if "Fused" in node.op)
+                    return [*losses, *session.run(tf.trainable_variables())], fused
+
+        wanted, fused = trained()
+        npu_shim.enable(**options)
+        found, own = trained()
+        assert own == fused
+        assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
+
+    def test_where_nodes_are_shown_products_are_not_fused(self, tmp_path, monkeypatch):
+        x = tf.placeholder(tf.float32, [None, 4])
+        y = tf.identity(tf.nn.relu(tf.nn.bias_add(tf.matmul(x, tf.ones([4, 4]) * x[0]), tf.ones([4]))))
+
+        def fused():
+            with tf.Session() as session:
+                return [node.op for node in sessions.Ran(session, y, {x: ROW}).nodes if "Fused" in node.op]
+
+        assert fused() or tf.__version__.startswith("1.")
+        monkeypatch.setenv("NPU_SHIM_REPORT", str(tmp_path))
+        npu_shim.enable(precision_mode="must_keep_origin_dtype")
+        assert not fused()
+
     @pytest.mark.parametrize(("mode", "scale", "factor"), [
         ("allow_mix_precision", "auto", 2.0**15),
         ("mixed_float16", 1024, 1024),
