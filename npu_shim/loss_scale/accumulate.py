@@ -8,7 +8,8 @@ from typing import Any, Callable, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow
-from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
+from npu_shim.loss_scale.gradients import times
+from npu_shim.loss_scale.graph_ops import control_flow_v1, keep_dtype, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -63,7 +64,7 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         Raises:
             ValueError: no variable has a gradient.
         """
-        given = pairs_with_gradients(grads_and_vars)
+        given = self._with_hidden_overflows(pairs_with_gradients(grads_and_vars))
         with tf.init_scope():
             count = hidden_variable("accumulated_steps", tf.zeros([], tf.int32))
             sums = [sum_for(gradient, variable) for gradient, variable in given]
@@ -100,6 +101,18 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         if hasattr(self._opt, "grads_finite"):
             publish_flag(self._opt, finite, applied)  # its own lives in the branch, where nobody can fetch it
         return train_ops[0]
+
+    def _with_hidden_overflows(self, given):
+        """Returns the pairs; the first gradient is NaN where clipping has hidden an overflow from them."""
+        look = getattr(self._opt, "hidden", None)
+        hidden, shared = ([], False) if look is None else look(given)
+        if not hidden:
+            return given
+        finite = overflow.all_finite([gradient for gradient, _ in hidden])
+        finite = overflow.agreed(finite) if shared else finite
+        with keep_dtype():
+            factor = tf.where_v2(finite, 1.0, float("nan"))
+            return [(times(given[0][0], factor), given[0][1]), *given[1:]]
 
     def when_finite(self, build: Callable[[], Any]) -> tf.Operation:
         """Returns an op that runs what `build()` returns in applied steps only, as LossScaleOptimizer's does.

@@ -57,7 +57,7 @@ def make_hyperparameters(opt: Any, scope: str | None = None) -> None:
     """
     with tf.init_scope():
         for each in chain(opt):
-            if isinstance(each, tf.train.Optimizer) and not _is_prepared(each):
+            if _prepares(each) and not _is_prepared(each):
                 with tf.name_scope(scope if scope and each is opt else _name_of(each)):
                     each._prepare()
 
@@ -66,7 +66,7 @@ def make_hyperparameters(opt: Any, scope: str | None = None) -> None:
 def keep_hyperparameters(opt: Any) -> Iterator[None]:
     """Scope in which the optimizer applies with the tensors of `make_hyperparameters`."""
     # one that is wrapped twice is keep_hyperparameters already while the outer wrapper applies
-    wrapped = [e for e in chain(opt) if isinstance(e, tf.train.Optimizer) and "_prepare" not in vars(e)]
+    wrapped = [each for each in chain(opt) if _prepares(each) and "_prepare" not in vars(each)]
     for each in wrapped:
         each._prepare = lambda: None
     try:
@@ -170,6 +170,11 @@ def _name_of(opt):
 def name_scope() -> str:
     """Returns the current name scope; "" at the top of a graph."""
     return tf.get_default_graph().get_name_scope() or ""  # None at the top of a graph of TensorFlow 1.15
+
+
+def _prepares(opt):
+    """Whether an optimizer has a `_prepare` without arguments: those of tf.contrib.optimizer_v2 pass it their state."""
+    return isinstance(opt, tf.train.Optimizer) and not hasattr(opt, "_get_or_create_state")
 
 
 def _is_prepared(opt):

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow, skip_messages, stuck, update_ops
+from npu_shim.loss_scale import overflow, raw, skip_messages, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.loss_scale.gradients import scale_loss, unscale
 from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
@@ -44,6 +44,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
     Raises:
         ConfigError: on_stuck or stuck_after is not one of these.
     """
+
+    _looks_behind = False  # at gradients from which the script computes those that it applies
 
     def __init__(
         self,
@@ -102,7 +104,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             IndexedSlices where it is sparse.
         """
         make_hyperparameters(self._opt)
-        scale = self._loss_scale_manager.get_loss_scale()
+        # read once: another thread's step may move it before the gradients are divided by it
+        scale = tf.convert_to_tensor(self._loss_scale_manager.get_loss_scale())
         scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
         pairs = self._opt.compute_gradients(
             scaled,
@@ -112,7 +115,9 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             colocate_gradients_with_ops=colocate_gradients_with_ops,
             grad_loss=grad_loss,
         )
-        return unscale(pairs, scale)
+        unscaled = unscale(pairs, scale)
+        state_here(self).setdefault("made", []).extend(pair for pair in unscaled if pair[0] is not None)
+        return unscaled
 
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
@@ -147,6 +152,14 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         apply = lambda: self._opt._distributed_apply(strategy, pairs, global_step, name)  # noqa: E731
         return self._gated(apply, pairs, tf.equal(overflows, 0.0), None, name)
 
+    def hidden(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], bool]:
+        """Returns (gradients behind those of a step whose overflow skips it too, whether all workers are to agree).
+
+        Args:
+            grads_and_vars: list of (gradient, variable) of the step.
+        """
+        return raw.behind(grads_and_vars, state_here(self).get("made", ())) if self._looks_behind else ([], False)
+
     def undo_updates(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tf.Operation]:
         """Returns the ops (none or one) that undo UPDATE_OPS of a step whose gradients overflow, if this protects them.
 
@@ -175,10 +188,12 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         check = getattr(self._loss_scale_manager, "get_enable_overflow_check", None)
         if check is not None and not check():
             return pairs, tf.constant(True), None
-        gradients = [gradient for gradient, _ in pairs]
         if self._detector is not None:
-            finite, sizes = self._detector(gradients), None
+            finite, sizes = self._detector([gradient for gradient, _ in pairs]), None
         else:
+            hidden, shared = self.hidden(pairs)
+            pairs, reducer = [*pairs, *hidden], (overflow.agreed if shared else reducer)
+            gradients = [gradient for gradient, _ in pairs]
             sizes = overflow.magnitudes(gradients)
             finite = overflow.all_finite(gradients, sizes)
         return pairs, (finite if reducer is None else reducer(finite)), sizes
@@ -262,7 +277,7 @@ def _named_as_the_vendors(finite):
 
 
 class NPULossScaleOptimizer(LossScaleOptimizer):
-    """npu_bridge's name of the loss-scale optimizer.
+    """npu_bridge's loss-scale optimizer: a step is skipped as well if clipping hides the overflow, as on an NPU.
 
     Args:
         opt: optimizer.
@@ -270,6 +285,8 @@ class NPULossScaleOptimizer(LossScaleOptimizer):
         is_distributed: bool; True lets all workers skip a step when one of them overflows.
         safety: keyword arguments of LossScaleOptimizer.
     """
+
+    _looks_behind = True
 
     def __init__(self, opt: Any, loss_scale_manager: Any, is_distributed: bool = False, **safety: Any) -> None:
         if is_distributed:

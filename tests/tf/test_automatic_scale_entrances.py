@@ -180,6 +180,28 @@ def test_a_monitored_session_is_ready_and_resumes(tmp_path):
     assert np.isfinite(w).all()
 
 
+@pytest.mark.skipif(not tf.__version__.startswith("1."), reason="TensorFlow 1's contrib")
+@pytest.mark.parametrize("name", ["MomentumOptimizer", "AdamOptimizer"])
+def test_contrib_s_second_kind_of_optimizer(name):
+    """Their `_prepare` takes the state that they keep for each graph."""
+    from tensorflow.contrib import optimizer_v2
+
+    def trained(batches):
+        with tf.Graph().as_default(), tf.Session() as session:
+            w = tf.get_variable("w", initializer=GOOD.T[:, :2])
+            x = tf.placeholder(tf.float32, [3, 4])
+            settings = [0.9] if name == "MomentumOptimizer" else []
+            step = getattr(optimizer_v2, name)(0.1, *settings).minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))))
+            session.run(tf.global_variables_initializer())
+            for batch in batches:
+                session.run(step, {x: batch})
+            return session.run(tf.global_variables())
+
+    plain = trained([GOOD, GOOD])
+    automatic.install()
+    equal(trained([GOOD, BAD, GOOD]), plain)
+
+
 def by_create_train_op(contrib, loss):
     optimizer = tf.train.MomentumOptimizer(0.1, 0.9)
     return contrib.slim.learning.create_train_op(loss, optimizer, clip_gradient_norm=0.5, summarize_gradients=True)

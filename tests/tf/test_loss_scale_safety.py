@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim.loss_scale import accumulate, gradients, hooks, managers, schedule
+from npu_shim.loss_scale import accumulate, gradients, hooks, managers, schedule, update_ops
 from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
 from npu_shim.loss_scale.npu_optimizer import NPUOptimizer
 from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
@@ -33,9 +33,7 @@ def batch_norm_step(protect):
     x = tf.placeholder(tf.float32, [4, 3])
     normed = tf.layers.batch_normalization(x, training=True, momentum=0.5)
     w = tf.get_variable("w", initializer=1.0)
-    optimizer = NPULossScaleOptimizer(
-        tf.train.MomentumOptimizer(0.01, 0.9), dynamic(), protect_update_ops=protect
-    )
+    optimizer = NPULossScaleOptimizer(tf.train.MomentumOptimizer(0.01, 0.9), dynamic(), protect_update_ops=protect)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         step = optimizer.minimize(tf.reduce_sum(tf.square(normed) * w), tf.train.get_or_create_global_step())
     return x, step
@@ -368,3 +366,65 @@ def test_npu_optimizer(resource):
             session.run(step)
             assert session.run(w) < 1.0
             assert ("loss_scale:0" in [v.name for v in tf.global_variables()]) is scaled
+
+
+CLEANED = {
+    "clipped by value": lambda gradient: tf.clip_by_value(gradient, -0.5, 0.5),
+    "infinity is zero": lambda gradient: tf.where(tf.is_finite(gradient), gradient, tf.zeros_like(gradient)),
+    "of rows": lambda gradient: tf.IndexedSlices(tf.tanh(gradient.values), gradient.indices, gradient.dense_shape),
+}
+
+
+@pytest.mark.parametrize("accumulated", [False, True], ids=["alone", "accumulated"])
+@pytest.mark.parametrize("cleaned", sorted(CLEANED))
+def test_clipping_does_not_hide_an_overflow_from_the_bridge_s_optimizer(resource, cleaned, accumulated):
+    def trained(wrap, factors):
+        with tf.Graph().as_default(), tf.Session() as session:
+            w = tf.get_variable("w", initializer=[[0.5, -0.25], [1.0, 1.0]])
+            x = tf.placeholder(tf.float32, [])
+            taken = tf.gather(w, [0]) if cleaned == "of rows" else w
+            optimizer = wrap(tf.train.MomentumOptimizer(0.5, 0.5))
+            pairs = [(CLEANED[cleaned](g), v) for g, v in optimizer.compute_gradients(tf.reduce_sum(taken**2) * x)]
+            counter = tf.train.get_or_create_global_step()
+            step = optimizer.apply_gradients(pairs, counter)
+            session.run(tf.global_variables_initializer())
+            for factor in factors:
+                session.run(step, {x: factor})
+            scale = session.run(managed[-1].get_loss_scale()) if managed else None
+            return session.run([w, counter]), scale
+
+    def scaled(optimizer):
+        managed.append(dynamic(1024.0))
+        wrapper = NPULossScaleOptimizer(optimizer, managed[-1])
+        return accumulate.AccumulatingOptimizer(wrapper, 1) if accumulated else wrapper
+
+    managed = []
+    plain, _ = trained(lambda optimizer: optimizer, [0.25, 0.5])
+    found, scale = trained(scaled, [0.25, np.inf, 0.5, np.inf])
+    for one, other in zip(found, plain):
+        np.testing.assert_array_equal(one, other)
+    assert scale == 256.0
+
+
+def test_contrib_s_optimizer_looks_at_what_it_applies(resource):
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = tf.get_variable("w", initializer=1.0)
+        x = tf.placeholder(tf.float32, [])
+        optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.5), dynamic())
+        [(gradient, _)] = optimizer.compute_gradients(w * x)
+        step = optimizer.apply_gradients([(tf.clip_by_value(gradient, -0.5, 0.5), w)])
+        session.run(tf.global_variables_initializer())
+        session.run(step, {x: np.inf})
+        assert session.run(w) == 0.75
+
+
+def test_a_step_reads_its_scale_once(resource):
+    """Another thread's step may move the scale between two reads."""
+    with tf.Graph().as_default():
+        w = tf.get_variable("w", initializer=1.0)
+        manager = dynamic()
+        optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.5), manager)
+        [(gradient, _)] = optimizer.compute_gradients(w * w)
+        holder = tf.convert_to_tensor(manager.get_loss_scale()).op.inputs[0].op
+        reads = [op for op in update_ops.upstream([gradient.op]) if holder in [each.op for each in op.inputs]]
+        assert len(reads) == 1

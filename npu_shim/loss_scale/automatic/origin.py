@@ -55,7 +55,7 @@ def origin_of(gradients: Sequence[Any]) -> Origin:
         results[tensor.name] = tensor
     factors = frozenset(factor for op in passed for factor in own.factors_of(op))
     readable = tuple(tensor for tensor in results.values() if can_read(tensor))
-    return Origin(tuple(calls), readable, factors, any(map(_is_of_all_workers, passed)))
+    return Origin(tuple(calls), readable, factors, any(map(is_of_all_workers, passed)))
 
 
 def can_read(tensor: Any) -> bool:
@@ -93,8 +93,9 @@ def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
             ahead += [(each, False) for each in _written_into(op)]
 
 
-def _is_of_all_workers(op):
-    return COLLECTIVE.match(op.type) and op.get_attr("group_size") == ranks.world_size()
+def is_of_all_workers(op: Any) -> bool:
+    """Whether an op reduces or gathers over all workers."""
+    return COLLECTIVE.match(op.type) is not None and op.get_attr("group_size") == ranks.world_size()
 
 
 def _written_into(holder):
