@@ -8,6 +8,20 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import keep_dtype
 
+# its reciprocal is a normal float32; that of 2**127 is flushed to zero, and all gradients with it
+LARGEST = 2.0**126
+
+
+def as_factor(scale: Any) -> tf.Tensor:
+    """Returns a scale as a step multiplies by it: at most LARGEST, where a schedule may have 2**127.
+
+    It is a copy. Another thread's step may move the scale before the gradients are divided by it, and two reads of a
+    variable, or one Identity of a reference variable, would show that.
+    """
+    with keep_dtype():
+        scale = tf.convert_to_tensor(scale)
+        return tf.minimum(scale, tf.constant(LARGEST, scale.dtype.base_dtype))
+
 
 def scale_loss(loss: Any, scale: Any) -> Any:
     """Returns loss * scale, in float32 when the loss is narrower (2**32 is infinity in float16).

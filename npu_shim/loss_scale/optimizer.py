@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow, raw, skip_messages, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
-from npu_shim.loss_scale.gradients import scale_loss, unscale
+from npu_shim.loss_scale.gradients import as_factor, scale_loss, unscale
 from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
@@ -104,8 +104,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             IndexedSlices where it is sparse.
         """
         make_hyperparameters(self._opt)
-        # read once: another thread's step may move it before the gradients are divided by it
-        scale = tf.convert_to_tensor(self._loss_scale_manager.get_loss_scale())
+        scale = as_factor(self._loss_scale_manager.get_loss_scale())
         scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
         pairs = self._opt.compute_gradients(
             scaled,

@@ -38,9 +38,9 @@ def behind(given: Pairs, made: Pairs) -> tuple[list[tuple[Any, Any]], bool]:
     return hidden, reduced and bool(hidden)
 
 
-def _tensor(gradient):
+def _tensor(gradient: Any) -> Any:
     return getattr(gradient, "values", gradient)
 
 
-def _key(tensor):
+def _key(tensor: Any) -> tuple[Any, str]:
     return tensor.graph, tensor.name

@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim.loss_scale import accumulate, gradients, hooks, managers, schedule, update_ops
+from npu_shim.loss_scale import accumulate, automatic, gradients, hooks, managers, schedule, update_ops
 from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
 from npu_shim.loss_scale.npu_optimizer import NPUOptimizer
 from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
@@ -419,12 +419,37 @@ def test_contrib_s_optimizer_looks_at_what_it_applies(resource):
 
 
 def test_a_step_reads_its_scale_once(resource):
-    """Another thread's step may move the scale between two reads."""
+    """Another thread's step may move the scale between two reads; an Identity of a reference is no read yet."""
     with tf.Graph().as_default():
         w = tf.get_variable("w", initializer=1.0)
         manager = dynamic()
         optimizer = NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.5), manager)
         [(gradient, _)] = optimizer.compute_gradients(w * w)
-        holder = tf.convert_to_tensor(manager.get_loss_scale()).op.inputs[0].op
-        reads = [op for op in update_ops.upstream([gradient.op]) if holder in [each.op for each in op.inputs]]
-        assert len(reads) == 1
+        needed = update_ops.upstream([gradient.op])
+
+        def readers(tensor):
+            for op in tensor.consumers():
+                if op in needed:
+                    yield from (readers(op.outputs[0]) if op.type in ("Identity", "ReadVariableOp") else [op])
+
+        holder = tf.convert_to_tensor(manager.get_loss_scale()).op.inputs[0]
+        assert len(set(readers(holder))) == 1
+
+
+@pytest.mark.parametrize("automatically", [False, True], ids=["optimizer", "automatic"])
+def test_a_scale_at_the_end_of_float32_loses_no_gradient(resource, automatically):
+    """In bfloat16 nothing overflows before, so that scales grow to 2**127; TensorFlow flushes its reciprocal to 0."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = tf.get_variable("w", initializer=1.0)
+        optimizer = tf.train.GradientDescentOptimizer(1.0)
+        if automatically:
+            automatic.install(2.0**127)
+        else:
+            optimizer = NPULossScaleOptimizer(optimizer, dynamic(2.0**127))
+        try:
+            step = optimizer.minimize(w * 0.25)
+        finally:
+            automatic.uninstall()
+        session.run(tf.global_variables_initializer())
+        session.run(step)
+        assert session.run(w) == 0.75

@@ -11,6 +11,7 @@ from npu_shim.loss_scale import overflow, skip_messages, stuck
 from npu_shim.loss_scale.automatic import own, state
 from npu_shim.loss_scale.automatic.made import SCOPE, Registry, registry_of
 from npu_shim.loss_scale.automatic.origin import Origin, can_read, origin_of
+from npu_shim.loss_scale.gradients import as_factor
 from npu_shim.loss_scale.graph_ops import control_flow_v1, in_branch, outer_graph
 from npu_shim.loss_scale.inner import (
     keep_hyperparameters,
@@ -91,7 +92,7 @@ def _give_scale(registry, origin, scale):
     if not managers:
         managers = [state.new_manager(scale)]
     with tf.init_scope():
-        value = tf.convert_to_tensor(managers[0].get_loss_scale())
+        value = as_factor(managers[0].get_loss_scale())
     for call in origin.calls:
         if call not in registry.scales:
             registry.scales[call] = managers[0]
