@@ -20,6 +20,9 @@ def as_factor(scale: Any) -> tf.Tensor:
     """
     with keep_dtype():
         scale = tf.convert_to_tensor(scale)
+        fixed = tf.get_static_value(scale)
+        if fixed is not None and fixed <= LARGEST:
+            return scale
         return tf.minimum(scale, tf.constant(LARGEST, scale.dtype.base_dtype))
 
 
