@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The arithmetic of docs/guides/scale_out.md: what gradients cost on 8 to 1,000 GPUs, from figures in the tree.
+"""The arithmetic of benchmarks/scale_out.md: what gradients cost on 8 to 1,000 GPUs, from figures in the tree.
 
     scripts/scale_out.py             writes the page's tables anew
     scripts/scale_out.py --measure   builds the benchmark's models and writes what they train; needs TensorFlow
@@ -19,7 +19,7 @@ sys.path[:1] = [str(HERE), str(HERE.parent)]
 
 from npu_shim.distributed.settings import default_bucket_bytes as bucket_bytes  # noqa: E402
 
-PAGE = HERE.parent / "docs" / "guides" / "scale_out.md"
+PAGE = HERE.parent / "benchmarks" / "scale_out.md"
 TRAINED = HERE / "data" / "trained_variables.json"
 COMPILED = HERE.parent / "benchmarks" / "gpu_compiled.json"
 LINKS = HERE.parent / "configs" / "links.json"

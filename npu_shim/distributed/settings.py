@@ -12,7 +12,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 
 BUCKET, DTYPE, SUMS = "NPU_SHIM_BUCKET_MB", "NPU_SHIM_GRADIENT_DTYPE", "NPU_SHIM_GRADIENT_SUMS"
 GPUS = "NPU_SHIM_GPU_COLLECTIVES"
-A_RANK_MB, MOST_MB = 2.0, 32.0  # of a bucket, see docs/guides/scale_out.md
+A_RANK_MB, MOST_MB = 2.0, 32.0  # of a bucket, see benchmarks/scale_out.md
 DTYPES, SUM_DTYPES, WAYS = ("own", "float16", "bfloat16"), ("own", "float32"), ("nccl", "ring")
 
 
