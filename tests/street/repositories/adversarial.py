@@ -27,12 +27,12 @@ RECIPES = (
     Recipe(
         "carpedm20/DCGAN-tensorflow",
         "main.py --dataset=made_up --data_dir=data --input_height=32 --output_height=32 --batch_size=4 --epoch=2 "
-        "--ckpt_freq=2 --sample_freq=2 --out_name=out1 --train",
+        "--ckpt_freq=2 --sample_freq=2 --out_name=out1 --crop --train",
         lambda net, random: images(net / "data" / "made_up", random, 8, (32, 32)),
         commit="62c9a2a7f7",
         checkpoint="out/out1/checkpoint/*.index",
         again="main.py --dataset=made_up --data_dir=data --input_height=32 --output_height=32 --batch_size=4 "
-        "--out_name=out1",
+        "--out_name=out1 --crop",
         limit=600,
         apart=1.0,  # two networks against each other
     ),
