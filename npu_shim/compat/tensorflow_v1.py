@@ -36,7 +36,7 @@ def install() -> None:
     v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
-    from npu_shim.compat import dimensions, inferred, members  # they import TensorFlow
+    from npu_shim.compat import dimensions, inferred, members, remapper  # they import TensorFlow
 
     moved.install()
     dimensions.install()
@@ -46,6 +46,7 @@ def install() -> None:
     arguments.install_numbers(v1, dimensions.whole)
     one_keras.install()
     core_alias.install()
+    remapper.install()
 
 
 def import_tensorflow() -> Any:
