@@ -121,3 +121,43 @@ def sparsemax_of_infinite_and_double(tf, contrib):
         p = contrib.sparsemax.sparsemax(tf.constant(rows, dtype))
         out += [p, contrib.sparsemax.sparsemax_loss(tf.constant(rows, dtype), p, tf.constant(labels, dtype))]
     return out
+
+
+@case
+def buckets(tf, contrib):
+    """All batches of ten rows of different lengths, by length and by a number, until the input ends."""
+
+    def by_length(number, smaller):
+        length = (number * 7) % 5 + 1
+        row = {"row": tf.fill([length], number), "number": number}
+        lengths, batch = contrib.training.bucket_by_sequence_length(
+            length, row, 2, [2, 4], dynamic_pad=True, allow_smaller_final_batch=smaller, keep_input=number > 0
+        )
+        return [lengths, batch["row"], batch["number"]]
+
+    def by_number(number, smaller):
+        which, batch = contrib.training.bucket([number * 10], number % 2, [2, 3], 2, allow_smaller_final_batch=smaller)
+        return [which, batch]
+
+    return [
+        tf.constant(_until_the_end(tf, make, smaller)) for make in (by_length, by_number) for smaller in (True, False)
+    ]
+
+
+def _until_the_end(tf, make, *args):
+    """What tensors made of numbers below ten have been until there are no more, as sorted text."""
+    told = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        number = tf.train.range_input_producer(10, num_epochs=1, shuffle=False).dequeue()
+        tensors = make(number, *args)
+        session.run(tf.local_variables_initializer())
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        try:
+            while True:
+                told.append(str([value.tolist() for value in session.run(tensors)]))
+        except tf.errors.OutOfRangeError:
+            pass
+        coordinator.request_stop()
+        coordinator.join(threads)
+    return "; ".join([str([tensor.shape.as_list() for tensor in tensors]), *sorted(told)])
