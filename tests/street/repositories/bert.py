@@ -2,7 +2,7 @@
 
 import json
 
-from data import BERT_WORDS, tfrecords, tiny_bert, write
+from data import BERT_WORDS, folders, tfrecords, tiny_bert, write
 from recipe import Recipe
 from recipes.estimator import masked_sentences
 from recipes.finetuning import names, sentence
@@ -82,7 +82,7 @@ RECIPES = (
         "ProHiryu/bert-chinese-ner",
         "BERT_NER.py --task_name=NER --do_train=True --do_eval=False --vocab_file=vocab.txt --data_dir=data "
         "--init_checkpoint=bert_model.ckpt --max_seq_length=32 --train_batch_size=4 --num_train_epochs=1 " + FILES,
-        lambda net, random: tagged_words(net, random, "data", ("O", "B-PER", "I-LOC")),
+        lambda net, random: (tagged_words(net, random, "data", ("O", "B-PER", "I-LOC")), folders(net, "output")),
         commit="96efd234c0",
         others={"bert": "google-research/bert"},
         checkpoint="out/model.ckpt-*.index",

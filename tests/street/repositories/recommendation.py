@@ -6,7 +6,7 @@ from recipe import Recipe
 INTEGERS, FLOATS = ("ps_ind_01", "ps_ind_03"), ("ps_reg_01", "ps_reg_03", "ps_car_12", "ps_car_13")
 
 
-def drivers(folder, random, lines=300):
+def drivers(folder, random, lines=3300):
     """Car owners: their number, whether they filed a claim, and some features of both kinds, in two parts."""
     for part in ("train", "test"):
         target = ["target"] if part == "train" else []
@@ -58,5 +58,6 @@ RECIPES = (
         cwd="examples",
         path=["."],
         commit="1b5fe40e15",
+        limit=600,
     ),
 )

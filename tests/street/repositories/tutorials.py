@@ -1,9 +1,13 @@
 """Collections of short scripts that teach TensorFlow 1."""
 
+import shutil
+
 from data import mnist
 from recipe import Recipe
 
 QUIET = {"MPLBACKEND": "Agg"}  # their plots wait for someone to close the window
+
+SAVER = "05 - TensorBoard, Saver"
 
 RECIPES = (
     Recipe(
@@ -40,9 +44,10 @@ RECIPES = (
     Recipe(
         "golbin/TensorFlow-Tutorials",
         "'01 - Saver.py'",
-        cwd="05 - TensorBoard, Saver",
+        lambda net, random: shutil.rmtree(str(net / SAVER / "model")),  # another network's
+        cwd=SAVER,
         commit="c8ac1e45ca",
-        checkpoint="05 - TensorBoard, Saver/model/dnn.ckpt-2.index",
+        checkpoint=SAVER + "/model/dnn.ckpt-2.index",
         again="'01 - Saver.py'",
     ),
     Recipe(
