@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "versions"
 @pytest.fixture(scope="module")
 def compare():
     with mock.patch.object(sys, "path", [str(HERE), *sys.path]):
-        yield importlib.import_module("compare")
+        return importlib.import_module("compare")
 
 
 @pytest.mark.parametrize(

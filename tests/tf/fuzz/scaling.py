@@ -333,7 +333,8 @@ class _Drawing:
 
     def _step(self, k, updates):
         """The line of a step's variable, and those of its optimizer; `updates` are the names of what it waits for."""
-        kind, resource, scale = self._one(*KINDS), self._one(True, False), self._one(*SCALES)
+        kind, resource = self._one(*KINDS), self._one(True, False)
+        scale = self._one(*(SCALES[:-1] if "float16" in kind.start else SCALES))  # gradients overflow from 32 on
         network = "v{k} = tf.Variable({start}, name='net{k}/v', use_resource={resource}{more})"
         after = ""
         if scale and resource and self._likely(0.7):  # an average of a reference variable may begin with anything
