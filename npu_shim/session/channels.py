@@ -6,7 +6,7 @@
 Without oneDNN no CPU kernel of a convolution or a pool takes channels first. With it, TensorFlow 2.15.1 takes a pool
 for an earlier one of the same sizes in the other layout, whose result is then wrong without a word, and refuses the
 gradient of a maximum in a branch or a loop of its own. So pools turn always, and convolutions where oneDNN is
-off or does not know their padding.
+off or does not know their padding or dtype.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.tables.dtypes import FLOAT32
 from npu_shim.session import rounding
 
 LAST = {b"NCHW": b"NHWC", b"NCDHW": b"NDHWC"}
@@ -61,7 +62,7 @@ def turn(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDef:
 
     def is_first(node: tf.NodeDef) -> bool:
         first = node.op in TURNED and node.attr["data_format"].s in LAST and not is_compiled(node)
-        refused = node.op not in runs_first or has_given_padding(node)
+        refused = node.op not in runs_first or has_given_padding(node) or node.attr["T"].type != FLOAT32
         return first and refused and rounding.runs_here(node, accelerator)
 
     if not any(is_first(node) for body, _ in bodies(graph_def) for node in body):

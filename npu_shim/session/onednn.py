@@ -1,4 +1,4 @@
-"""Names oneDNN's kernels where TensorFlow's own refuse: the gradients of convolutions with dilation or groups.
+"""Names oneDNN's kernels where TensorFlow's own refuse: convolutions with dilation, gradients of those with groups.
 
     Conv2DBackpropFilter               "do not yet support dilation rates larger than 1" where oneDNN is off
     _MklNativeConv2DBackpropFilter     what a session on a CPU runs, and what TensorFlow itself runs with oneDNN on
@@ -9,19 +9,28 @@ environment when it was imported. Its wheels for x86 hold the kernels in either 
 
 from __future__ import annotations
 
+import os
+from typing import Sequence
+
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.tables.dtypes import FLOAT32
-from npu_shim.session import channels, rounding
+from npu_shim.rewriter.tables.dtypes import FLOAT32, NUMBERS
+from npu_shim.session import channels, lines, rounding
 
+SWITCH = "TF_ENABLE_ONEDNN_OPTS"
 PREFIX, LABEL = "_MklNative", b"MklNameChangeOp"
 # all of them: no graph says which convolution has groups
 GRADIENTS = frozenset(["Conv2DBackpropFilter", "Conv2DBackpropInput"])
+# of these TensorFlow's own refuse dilation alone
+DILATED = frozenset([
+    "Conv3D", "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative",
+    "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput",
+])  # fmt: skip
 
 
 def name_kernels(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDef:
-    """Returns a GraphDef whose gradients of convolutions run by oneDNN; the same where TensorFlow sees to that itself.
+    """Returns a GraphDef whose convolutions run by oneDNN where they must; the same where TensorFlow sees to that.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
@@ -29,14 +38,16 @@ def name_kernels(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDe
     """
     if tf_internals.onednn_is_on():
         return graph_def
+    bodies = [body for body, _ in channels.bodies(graph_def)]
+    _tell([node for body in bodies for node in body if _computes_here(node, accelerator)])
 
     def is_ours(node: tf.NodeDef) -> bool:
-        if node.op not in GRADIENTS or channels.is_compiled(node) or channels.has_given_padding(node):
+        refused = node.op in GRADIENTS or (node.op in DILATED and max(node.attr["dilations"].list.i, default=1) > 1)
+        if not refused or channels.is_compiled(node) or channels.has_given_padding(node):
             return False
-        here = node.attr["T"].type == FLOAT32 and rounding.runs_here(node, accelerator)
-        return here and PREFIX + node.op in tf_internals.op_defs()
+        return node.attr["T"].type == FLOAT32 and _computes_here(node, accelerator)
 
-    if not any(is_ours(node) for body, _ in channels.bodies(graph_def) for node in body):
+    if not any(is_ours(node) for body in bodies for node in body):
         return graph_def
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
@@ -45,3 +56,21 @@ def name_kernels(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDe
             node.op = PREFIX + node.op
             node.attr["_kernel"].s = LABEL
     return made
+
+
+def _computes_here(node: tf.NodeDef, accelerator: str) -> bool:
+    """Whether a node is a convolution on a CPU of this process, for which oneDNN has a kernel."""
+    is_known = node.op in channels.CONVOLUTIONS and PREFIX + node.op in tf_internals.op_defs()
+    return is_known and rounding.runs_here(node, accelerator)
+
+
+def _tell(convolutions: Sequence[tf.NodeDef]) -> None:
+    """Says what is other than where oneDNN is on: once, and not of what the user has chosen and TensorFlow can run."""
+    chosen = os.environ.get(SWITCH) == "0"
+    because = "%s=0" % SWITCH if chosen else "TensorFlow was imported before npu_shim"
+    way_out = "set %s=1 in the environment%s" % (SWITCH, "" if chosen else ", or import npu_shim first")
+    if any(node.attr["T"].type == NUMBERS["bfloat16"] and node.op in GRADIENTS | DILATED for node in convolutions):
+        what = "TensorFlow's own kernels refuse bfloat16 convolutions with dilation, and gradients of those with groups"
+        lines.once("oneDNN is off (%s): %s; %s" % (because, what, way_out))
+    elif convolutions and not chosen:
+        lines.once("oneDNN is off (%s): convolutions sum in another order than with it; %s" % (because, way_out))

@@ -183,8 +183,8 @@ def _channels_last(node: Any, to: list[int]) -> Any:
 
 
 def _is_named_kernel(graphs: Graphs, was: Any, now: Any) -> Explained | None:
-    """A convolution's gradient by the name of oneDNN's kernel."""
-    if was.op not in onednn.GRADIENTS or (now.op, now.device) != (onednn.PREFIX + was.op, was.device):
+    """A convolution by the name of oneDNN's kernel."""
+    if was.op not in onednn.GRADIENTS | onednn.DILATED or (now.op, now.device) != (onednn.PREFIX + was.op, was.device):
         return None
     label = tf.AttrValue(s=onednn.LABEL)
     right = list(now.input) == list(was.input) and _attributes(now) == {**_attributes(was), "_kernel": _bytes(label)}
@@ -211,7 +211,7 @@ PROMISES = {
         Promise("call fusion", "the sum of tensors end to end is their sums end to end", (), _is_part_of_fused),
         Promise("measures", "one op computes what the ordinary ones do", (), _is_measure),
         Promise("channels", "channels last between Transposes is channels first", (), _is_turned),
-        Promise("oneDNN", "oneDNN's kernel computes the same gradient", (), _is_named_kernel),
+        Promise("oneDNN", "oneDNN's kernel computes the same", (), _is_named_kernel),
         Promise("clusters", "where an op runs changes no value", (marking.MARK, marking.OWN)),
         Promise("rounding", "one op rounds as two Casts do", (), _is_rounding),
         Promise("arrivals", "the op gives what it gets", (), _is_arrival),
