@@ -34,6 +34,13 @@ from tensorflow.contrib.saved_model.python.saved_model import reader
 from tensorflow.contrib.util import loader; loader.load_op_library
 from tensorflow.python import graph_util, keras, ops, summary; graph_util.extract_sub_graph, summary.FileWriter
 from tensorflow.python.training.tracking import base; base.Trackable
+from tensorflow.python.training.tracking import graph_view, tracking, util; util.CheckpointV1, tracking.AutoTrackable
+from tensorflow.python.training.tracking.tracking import TrackableAsset, TrackableResource
+from tensorflow.python.feature_column import dense_features; dense_features.DenseFeatures
+from tensorflow.python.ops import nn_impl; nn_impl.l2_normalize_v2
+from tensorflow.python.layers import utils; utils.get_reachable_from_inputs
+from tensorflow.core.protobuf import config_pb2; config_pb2.RPCOptions(use_rpc_for_inprocess_master=True)
+from tensorflow.contrib.opt.python.training import matrix_functions, sign_decay; sign_decay.get_linear_decay_fn(3)
 from tensorflow_core.python.tools import freeze_graph; freeze_graph.freeze_graph
 from tensorflow_core.python.keras.layers import Dense
 from tensorflow.python.keras.engine import network; network.Network
@@ -136,6 +143,15 @@ def operations_have_the_private_name_that_recomputation_uses():
     with tf.Graph().as_default():
         x = tf.constant(1.0)
         assert x.op._outputs[0] is x
+
+
+@check
+def a_resource_variable_has_an_initialized_value():
+    with tf.Graph().as_default(), tf.Session() as session:
+        first = tf.get_variable("first", initializer=[1.0, 2.0], use_resource=True)
+        second = tf.get_variable("second", initializer=first.initialized_value() * 2.0)
+        session.run(second.initializer)  # before the first has a value
+        assert session.run(second).tolist() == [2.0, 4.0]
 
 
 @check

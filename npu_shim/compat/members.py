@@ -51,6 +51,7 @@ def install() -> None:
     for strategy in (tf.distribute.Strategy, tf.compat.v2.distribute.Strategy):
         if not hasattr(strategy, "experimental_run_v2"):
             strategy.experimental_run_v2 = experimental_run_v2
+    tf.compat.v2.Variable.initialized_value = initialized_value  # tf.Variable, for reference variables, has its own
     if not hasattr(tf.config, "experimental_list_devices"):
         tf.config.experimental_list_devices = experimental_list_devices
     for path, fields in DATA_FIELDS.items():
@@ -60,6 +61,12 @@ def install() -> None:
 def experimental_run_v2(self: Any, fn: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Runs a function on each replica; today's `run`."""
     return self.run(fn, args=args, kwargs=kwargs)
+
+
+def initialized_value(self: Any) -> tf.Tensor:
+    """The value of a resource variable, or its initial value where it has none yet, for initializers of others."""
+    with tf.init_scope():
+        return tf.cond(tf.is_variable_initialized(self), self.read_value, lambda: self.initial_value)
 
 
 def experimental_list_devices() -> list[str]:
