@@ -478,3 +478,46 @@ def test_averages_of_partitioned_variables_are_swapped(tmp_path):
     reader = tf.train.NewCheckpointReader(path)
     assert reader.get_tensor("v").tolist() == [0.5, 1.5, 2.5]  # the average of v and v - 1
     assert reader.get_tensor("v/ExponentialMovingAverage").tolist() == [0.0, 1.0, 2.0]
+
+
+# tf.contrib.layers
+
+
+def test_sparse_tensors_of_dense_ones_and_their_rows():
+    sparse_ops = faces.find("layers.python.ops.sparse_ops")
+    dense = np.array([[0, 7, 0, 9], [0, 0, 0, 0], [5, 0, 0, 0]])
+
+    def make():
+        sparse = sparse_ops.dense_to_sparse_tensor(dense)
+        return [
+            sparse, sparse_ops.sparse_row_envelope(sparse), sparse_ops.indicators_to_sparse_ids(dense),
+            sparse_ops.dense_to_sparse_tensor([["a", "", "b"]]), sparse_ops.dense_to_sparse_tensor([1, -1], -1),
+        ]  # fmt: skip
+
+    sparse, rows, ids, words, other = run(make)
+    assert (sparse.indices.tolist(), sparse.values.tolist()) == ([[0, 1], [0, 3], [2, 0]], [7, 9, 5])
+    assert rows.tolist() == [4, 0, 1]
+    assert (ids.indices.tolist(), ids.values.tolist(), ids.dense_shape.tolist()) == (
+        [[0, 0], [0, 1], [2, 0]], [1, 3, 0], [3, 2],
+    )  # fmt: skip
+    assert words.values.tolist() == [b"a", b"b"]
+    assert other.indices.tolist() == [[0]]
+    with pytest.raises(ValueError, match="same axis"):
+        sparse_ops.sparse_row_envelope(None, 1, 1)
+
+
+def test_crosses_of_features(caplog):
+    cross = faces.find("layers.python.ops.sparse_feature_cross_op").sparse_feature_cross
+
+    def make():
+        words = tf.sparse.from_dense([["a", ""], ["b", "c"]])
+        numbers = tf.constant([[1, 2], [3, 4]])
+        hashed = cross([words, numbers], hashed_output=True, num_buckets=100, hash_key=7)
+        return [cross([words, numbers]), hashed, tf.sparse.cross_hashed([words, numbers], 100, 7), cross([words], True)]
+
+    found, hashed, wanted, _ = run(make)
+    assert found.values.tolist() == [b"a_X_1", b"a_X_2", b"b_X_3", b"b_X_4", b"c_X_3", b"c_X_4"]
+    assert hashed.values.tolist() == wanted.values.tolist()
+    assert "other hashes than TensorFlow 1.15" in caplog.text
+    with pytest.raises(TypeError, match="must be SparseTensors or Tensors"):
+        cross([[1]])
