@@ -45,5 +45,8 @@ def unmet(folder: str, asked: Iterable[tuple[str, str]]) -> list[str]:
         folder: what VARIABLE named.
         asked: (key of TAKES, the word behind it) of each request.
     """
-    text = "npu-shim: %s %s has reached no session: it %s, and the script made none; eager execution makes none"
+    text = (
+        "npu-shim: %s %s has reached no session: it %s, and the script ran none. Eager execution and tf.function make "
+        "none: this is for the graphs and sessions of TensorFlow 1"
+    )
     return [text % (name, word, TAKES[name]) for name, word in asked if not is_met(folder, name)]

@@ -137,11 +137,12 @@ def lowers_to_float16() -> bool:
     return policy.low == FLOAT16 and {policy.white, policy.cube} & {Action.LOWER, Action.NARROW} != set()
 
 
-def completed(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
+def completed(config: tf.ConfigProto | None, graph: tf.Graph | None = None) -> tf.ConfigProto | None:
     """Returns the config of a new session, with an NpuOptimizer entry where one is asked for outside of the script.
 
     Args:
         config: what the script gave; it is not changed.
+        graph: the session's, None for the default one.
 
     Raises:
         ConfigError: NPU_SHIM_OPTIONS cannot be read.
@@ -150,21 +151,26 @@ def completed(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
         return config  # TensorFlow has an error of its own for it
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
         return config
-    values = _requested(config or tf.ConfigProto()) if _reads_requests else None
+    request, values = _requested(config or tf.ConfigProto()) if _reads_requests else ("", None)
     if values is None or any(forced.asked().get(name) for name in table.PRECISION_MODES):
         values = PLAIN if _every_session else None
+    elif values is _FLOAT16 and not automatic.is_installed():
+        automatic.tell_of_request(graph or tf.get_default_graph(), request)
     return config if values is None else config_proto.added(config, values)
 
 
 def _requested(config):
-    """Returns the option values that a config's own request for mixed precision, or the process's, means; or None."""
+    """Returns what asks for mixed precision, in a config or else the process, and the option values that it means.
+
+    The values are None where nothing asks.
+    """
     rewrite = config.graph_options.rewrite_options
     for field in config_proto.own_fields(config):
         if getattr(rewrite, field) not in (rewrite.DEFAULT, rewrite.OFF):
-            return FIELDS[field]
+            return "rewrite_options." + field, FIELDS[field]
     refused = rewrite.auto_mixed_precision == rewrite.OFF
     asked = tf_internals.is_mixed_precision_rewrite_on() or _nvidia_asks(NVIDIA_REWRITE)
-    return FIELDS["auto_mixed_precision"] if asked and not refused else None
+    return NVIDIA_REWRITE, FIELDS["auto_mixed_precision"] if asked and not refused else None
 
 
 def _nvidia_asks(variable):

@@ -131,7 +131,7 @@ def _user_init(self, original, target, graph, config):
 
 
 def _base_init(self, original, target, graph, config):
-    config = _completed(config)
+    config = _completed(config, graph)
     entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
     doors.known(self)
     if entry is not None:
@@ -160,10 +160,10 @@ def _base_init(self, original, target, graph, config):
             doors.watch(self, functools.partial(_watch_target, number))
 
 
-def _completed(config):
+def _completed(config, graph):
     """`enabling.completed`; its error is the session's."""
     try:
-        return enabling.completed(config)
+        return enabling.completed(config, graph)
     except ConfigError as error:
         raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 

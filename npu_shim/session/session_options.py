@@ -23,7 +23,6 @@ class SessionOptions:
     """
 
     def __init__(self, values: Mapping[str, Any], config: Any = None) -> None:
-        requests.met(*requests.OF_EVERY_SESSION)
         self.values, self.config = values, config
         self._precision: Precision | None = None
 
@@ -34,6 +33,7 @@ class SessionOptions:
             ConfigError: as `precision.resolve`, at every call.
         """
         if self._precision is None:
+            requests.met(*requests.OF_EVERY_SESSION)  # now, since a session that runs nothing takes nothing
             self._precision = resolve(self.values)
         return self._precision
 

@@ -13,7 +13,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale import automatic, managers
+from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.options import config_proto, forced
 from npu_shim.session import devices, enabling
 
@@ -307,6 +308,25 @@ class TestRequests:
             assert config_proto.find_npu_optimizer(session._config) is not None
         copy = config_proto.for_session(enabling.completed(config))
         assert getattr(copy.graph_options.rewrite_options, field) == copy.graph_options.rewrite_options.OFF
+
+    @pytest.mark.parametrize(("optimizer", "field", "is_told"), [
+        (lambda: tf.train.AdamOptimizer(), "auto_mixed_precision", True),
+        (lambda: tf.train.AdamOptimizer(), "auto_mixed_precision_mkl", False),
+        (lambda: NPULossScaleOptimizer(
+            tf.train.AdamOptimizer(), managers.FixedLossScaleManager(8.0)), "auto_mixed_precision", False),
+        (None, "auto_mixed_precision", False),
+    ])  # fmt: skip
+    def test_a_request_for_float16_alone_is_told_that_it_scales_no_loss(self, said, optimizer, field, is_told):
+        if field not in config_proto.own_fields(tf.ConfigProto()):
+            pytest.skip("this TensorFlow has no field %s" % field)
+        loss, _ = small_loss()
+        if optimizer is not None:
+            optimizer().minimize(loss)
+        for _ in range(2):
+            tf.Session(config=amp_config(field=field)).close()
+        lines = said("rewrite_options.auto_mixed_precision lowers to float16 and brings no loss scale")
+        assert len(lines) == is_told
+        assert all("--precision-mode auto" in line for line in lines)
 
     def test_a_config_that_says_off_stays_float32(self, monkeypatch):
         monkeypatch.setenv(enabling.NVIDIA, "1")

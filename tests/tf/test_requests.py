@@ -33,6 +33,15 @@ if not os.fork():
     os._exit(0)
 os.wait()
 """
+CLOSED = """
+import tensorflow as tf
+tf.Session().close()
+"""
+EAGER = """
+import tensorflow as tf
+tf.enable_eager_execution()
+print(tf.matmul(tf.ones([2, 2]), tf.ones([2, 2])))
+"""
 SET = "--set precision_mode=force_fp32 has reached no session: it goes before the options of sessions"
 FLOAT16 = "--precision-mode allow_mix_precision has reached no session: it lowers the graphs of sessions"
 MODE = "--precision-mode auto has reached no session: it lowers the graphs of sessions"
@@ -58,6 +67,8 @@ CASES = {
     "NpuOptimizer": ("import npu_bridge.npu_init" + PLAIN, "--set precision_mode=force_fp32 --calibrate 2", 0, ()),
     "an engine of its own": (OWN_ENGINE, NONE, 0, (ENGINE,)),
     "a session in a child": (IN_A_CHILD, "--set precision_mode=force_fp32", 0, ()),
+    "a session that is closed at once": (CLOSED, "--precision-mode auto", 0, (MODE,)),
+    "eager execution": (EAGER, "--precision-mode auto", 0, (MODE,)),
     "nothing asked": (PLAIN, "--engine auto", 0, ()),
 }
 

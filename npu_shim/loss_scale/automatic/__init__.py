@@ -66,6 +66,18 @@ def variables(graph: Any = None) -> list[Any]:
     return state.variables(graph)
 
 
+def tell_of_request(graph: Any, request: str) -> None:
+    """Logs one line where a request for float16, as a session's config has it, trains a graph without a loss scale.
+
+    Args:
+        graph: tf.Graph of the session.
+        request: what asks, in the user's words.
+    """
+    from npu_shim.loss_scale.automatic import by_hand
+
+    by_hand.tell_of_request(graph, request)
+
+
 def scales_made() -> int:
     """Returns how many scales optimizers of this process were given so far; 0 says that there was nothing to scale."""
     from npu_shim.loss_scale.automatic import state

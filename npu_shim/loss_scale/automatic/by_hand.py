@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -33,20 +33,35 @@ def tell_of(graph: tf.Graph) -> None:
         )
 
 
+def tell_of_request(graph: tf.Graph, request: str) -> None:
+    """Logs one line about the trained variables of a graph that a request lowers to float16 and brings no scale for."""
+    text = (
+        "%s lowers to float16 and brings no loss scale: small gradients of %s may become 0. Let the optimizer scale "
+        "its loss (tf.train.experimental.enable_mixed_precision_graph_rewrite), or run the script by npu-shim run "
+        "--precision-mode auto, which does; %s"
+    )
+    _tell_of_unscaled(registry_of(graph), graph, lambda names: text % (request, names, BFLOAT16))
+
+
 def _tell_of_others(registry: Registry, graph: tf.Graph) -> None:
     """Tells of a training graph that was built before scales were given, or that was imported."""
+    text = (
+        "the updates of %s were built before loss scales are given, or imported: their loss is not scaled, unless "
+        "the script does so; call npu_shim.enable before the graph is built, or train in bfloat16, which needs no "
+        "loss scale (precision_mode=allow_mix_precision_bf16)"
+    )
+    _tell_of_unscaled(registry, graph, lambda names: text % names)
+
+
+def _tell_of_unscaled(registry: Registry, graph: tf.Graph, text: Callable[[str], str]) -> None:
+    """Logs a text, given names of variables, where the gradients that a graph updates variables by have no scale."""
     operations = graph.get_operations()
     if registry.said or graph.get_collection(LOSS_SCALE) or any(SCALES.search(op.name) for op in operations):
         return
     made = [tensor for op in operations if BY_GRADIENTS.search(op.name) for tensor in op.outputs]
     updated = _updated_by(made, graph, [WRITER, OPTIMIZER_STEP])
     if updated:
-        say(
-            registry,
-            "the updates of %s were built before loss scales are given, or imported: their loss is not scaled, unless "
-            "the script does so; call npu_shim.enable before the graph is built, or train in bfloat16, which needs no "
-            "loss scale (precision_mode=allow_mix_precision_bf16)" % _shown(updated),
-        )
+        say(registry, text(_shown(updated)))
 
 
 def _shown(names: set[str]) -> str:
