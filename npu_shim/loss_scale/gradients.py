@@ -23,7 +23,7 @@ def as_factor(scale: Any) -> tf.Tensor:
         fixed = tf.get_static_value(scale)
         if fixed is not None and fixed <= LARGEST:
             return scale
-        return tf.minimum(scale, tf.constant(LARGEST, scale.dtype.base_dtype))
+        return tf.minimum(scale, LARGEST, name="loss_scale_factor")
 
 
 def scale_loss(loss: Any, scale: Any) -> Any:

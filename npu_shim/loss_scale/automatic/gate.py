@@ -91,7 +91,7 @@ def _give_scale(registry, origin, scale):
     managers = list(dict.fromkeys(registry.scales[call] for call in origin.calls if call in registry.scales))
     if not managers:
         managers = [state.new_manager(scale)]
-    with tf.init_scope():
+    with tf.init_scope(), tf.name_scope(SCOPE):
         value = as_factor(managers[0].get_loss_scale())
     for call in origin.calls:
         if call not in registry.scales:
