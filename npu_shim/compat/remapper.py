@@ -17,11 +17,10 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 
-# a variance is a mean of these; functions are not looked into
-PARTS = frozenset(
-    ["SquaredDifference", "Square", "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While",
-     "StatelessWhile"]
-)  # fmt: skip
+# a variance is a mean of the first, and is divided by by way of the second; functions are not looked into
+SQUARES = frozenset(["SquaredDifference", "Square"])
+ROOTS = frozenset(["Rsqrt", "Sqrt", "Pow"])
+FUNCTIONS = frozenset(["PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile"])
 FIXED = (2, 16)  # the first TensorFlow of which it is not said; 2.21 was tried
 _INSTALLED: list[bool] = []
 
@@ -55,10 +54,15 @@ def without_remapper(graph: tf.Graph, config: Any) -> Any:
         return config
     types = {op.type for op in graph.get_operations()}
     asked = config is not None and config.graph_options.rewrite_options.remapping
-    if asked or (types and not types & PARTS):
+    if asked or not _may_have_it(types):
         return config
     copy = tf.ConfigProto()
     if config is not None:
         copy.CopyFrom(config)
     copy.graph_options.rewrite_options.remapping = copy.graph_options.rewrite_options.OFF
     return copy
+
+
+def _may_have_it(types: set[str]) -> bool:
+    """Whether a graph with ops of these types may have the pattern, now or when it is built."""
+    return not types or bool(types & SQUARES and types & ROOTS) or bool(types & FUNCTIONS)

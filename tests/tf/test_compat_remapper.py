@@ -52,7 +52,9 @@ def test_the_remapper_is_off_where_a_variance_is_or_may_come(graph):
     assert remapping(remapper.without_remapper(graph, None)) == off  # nothing is built yet
     x = tf.constant([1.0, 2.0])
     assert remapper.without_remapper(graph, None) is None
-    tf.squared_difference(x, 1.0)
+    variance = tf.reduce_mean(tf.squared_difference(x, 1.0))
+    assert remapper.without_remapper(graph, None) is None
+    tf.rsqrt(variance)
     given = tf.ConfigProto(allow_soft_placement=True)
     made = remapper.without_remapper(graph, given)
     assert (remapping(made), made.allow_soft_placement, remapping(given)) == (off, True, 0)
