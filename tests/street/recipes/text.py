@@ -5,6 +5,7 @@ from recipe import Recipe
 
 NLP = "TensorFlow/built-in/nlp/"
 
+
 def conll(folder, random, sentences=40, dimensions=100):
     """Sentences with a tag a word in three parts, and word vectors as text."""
     words = ["word%d" % n for n in range(80)]

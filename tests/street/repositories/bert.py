@@ -95,6 +95,7 @@ RECIPES = (
         "-lstm_size 8",
         lambda net, random: tagged_words(net, random, "data", ("O", "B-PER", "I-LOC")),
         commit="ccf3f093f0",
+        apart=0.3,  # dropout
         checkpoint="out/model.ckpt-*.index",
         limit=600,
     ),

@@ -83,8 +83,22 @@ RECIPES = (
         lambda net, random: mnist(net / "MNIST" / "MNIST_data", random, train=5400, test=300),
         cwd="MNIST",
         commit="dd2db93c52",
-        steps=2,
-        limit=600,
-        apart=0.3,  # dropout
+        own_fault="it multiplies a Dimension by 0.5, which TensorFlow 1.15 refuses with the same TypeError",
+    ),
+    Recipe(
+        "hunkim/DeepLearningZeroToAll",
+        "lab-12-2-char-seq-rnn.py",
+        commit="60c707e02a",
+        loss=(1, 4),
+    ),
+    Recipe(
+        "pkmital/tensorflow_tutorials",
+        "08_denoising_autoencoder.py",
+        lambda net, random: mnist(net / "python" / "MNIST_data", random, train=5400, test=300),
+        cwd="python",
+        commit="c3eefe5997",
+        env=QUIET,
+        steps=8,
+        apart=0.3,  # noise
     ),
 )
