@@ -64,7 +64,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("'%s' has the batch it was exported with; --fit takes a graph" % args.what[0])
     missing = [path for path in args.what if not os.path.isdir(path)]
     if missing and len(args.what) > 1:
-        raise ConfigError("'%s' is no folder; several things to compare are exported steps" % missing[0])
+        raise ConfigError("'%s' is not a folder; to compare several things, give exported steps" % missing[0])
 
 
 def _are_steps(args: argparse.Namespace) -> bool:

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         result = search.Search(wanted, state, progress).result()
     except KeyboardInterrupt:
-        print("npu-shim tune: stopped; the same command goes on with trial %d" % (state.count + 1), file=sys.stderr)
+        print("npu-shim tune: stopped; the same command continues with trial %d" % (state.count + 1), file=sys.stderr)
         return STOPPED
     finally:
         progress.close()
@@ -81,7 +81,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     try:
         re.compile(args.metric or "")
     except re.error as reason:
-        raise ConfigError("--metric '%s' is no regular expression: %s" % (args.metric, reason)) from reason
+        raise ConfigError("--metric '%s' is not a regular expression: %s" % (args.metric, reason)) from reason
     if not args.module:
         run.require_readable(args.script)
     argv = (*(["-m"] if args.module else []), args.script, *args.args)

@@ -235,7 +235,7 @@ def expanded(name: str, text: str) -> list[str]:
     """
     words = re.findall(r"(?:[^\[\],\s]|\[[^\[\]]*\])+", text)
     if ",".join(words) != text or not words:
-        raise ConfigError("%s='%s' in the environment is no list of hosts such as node[01-03,7],other" % (name, text))
+        raise ConfigError("%s='%s' in the environment is not a host list such as node[01-03,7],other" % (name, text))
     return [host for word in words for host in _hosts_of(name, word)]
 
 
@@ -288,7 +288,7 @@ def _json_object(text: str, name: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ConfigError("%s in the environment is no JSON: %s" % (name, error)) from None
+        raise ConfigError("%s in the environment is not JSON: %s" % (name, error)) from None
     if not isinstance(found, dict):
         raise ConfigError("%s in the environment: expected a JSON object, got %s" % (name, text))
     return found

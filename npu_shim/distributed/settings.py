@@ -38,7 +38,7 @@ def bucket_bytes(size: int) -> int:
     except ValueError:
         megabytes = -1.0
     if not 0 <= megabytes < float("inf"):
-        raise ConfigError("%s=%r in the environment is no number of megabytes, expected 0 or more" % (BUCKET, text))
+        raise ConfigError("%s=%r in the environment is not a number of megabytes, expected 0 or more" % (BUCKET, text))
     return int(megabytes * 2**20)
 
 

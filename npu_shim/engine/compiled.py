@@ -122,7 +122,7 @@ class Running:
             try:
                 found = sessions.open_device()
             except ImportError as reason:
-                raise ConfigError("engine 'pjrt' cannot be had: %s" % reason) from reason
+                raise ConfigError("engine 'pjrt' is not available: %s" % reason) from reason
             if self._wanted is not None and self._wanted.lower() != found.platform:
                 raise ConfigError("device is '%s', and JAX finds %s" % (self._wanted, found.where))
             self._device = found

@@ -110,7 +110,7 @@ def _call(command: Sequence[str], otherwise: str) -> None:
     own = other_python.environment()
     status = subprocess.call(command, env=own)
     if status:
-        raise ConfigError("%s (status %d); what it said stands above" % (otherwise, status))
+        raise ConfigError("%s (status %d); see its output above" % (otherwise, status))
 
 
 @contextlib.contextmanager

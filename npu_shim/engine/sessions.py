@@ -177,7 +177,7 @@ class Engine:
             self.device = self.truth.device = self._programs.device = open_device()
         except (ImportError, ConfigError) as reason:
             if options_of_engine.asked(self._options.values) != "auto":
-                text = "npu_shim: engine 'pjrt' cannot be had: %s" % reason
+                text = "npu_shim: engine 'pjrt' is not available: %s" % reason
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason
             self._off = str(reason)
             return False

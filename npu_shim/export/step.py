@@ -96,7 +96,7 @@ def exported(
     source = source if isinstance(source, Source) else Source.of(source)
     step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
     if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
-        raise ConfigError("the step gives nothing: it writes no variable and fetches operations only; fetch a tensor")
+        raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     if values is not None:
         _require_values(step, values)
     module = hlo_module(step, float32_products)

@@ -44,7 +44,7 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
     def __init__(self, opt: Any, every: int) -> None:
         super().__init__(use_locking=False, name="AccumulatingOptimizer")
         if isinstance(every, bool) or not isinstance(every, numbers.Integral) or every < 1:
-            raise ConfigError("every=%r is not taken, expected a whole number of at least 1" % (every,))
+            raise ConfigError("every=%r is not accepted, expected a whole number of at least 1" % (every,))
         self._opt, self._every = opt, int(every)
 
     def __getattr__(self, name):

@@ -52,7 +52,7 @@ class FixedLossScaleManager(LossScaleManager):
         self, loss_scale: float = 128.0, enable_overflow_check: bool = True, drop_overflow_update: bool | None = True
     ) -> None:
         if not isinstance(loss_scale, (int, float, np.number)) or not loss_scale >= 1:
-            raise ConfigError("loss_scale=%r is not taken: loss scale must be at least 1." % (loss_scale,))
+            raise ConfigError("loss_scale=%r is not accepted: loss scale must be at least 1." % (loss_scale,))
         self._value = np.float32(loss_scale)
         self._enable_overflow_check = bool(enable_overflow_check and drop_overflow_update)
         if not tf.executing_eagerly():

@@ -33,11 +33,11 @@ class DynamicLossScaleManager:
     def __init__(self, init_loss_scale: float = 2**24, scale_factor: float = 2, scale_window: int = 2000) -> None:
         problems = []
         if not isinstance(init_loss_scale, numbers.Number) or not init_loss_scale >= 1:
-            problems.append("init_loss_scale=%r is not taken, expected a number of at least 1" % (init_loss_scale,))
+            problems.append("init_loss_scale=%r is not accepted, expected a number of at least 1" % (init_loss_scale,))
         if not isinstance(scale_factor, numbers.Number) or not scale_factor > 0:
-            problems.append("scale_factor=%r is not taken, expected a number above 0" % (scale_factor,))
+            problems.append("scale_factor=%r is not accepted, expected a number above 0" % (scale_factor,))
         if isinstance(scale_window, bool) or not isinstance(scale_window, numbers.Integral) or scale_window < 1:
-            problems.append("scale_window=%r is not taken, expected an integer of at least 1" % (scale_window,))
+            problems.append("scale_window=%r is not accepted, expected an integer of at least 1" % (scale_window,))
         if problems:
             raise ConfigError(*problems)
         self._arguments = (init_loss_scale, scale_factor, scale_window)

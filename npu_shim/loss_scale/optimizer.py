@@ -64,7 +64,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
                 % (on_stuck, nearest(on_stuck, stuck.ANSWERS), ", ".join(stuck.ANSWERS))
             )
         if stuck_after < 1:
-            raise ConfigError("stuck_after=%r is not taken, expected at least 1" % (stuck_after,))
+            raise ConfigError("stuck_after=%r is not accepted, expected at least 1" % (stuck_after,))
         self._opt = opt
         # MindSpore's managers move on the host and know what moves in the graph
         in_graph = getattr(loss_scale_manager, "graph_manager", None)

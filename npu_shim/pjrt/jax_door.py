@@ -42,7 +42,7 @@ def require() -> Any:
     if found < TRIED[0]:
         raise ConfigError("jax %s is too old, expected %s to %s" % (jax.__version__, first, last))
     if found > TRIED[1]:
-        LOG.warning("npu_shim: jax %s is newer than what was tried (%s to %s)", jax.__version__, first, last)
+        LOG.warning("npu_shim: jax %s is newer than the tested versions (%s to %s)", jax.__version__, first, last)
     return jax
 
 

@@ -188,7 +188,7 @@ def _checked(mode, engine_word, options):
     known = table.parameter_keys()
     unknown = [name for name in values if name not in known]
     if unknown:
-        raise ConfigError(*("enable: '%s' is no key of a parameter_map%s" % (n, nearest(n, known)) for n in unknown))
+        raise ConfigError(*("enable: '%s' is not a key of a parameter_map%s" % (n, nearest(n, known)) for n in unknown))
     try:
         config_proto.with_values(tf.ConfigProto(), values)
     except TypeError as reason:

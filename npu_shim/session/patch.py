@@ -48,7 +48,7 @@ LOG = logging.getLogger("npu_shim")
 MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
 SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
 _CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
-# what runs training steps in place of TensorFlow; it stands above this room, and is loaded where it is asked for
+# what runs training steps in place of TensorFlow; it is in a layer above, and loaded on request
 ENGINES = {"pjrt": "npu_shim.engine.sessions"}
 _numbers = itertools.count(1)  # of sessions
 _reached = set()  # numbers of the sessions of which a graph has reached the rewriter

@@ -151,7 +151,7 @@ def losses(graph: tf.Graph, asked: Run, operations: Sequence[tf.Operation], want
         return last or numbers
     names = [each.name for op in operations for each in op.outputs if _is_number(each) and not _is_gradient(each)]
     shown = ", ".join(names[-MOST_NAMES:]) or "none"
-    raise ConfigError("no loss is told by its name; name it: --loss NAME, one of the step's numbers (%s)" % shown)
+    raise ConfigError("no loss is recognized by its name; name it: --loss NAME, one of the step's numbers (%s)" % shown)
 
 
 def _named(graph, wanted):

@@ -17,7 +17,7 @@ from npu_shim.xla import random_ops, recent, rewriting, step_checkpoint, step_fu
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
-# what runs the programs; the one on PJRT stands above this room, and is loaded where it is asked for
+# what runs the programs; the one on PJRT is in a layer above, and loaded on request
 ENGINES = {"tensorflow": "npu_shim.xla.compiled_step", "pjrt": "npu_shim.engine.compiled"}
 
 

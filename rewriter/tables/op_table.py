@@ -143,7 +143,7 @@ def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ConfigError("'%s' stands twice in one object" % next(key for key in keys if keys.count(key) > 1))
+        raise ConfigError("'%s' appears twice in one object" % next(key for key in keys if keys.count(key) > 1))
     return row
 
 

@@ -63,7 +63,7 @@ def test_a_wrong_target_file(tmp_path, values, said):
 
 
 def test_what_is_no_card(tmp_path):
-    with pytest.raises(ConfigError, match=r"'h10' is no card that is known \(a100, .*did you mean 'h100'"):
+    with pytest.raises(ConfigError, match=r"'h10' is neither a known card \(a100, .*did you mean 'h100'"):
         cards.card("h10")
     (tmp_path / "text.json").write_text("gpu_device_info {")
     with pytest.raises(ConfigError, match=r"text.json' cannot be read: Expecting value.*start from a copy"):
@@ -318,4 +318,4 @@ def test_arguments_that_do_not_go_together(step, capsys):
     assert cli.main(["cost", step, "--target", "h100,H100", "--jax", sys.executable]) == 2
     assert "two targets are called 'h100'" in capsys.readouterr().err
     assert cli.main(["cost", step, "--target", "h100,v100"]) == 2
-    assert "target 'v100' is no card that is known" in capsys.readouterr().err
+    assert "target 'v100' is neither a known card" in capsys.readouterr().err

@@ -148,14 +148,14 @@ def test_sources_and_their_order(environment, size, rank, addresses):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"TF_CONFIG": "{"}, "TF_CONFIG in the environment is no JSON"),
+        ({"TF_CONFIG": "{"}, "TF_CONFIG in the environment is not JSON"),
         ({"TF_CONFIG": "[1]"}, "TF_CONFIG in the environment: expected a JSON object"),
         ({"TF_CONFIG": json.dumps(THIRD)}, '"index": 2} is none of its'),
         ({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a", "b"]}})}, "task {} is none of its cluster"),
         ({"TF_CONFIG": json.dumps({"cluster": {"worker": "a:1"}})}, 'TF_CONFIG: expected {"cluster": {"worker"'),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2 needs OMPI_COMM_WORLD_RANK"),
         ({**OPENMPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, "does not say where the other machines are; set NPU"),
-        ({**SLURM, "SLURM_JOB_NODELIST": "n[1-"}, "SLURM_JOB_NODELIST='n[1-' in the environment is no list of hosts"),
+        ({**SLURM, "SLURM_JOB_NODELIST": "n[1-"}, "SLURM_JOB_NODELIST='n[1-' in the environment is not a host list"),
         ({**SLURM, "SLURM_JOB_NODELIST": "n[3-1]"}, "SLURM_JOB_NODELIST in the environment has '[3-1]'"),
         ({**SLURM, "SLURM_JOB_NODELIST": ""}, "SLURM_PROCID=3 of 4 tasks needs SLURM_JOB_NODELIST"),
         ({**SLURM, "SLURM_TASKS_PER_NODE": "2(x"}, "SLURM_TASKS_PER_NODE='2(x' in the environment"),

@@ -68,7 +68,7 @@ def test_pip_that_fails_leaves_nothing(folder, monkeypatch, capfd):
     monkeypatch.setattr(installing, "RELEASES", {HERE: "999.0"})
     assert cli.main(["engine", "install", "cuda12", "--python", sys.executable]) == 2
     said = capfd.readouterr()
-    assert "pip did not install jax[cuda12]==999.0 (status 1); what it said stands above" in said.err
+    assert "pip did not install jax[cuda12]==999.0 (status 1); see its output above" in said.err
     assert "999.0" in said.out + said.err
     assert entries(folder) == []
     assert options.interpreter() is None

@@ -101,8 +101,8 @@ BAD_FILES = {
     '{"A": {"dtypes": "float16"}}': "op A: dtypes is 'float16', expected a list of strings",
     '{"A": {"keep": [1]}}': "op A: keep is",
     '{"A": {"tensorflow": {}}}': "op A: tensorflow is",
-    '{"A": {}, "A": {}}': "'A' stands twice",
-    '{"A": {"role": "moves", "role": "source"}}': "'role' stands twice",
+    '{"A": {}, "A": {}}': "'A' appears twice",
+    '{"A": {"role": "moves", "role": "source"}}': "'role' appears twice",
     "[" * 100000: "is not JSON",
 }
 

@@ -408,7 +408,7 @@ def test_what_a_trial_writes_is_its_own(tmp_path, monkeypatch):
     [
         (["nowhere.py"], "script 'nowhere.py' cannot be read: No such file or directory"),
         (["--criterion", "los", "train.py"], "did you mean 'loss'?"),
-        (["--criterion", "metric>=1", "--metric", "(", "train.py"], "--metric '(' is no regular expression"),
+        (["--criterion", "metric>=1", "--metric", "(", "train.py"], "--metric '(' is not a regular expression"),
         (["--trials", "1", "train.py"], "--trials is '1', expected a whole number, 2 or more"),
         (["--seed", "x", "train.py"], "--seed is 'x'"),
         (["--out", "no/where.json", "train.py"], "--out: there is no folder"),

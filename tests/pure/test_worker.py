@@ -211,7 +211,7 @@ def test_without_shared_memory_is_an_error_that_changes_nothing(hlo):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory cannot be had: File too large"):
+        with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory is not available: File too large"):
             device.put({"large": np.zeros(6000)})
         big = Manifest((Tensor("feed", "x:0", (4, 8000), "float32"), *STATE), (FETCH, *STATE), kind="hlo")
         with pytest.raises(memory.NoRoom, match=r"0\.1 MB of shared memory"):
@@ -252,7 +252,7 @@ def test_where_there_are_only_files_a_full_file_system_is_an_error():
     if b"unshare" in done.stderr or b"mount" in done.stderr:
         pytest.skip("no namespaces here: %s" % done.stderr.decode())
     said = done.stdout.decode().splitlines()
-    assert said == ["0.6 MB of shared memory cannot be had: No space left on device", "614400 []"], done.stderr
+    assert said == ["0.6 MB of shared memory is not available: No space left on device", "614400 []"], done.stderr
 
 
 @needs_jax
@@ -308,7 +308,7 @@ def test_a_thread_that_ends_does_not_take_the_worker_along(hlo):
 def test_wrong_interpreters_are_named():
     with pytest.raises(ConfigError, match="'/no/python' cannot be run: No such file"):
         remote.Worker("/no/python")
-    with pytest.raises(ConfigError, match=r"'/bin/false' is no interpreter for the engine: .* \(status 1\)"):
+    with pytest.raises(ConfigError, match=r"'/bin/false' is not an interpreter for the engine: .* \(status 1\)"):
         remote.Worker("/bin/false")
 
 

@@ -249,7 +249,7 @@ def test_a_saver_that_is_given_the_scale_keeps_it(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0.5, -1.0, float("nan"), float("inf"), True, None, [8.0]])
 def test_a_wrong_scale_is_an_error_in_the_user_s_words(wrong):
-    with pytest.raises(ConfigError, match=r'loss_scale=.* is not taken.*expected "auto" or a number'):
+    with pytest.raises(ConfigError, match=r'loss_scale=.* is not accepted.*expected "auto" or a number'):
         automatic.install(wrong)
     assert not automatic.is_installed()
 

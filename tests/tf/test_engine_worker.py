@@ -180,7 +180,7 @@ def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatc
     monkeypatch.setattr(engine, "open_device", lambda: remote.Worker("/no/python"))
     x, y, _, train, step = built()
     with opened() as session:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"engine 'pjrt' cannot be had: .*'/no/python'"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"engine 'pjrt' is not available: .*'/no/python'"):
             session.run(train, {x: A, y: B})
         assert session.run(step) == 0
     monkeypatch.setattr(options, "asked", lambda values: "auto")
@@ -228,7 +228,7 @@ def test_without_shared_memory_the_session_runs_the_step(caplog):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert session.run(step) == 2
-    assert caplog.text.count("runs in the session: 0.0 MB of shared memory cannot be had: File too large") == 1
+    assert caplog.text.count("runs in the session: 0.0 MB of shared memory is not available: File too large") == 1
 
 
 def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog):
@@ -238,7 +238,7 @@ def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog
 
     def full(size):
         if size > 3000:
-            raise memory.NoRoom("%d bytes of shared memory cannot be had" % size)
+            raise memory.NoRoom("%d bytes of shared memory is not available" % size)
         return real(size)
 
     monkeypatch.setattr(memory.Block, "of", full)
@@ -246,7 +246,7 @@ def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog
         for _ in range(2):
             session.run([loss, train], {x: A, y: B})
         assert session.run(step) == 2
-    assert caplog.text.count("bytes of shared memory cannot be had") == 1
+    assert caplog.text.count("bytes of shared memory is not available") == 1
 
 
 def test_two_sessions_train_in_two_threads():

@@ -179,7 +179,7 @@ def test_the_moving_average_of_an_unscaled_window(resource):
 
 @pytest.mark.parametrize("every", [0, -1, 2.0, "2", None, True])
 def test_a_window_of_no_whole_number_of_steps_is_an_error_in_the_user_s_words(every):
-    with pytest.raises(ConfigError, match=re.escape("every=%r is not taken, expected a whole number" % (every,))):
+    with pytest.raises(ConfigError, match=re.escape("every=%r is not accepted, expected a whole number" % (every,))):
         AccumulatingOptimizer(tf.train.AdamOptimizer(), every)
     AccumulatingOptimizer(tf.train.AdamOptimizer(), np.int64(2))
 

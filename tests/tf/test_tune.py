@@ -98,7 +98,7 @@ with tf.Session(config=config) as session:
 TRAINED = HEAD + "odd = tf.reduce_mean(y)\ntrain = tf.train.AdamOptimizer().minimize(odd)\n"
 LOSS = HEAD + "loss = tf.reduce_mean(y, name='my_loss')\ntrain = tf.train.AdamOptimizer().minimize(loss)\n"
 WRONG = {
-    "no loss is called so": ("", TRAINED + 'FOLDER = "c"' + LOOP, "no loss is told by its name; name it: --loss NAME"),
+    "no loss is called so": ("", TRAINED + 'FOLDER = "c"' + LOOP, "no loss is recognized by its name; name it: --loss"),
     "another name": ("--loss my_los", LOSS + 'FOLDER = "c"' + LOOP, "no such tensor (did you mean 'my_loss:0'?)"),
     "a checkpoint": ("", LOSS + 'FOLDER = r"%s"' + LOOP, "which an earlier trial wrote"),
     "no NPU": ("", "print(1)", "no training step was seen in a session: the script made none"),

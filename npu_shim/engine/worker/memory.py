@@ -89,4 +89,4 @@ def _descriptor() -> int:
 
 
 def _no_room(size: int, error: OSError) -> NoRoom:
-    return NoRoom("%.1f MB of shared memory cannot be had: %s" % (size / 1e6, error.strerror))
+    return NoRoom("%.1f MB of shared memory is not available: %s" % (size / 1e6, error.strerror))

@@ -113,10 +113,10 @@ class Started:
         """Waits for the worker's first message."""
         try:
             if not self._control.wait(START):
-                raise ConfigError("'%s' did not become the engine's worker in %d s" % (interpreter, START))
+                raise ConfigError("'%s' did not start as the engine's worker within %d s" % (interpreter, START))
             about = self._control.receive()[0]
         except Closed:
-            text = "'%s' is no interpreter for the engine: %s" % (interpreter, self.gone())
+            text = "'%s' is not an interpreter for the engine: %s" % (interpreter, self.gone())
             raise ConfigError(text) from None
         except BaseException:
             self._running.kill()

@@ -33,7 +33,7 @@ def checked(scale: Any) -> Any:
     if isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 1.0 <= scale < float("inf"):
         return float(scale)
     near = nearest(scale, [AUTO]) if isinstance(scale, str) else ""
-    raise ConfigError('loss_scale=%r is not taken%s, expected "auto" or a number of at least 1' % (scale, near))
+    raise ConfigError('loss_scale=%r is not accepted%s, expected "auto" or a number of at least 1' % (scale, near))
 
 
 def new_manager(scale: Any) -> Any:

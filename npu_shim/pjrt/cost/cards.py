@@ -68,7 +68,7 @@ def card(wanted: str) -> Card:
         return _of_file(wanted.lower(), configs.folder("cards", wanted.lower() + ".json"))
     if not os.path.exists(wanted):
         raise ConfigError(
-            "target '%s' is no card that is known (%s) and no file%s"
+            "target '%s' is neither a known card (%s) nor a file%s"
             % (wanted, ", ".join(names()), nearest(wanted.lower(), names()))
         )
     return _of_file(os.path.splitext(os.path.basename(wanted))[0], wanted)

@@ -97,7 +97,7 @@ def require_room(described: Manifest, card: Card) -> None:
         raise ConfigError(
             "the variables alone take %.2f GB, '%s' has %.2f GB: no batch fits; %s" % (
                 state / 1e9, card.key, card.memory / 1e9,
-                "take a larger card: " + ", ".join(larger) if larger else "no card that is known is large enough",
+                "take a larger card: " + ", ".join(larger) if larger else "no known card is large enough",
             )
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""npu_bridge.estimator.npu.util, see npu_shim.bridge.ops.resources, and the rooms of what it names."""
+"""npu_bridge.estimator.npu.util, see npu_shim.bridge.ops.resources, and the packages that it names."""
 
 import os
 
