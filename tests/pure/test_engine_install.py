@@ -58,7 +58,7 @@ def test_the_environment_is_found_replaced_and_alone(folder, monkeypatch, capfd)
 
 def test_what_does_not_work_is_not_linked(folder, monkeypatch):
     without_pip(monkeypatch, "false")
-    with pytest.raises(ConfigError, match="no interpreter for the engine"):
+    with pytest.raises(ConfigError, match="not an interpreter for the engine"):
         installing.install("cpu", sys.executable)
     assert entries(folder) == []
 
