@@ -59,7 +59,7 @@ def _read(path: str, told_by: str, changed: int) -> RankTable:
         with open(path, encoding="utf-8") as file:
             table = json.load(file)
     except ValueError as error:
-        raise ConfigError("%s is no JSON: %s" % (where, error)) from error
+        raise ConfigError("%s is not JSON: %s" % (where, error)) from error
     try:
         return _parsed(table)
     except ConfigError as error:

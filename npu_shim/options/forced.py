@@ -65,7 +65,7 @@ def of_environment() -> dict[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as reason:
-        raise ConfigError("%s is no JSON: %s" % (VARIABLE, reason)) from reason
+        raise ConfigError("%s is not JSON: %s" % (VARIABLE, reason)) from reason
     if not isinstance(values, dict):
         raise ConfigError("%s is '%s', expected a JSON object of options" % (VARIABLE, text))
     known = table.parameter_keys()

@@ -135,7 +135,7 @@ def _loaded(content: bytes, lowered: Any, device: Any) -> Any:
 def _text(reason: Exception) -> str:
     cause = reason.__cause__ if isinstance(reason, ConfigError) and reason.__cause__ is not None else reason
     if isinstance(cause, FileExistsError):
-        return "it is no folder"
+        return "it is not a folder"
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
     lines = ("; ".join(reason.problems) if isinstance(reason, ConfigError) else str(reason)).strip().splitlines()

@@ -73,7 +73,7 @@ def test_rank_tables_of_both_layouts(tmp_path, name):
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "expected a rank table"),
         ({"status": "initializing", "server_list": []}, "its status is 'initializing', expected 'completed'"),
         ({"server_list": []}, "expected the ranks 0, 1, 2, ..., each once, got none"),

@@ -89,4 +89,4 @@ def test_a_folder_that_is_no_export(tmp_path, capsys):
     assert cli.main(["cost", str(tmp_path)]) == 2
     assert "is not an exported step" in capsys.readouterr().err
     assert cli.main(["cost", str(tmp_path), "graph.pb"]) == 2
-    assert "'graph.pb' is no folder" in capsys.readouterr().err
+    assert "'graph.pb' is not a folder" in capsys.readouterr().err
