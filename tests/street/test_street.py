@@ -152,6 +152,7 @@ def test_recipes_are_found_by_name_and_by_domain():
 
 def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("NPU_SHIM_ZOO", raising=False)
+    monkeypatch.delenv("NPU_SHIM_REPOSITORIES", raising=False)
     assert street.main(["word2vec"]) == 2
     assert street.main(["--zoo", str(tmp_path)]) == 2
     assert street.main(["--repositories", str(tmp_path)]) == 2
