@@ -17,7 +17,7 @@ from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graphdef.promises import Explained, Graphs, Promise, require_kept
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
 from npu_shim.session import arrivals, channels, measures, onednn, rounding
-from npu_shim.session.clusters import marking
+from npu_shim.session.clusters import conversion, marking
 
 INT32 = tf.int32.as_datatype_enum
 
@@ -212,6 +212,7 @@ PROMISES = {
         Promise("measures", "one op computes what the ordinary ones do", (), _is_measure),
         Promise("channels", "channels last between Transposes is channels first", (), _is_turned),
         Promise("oneDNN", "oneDNN's kernel computes the same", (), _is_named_kernel),
+        Promise("conditionals", "each side of an If is a side of the tf.cond", compare=conversion.violations),
         Promise("clusters", "where an op runs changes no value", (marking.MARK, marking.OWN)),
         Promise("rounding", "one op rounds as two Casts do", (), _is_rounding),
         Promise("arrivals", "the op gives what it gets", (), _is_arrival),

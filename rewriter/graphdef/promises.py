@@ -7,7 +7,7 @@ there is no right reason. Every other node, edge, attribute, device and function
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, FrozenSet, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from ..errors import VerifyError
 from ..graph.arguments import source_of
@@ -34,6 +34,7 @@ class Explained(NamedTuple):
 
 
 Explain = Callable[[Graphs, Any, Any], Optional[Explained]]
+Compare = Callable[[Any, Any, FrozenSet[str]], Iterable[str]]
 
 
 def nothing(graphs: Graphs, was: Any, now: Any) -> Explained | None:
@@ -49,12 +50,15 @@ class Promise(NamedTuple):
         reason: why the graph means the same.
         attributes: those that it may set on any node.
         explain: what a difference is; None from it for one that may not be.
+        compare: for a pass that moves nodes into functions: yields in words, of the graph before and after it and the
+            names of what is kept, what it has not promised; None to compare node by node.
     """
 
     name: str
     reason: str
     attributes: tuple[str, ...] = ()
     explain: Explain = nothing
+    compare: Compare | None = None
 
 
 def require_kept(promise: Promise, before: Any, after: Any, keep: Iterable[str] = ()) -> None:
@@ -71,9 +75,11 @@ def require_kept(promise: Promise, before: Any, after: Any, keep: Iterable[str] 
     """
     if after is before:
         return
-    violations = [
-        *_violations(promise, _plain(before, promise), _plain(after, promise), frozenset(map(source_of, keep)))
-    ]
+    kept = frozenset(map(source_of, keep))
+    if promise.compare is not None:
+        violations = [*promise.compare(before, after, kept)]
+    else:
+        violations = [*_violations(promise, _plain(before, promise), _plain(after, promise), kept)]
     if violations:
         raise VerifyError("pass '%s': %s" % (promise.name, violation) for violation in violations)
 

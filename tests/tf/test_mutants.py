@@ -7,9 +7,11 @@ import mutants
 import pytest
 import random_graphs
 import reference_material
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim import loss_scale
 from npu_shim.distributed import call_fusion, keys
 from npu_shim.rewriter import rewrite, tf_internals
 from npu_shim.rewriter.errors import VerifyError
@@ -177,7 +179,7 @@ OF_PASSES = {
 
 
 def test_every_pass_is_drawn_from():
-    assert {*OF_PASSES, "kernel names"} == set(promises.PROMISES)
+    assert {*OF_PASSES, "kernel names", "conditionals"} == set(promises.PROMISES)
 
 
 @pytest.mark.parametrize("name", OF_PASSES)
@@ -195,6 +197,45 @@ def test_every_mutant_of_what_a_pass_gives_is_refused(name, monkeypatch):
         promises.kept(name, before, mutant, keep)
 
     assert refused(lambda *given: check(given[0]), 0, [after], mutants.seeded(name), 8 * TIMES) == []
+
+
+def conversions():
+    """(GraphDef before, after) of each conditional of a step that is skipped where it overflows, and what is kept."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(1):
+        x = tf.placeholder(tf.float32, [4, 8], "x")
+        w = tf.get_variable("w", [8, 8], use_resource=True)
+        step = tf.get_variable("step", [], tf.int64, tf.zeros_initializer(), use_resource=True, trainable=False)
+        manager = loss_scale.ExponentialUpdateLossScaleManager(8.0, 2, 1, decr_ratio=0.5, use_resource=True)
+        scaled = loss_scale.LossScaleOptimizer(tf.train.AdamOptimizer(0.1), manager)
+        train = scaled.minimize(tf.reduce_mean(tf.square(tf.matmul(x, w))), step)
+    seen, keep = [], [train.name, "x"]
+    clusters.mark(graph.as_graph_def(), keep, lambda name, *pair: seen.append(pair) if name == "conditionals" else None)
+    return seen, keep
+
+
+@pytest.mark.skipif(OLD, reason="TensorFlow 1.15 has no functional If in XLA")
+def test_every_mutant_of_a_conversion_is_refused():
+    found, keep = conversions()
+    added = [{node.op for node in after.node} - {node.op for node in found[0][0].node} for _, after in found]
+    assert set().union(*added) == {"StatelessIf", "StatefulPartitionedCall"}
+    for number, (before, after) in enumerate(found):
+        promises.kept("conditionals", before, after, keep)
+
+        def check(mutant, before=before):
+            promises.kept("conditionals", before, mutant, keep)
+
+        assert refused(lambda *given: check(given[0]), 0, [after], mutants.seeded(number), 60 * TIMES) == []
+
+
+@pytest.mark.skipif(OLD, reason="TensorFlow 1.15 has no functional If in XLA")
+def test_a_conversion_that_takes_along_what_is_fed_is_refused():
+    found, keep = conversions()
+    for before, after in found:
+        new = list(after.library.function)[len(before.library.function) :]
+        taken = {node.name for function in new for node in function.node_def if node.name != "if"}
+        for name in sorted(taken):
+            with pytest.raises(VerifyError, match="'%s'" % name):
+                promises.kept("conditionals", before, after, [*keep, name])
 
 
 def test_every_mutant_of_renamed_kernels_is_refused():

@@ -15,7 +15,7 @@ stay, and so does everything after them in their branch.
 from __future__ import annotations
 
 import collections
-from typing import Callable, Iterable
+from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
@@ -50,8 +50,9 @@ ARGUMENTS = frozenset(
 
 
 def functional(
-    graph_def: tf.GraphDef, keep: Iterable[str], left_out: Callable[[tf.NodeDef], bool], minimum: int
-) -> tf.GraphDef:
+    graph_def: tf.GraphDef, keep: Iterable[str], left_out: Callable[[tf.NodeDef], bool], minimum: int,
+    check: Callable[[str, tf.GraphDef, tf.GraphDef], Any] = lambda name, before, after: None,
+) -> tf.GraphDef:  # fmt: skip
     """Returns a GraphDef with functional conditionals; the given one itself if there is nothing to convert.
 
     Args:
@@ -59,6 +60,7 @@ def functional(
         keep: names of nodes or tensors that are fed, fetched or run.
         left_out: function of a NodeDef to whether it stays out of XLA.
         minimum: least number of ops of updates that become a function.
+        check: called with "conditionals" and the graph before and after each conversion.
     """
     if not any(node.op == "Merge" for node in graph_def.node):
         return graph_def
@@ -74,7 +76,9 @@ def functional(
         move = next((each for each in moves if each.is_whole(WRITES) and each.size() >= minimum), None)
         if move is None:
             return graph_def
-        graph_def = move.result(graph_def, keep)
+        converted = move.result(graph_def, keep)
+        check("conditionals", graph_def, converted)
+        graph_def = converted
 
 
 Group = collections.namedtuple("Group", "predicate updates targets")

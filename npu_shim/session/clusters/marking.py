@@ -114,7 +114,7 @@ def mark(
         opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
         return opted_out or node.name in out or (device_type(node.device) or target) != target
 
-    functional, marked = conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS), tf.GraphDef()
+    functional, marked = conditionals.functional(graph_def, keep, stays_out, MINIMUM_OPS, check), tf.GraphDef()
     marked.CopyFrom(functional)
     for node in marked.node:
         if OPT_OUT in node.attr or moves.MUST_COMPILE in node.attr:
