@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ def typed():
     """[(line, lines that it prints)] of the page's console blocks, in order."""
     found = []
     for block in pages.blocks(PAGE):
-        for line in block.text.splitlines() if block.language == "console" else ():
+        text = re.sub(r" *\\\n *", " ", block.text)  # lines that end in a backslash go on
+        for line in text.splitlines() if block.language == "console" else ():
             if line.startswith("$ "):
                 found.append((line[2:], []))
             else:
