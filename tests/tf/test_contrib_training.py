@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import sys
 
 import contrib_cases
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import exports, faces, mnist, names
+from npu_shim.rewriter import tf_internals
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
@@ -17,6 +19,11 @@ pytestmark = [
 slim_needed = pytest.mark.skipif(exports.file_of("tf_slim") is None, reason="tf-slim is not installed")
 estimator_needed = pytest.mark.skipif(not hasattr(tf, "estimator"), reason="this TensorFlow comes without Estimator")
 contrib = faces.Face("")
+
+
+@pytest.fixture(autouse=True)
+def finders_as_before(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))  # contrib brings removed names back, for the process
 
 
 @slim_needed
@@ -178,3 +185,53 @@ def test_mnist_says_what_is_missing(tmp_path):
     (tmp_path / mnist.FILES[0]).write_bytes(b"<html>")
     with pytest.raises(ValueError, match="not an IDX file"):
         mnist.read_data_sets(str(tmp_path))
+
+
+def test_kmeans_finds_the_centers_of_three_heaps():
+    rng = np.random.RandomState(0)
+    centers = np.float32([[0, 0], [10, 0], [0, 10]])
+    points = (centers[np.arange(90) % 3] + rng.uniform(-1, 1, [90, 2])).astype("f")
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 2])
+        distance = contrib.factorization.SQUARED_EUCLIDEAN_DISTANCE
+        start = contrib.factorization.KMEANS_PLUS_PLUS_INIT
+        kmeans = contrib.factorization.KMeans(x, 3, start, distance, random_seed=1)
+        _, index, scores, _, init, train = kmeans.training_graph()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(init, {x: points})
+            for _ in range(5):
+                session.run(train, {x: points})
+            (found,), (far,) = session.run([index, scores], {x: points})
+            [learned] = session.run([v for v in tf.global_variables() if v.op.name == "clusters"])
+    assert len({tuple(found[n::3].tolist()) for n in range(3)}) == 3
+    assert all(len(set(found[n::3])) == 1 for n in range(3))
+    means = [points[n::3].mean(0) for n in range(3)]
+    np.testing.assert_allclose(learned[found[:3]], means, rtol=1e-5)
+    np.testing.assert_allclose(far, np.square(points - np.float32(means)[np.arange(90) % 3]).sum(1), rtol=1e-3)
+
+
+@pytest.mark.skipif(not hasattr(tf, "keras"), reason="this TensorFlow comes without tf.keras")
+def test_a_network_has_the_variables_of_its_layers():
+    class Two(contrib.eager.Network):
+        def __init__(self):
+            super().__init__("two")
+            self.first = self.track_layer(tf.layers.Dense(3, use_bias=False))
+            self.others = {"last": self.track_layer(tf.layers.Dense(2))}
+
+        def call(self, x):
+            return self.others["last"](self.first(x))
+
+    with tf.Graph().as_default():
+        network = Two()
+        assert network(tf.ones([4, 5])).shape == [4, 2]
+        assert [v.shape.as_list() for v in network.trainable_variables] == [[5, 3], [3, 2], [2]]
+        with pytest.raises(TypeError, match=r"not a tf.layers\.Layer"):
+            network.track_layer(tf.ones([1]))
+
+
+def test_an_iterator_of_eager_execution():
+    with tf_internals.eager_mode():
+        rows = contrib.eager.Iterator(tf.data.Dataset.range(5).batch(2))
+        assert rows.next().numpy().tolist() == [0, 1]
+        assert [row.numpy().tolist() for row in rows] == [[2, 3], [4]]
