@@ -170,16 +170,20 @@ class NPUDistributedOptimizer(tf.train.Optimizer):
         if ranks.world_size() == 1:
             return pairs
         with tf.name_scope(self.get_name() + "_Allreduce"):
-            if self._is_weight_update_sharding:
-                return sharding.reduced(pairs)
-            done = gradients.reduced([gradient for gradient, _ in pairs], [_name(variable, 0) for _, variable in pairs])
-            return [(gradient, variable) for gradient, (_, variable) in zip(done, pairs)]
+            return self._reduced(pairs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Returns the wrapped optimizer's op; sharded, one that also brings the other ranks' variables up to date."""
         if self._is_weight_update_sharding and ranks.world_size() > 1:
             return sharding.applied(self._optimizer, list(grads_and_vars), global_step, name)
         return self._optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+    def _reduced(self, pairs):
+        """The pairs with gradients that are reduced over the ranks."""
+        if self._is_weight_update_sharding:
+            return sharding.reduced(pairs)
+        done = gradients.reduced([gradient for gradient, _ in pairs], [_name(variable, 0) for _, variable in pairs])
+        return [(gradient, variable) for gradient, (_, variable) in zip(done, pairs)]
 
     def own_pairs(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]] | None:
         """Returns the pairs that this rank updates, None where every rank updates all."""

@@ -7,7 +7,7 @@ imports, and using its names raises an error that says so.
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -113,32 +113,39 @@ def npu_distributed_optimizer_wrapper(optimizer: Any) -> Any:
         _require_keras("npu_distributed_optimizer_wrapper(%r)" % optimizer)
         optimizer = tf.keras.optimizers.get(optimizer)
     if ranks.world_size() > 1:
-        _average_in_place(optimizer)
+        reduce_in_place(optimizer, _averaged, "Npu_Distributed_optimizer_Allreduce")
     return optimizer
 
 
-def _average_in_place(optimizer):
-    for name in ("compute_gradients", "_compute_gradients", "get_gradients"):
-        original = getattr(optimizer, name, None)
-        if original is not None:
-            setattr(optimizer, name, _averaging(original))
+def reduce_in_place(optimizer: Any, reduced: Callable[..., list[Any]], scope: str) -> bool:
+    """Makes an optimizer reduce its gradients over the ranks; returns whether it has a method that computes them.
+
+    Args:
+        optimizer: tf.train.Optimizer or Keras optimizer.
+        reduced: takes gradients and their variables, and returns the reduced gradients.
+        scope: of the names of what is added to the graph.
+    """
+    names = ("compute_gradients", "_compute_gradients", "get_gradients")
+    methods = [name for name in names if hasattr(optimizer, name)]
+    for name in methods:
+        setattr(optimizer, name, _reducing(getattr(optimizer, name), reduced, scope))
+    return bool(methods)
 
 
-def _averaging(original):
+def _reducing(original, reduced, scope):
     def compute(*args, **kwargs):
-        found = original(*args, **kwargs)
-        with tf.name_scope("Npu_Distributed_optimizer_Allreduce"):
-            return _averaged(found, args[1] if len(args) > 1 else kwargs.get("params"))
+        computed = original(*args, **kwargs)
+        with tf.name_scope(scope):
+            if computed and isinstance(computed[0], tuple) and not isinstance(computed[0], tf.IndexedSlices):
+                given, variables = zip(*computed)
+                return list(zip(reduced(given, variables), variables))
+            return reduced(computed, args[1] if len(args) > 1 else kwargs["params"])
 
     return compute
 
 
-def _averaged(found, variables):
-    """Returns (gradient, variable) pairs, or bare gradients of `variables`, with their means over the ranks."""
-    if found and isinstance(found[0], tuple) and not isinstance(found[0], tf.IndexedSlices):
-        given, variables = zip(*found)
-        return list(zip(_averaged(list(given), variables), variables))
-    return gradients.reduced(found, [variable.name for variable in variables])
+def _averaged(given, variables):
+    return gradients.reduced(list(given), [variable.name for variable in variables])
 
 
 class NPUBroadcastGlobalVariablesCallback(_CALLBACK):

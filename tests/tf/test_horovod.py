@@ -198,6 +198,7 @@ class TestNames:
         ({"backward_passes_per_step": 4}, "AccumulatingOptimizer"),
         ({"op": "adasum"}, "hvd.Adasum is not here"),
         ({"op": "average"}, "op is 'average', expected hvd.Average"),
+        ({"op": "sum", "gradient_predivide_factor": 2.0}, "gradient_predivide_factor not supported with op != Average"),
     ])  # fmt: skip
     def test_what_the_optimizer_refuses(self, options, words):
         hvd = importlib.import_module("horovod.tensorflow")

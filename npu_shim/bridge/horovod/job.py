@@ -7,6 +7,11 @@ from typing import Any
 from npu_shim.distributed import ranks
 from npu_shim.rewriter.errors import ConfigError
 
+__all__ = [
+    "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built", "gloo_built", "gloo_enabled", "init",
+    "is_homogeneous", "is_initialized", "local_rank", "local_size", "mpi_built", "mpi_enabled",
+    "mpi_threads_supported", "nccl_built", "rank", "rocm_built", "shutdown", "size",
+]  # fmt: skip
 _begun = False
 
 

@@ -10,31 +10,9 @@ import tensorflow.compat.v1 as tf
 from npu_shim.bridge.horovod import callbacks
 from npu_shim.bridge.horovod import tensorflow as hvd
 from npu_shim.bridge.horovod.compression import Compression
-from npu_shim.bridge.horovod.tensorflow import (
-    Adasum,
-    Average,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-)
+from npu_shim.bridge.horovod.job import *
+from npu_shim.bridge.horovod.tensorflow import Adasum, Average, Sum
+from npu_shim.estimator.keras import reduce_in_place
 
 
 def __getattr__(name: str) -> Any:
@@ -65,26 +43,11 @@ def in_place(optimizer: Any, reduced: Callable[..., list[Any]]) -> Any:
     Raises:
         ValueError: it is no Keras 2 optimizer.
     """
-    methods = [method for method in ("_compute_gradients", "get_gradients") if hasattr(optimizer, method)]
-    if not methods:
+    if not reduce_in_place(optimizer, reduced, "DistributedOptimizer_Allreduce"):
         raise ValueError(
             "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: %s" % optimizer
         )
-    for method in methods:
-        setattr(optimizer, method, _reducing(getattr(optimizer, method), reduced))
     return optimizer
-
-
-def _reducing(original, reduced):
-    def compute(*args: Any, **kwargs: Any) -> Any:
-        computed = original(*args, **kwargs)
-        with tf.name_scope("DistributedOptimizer_Allreduce"):
-            if computed and isinstance(computed[0], tuple) and not isinstance(computed[0], tf.IndexedSlices):
-                given, variables = zip(*computed)
-                return list(zip(reduced(given, variables), variables))
-            return reduced(computed, args[1] if len(args) > 1 else kwargs["params"])
-
-    return compute
 
 
 def broadcast_global_variables(root_rank: int) -> None:

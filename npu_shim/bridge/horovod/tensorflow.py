@@ -11,28 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.horovod import job
 from npu_shim.bridge.horovod.compression import Compression
-from npu_shim.bridge.horovod.job import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-)
+from npu_shim.bridge.horovod.job import *
 from npu_shim.distributed import collectives, gradients, ranks, slices
 from npu_shim.rewriter.errors import ConfigError
 
@@ -175,13 +154,17 @@ def DistributedOptimizer(
         sparse_as_dense: whether IndexedSlices travel as dense tensors.
         backward_passes_per_step: 1.
         op: Average or Sum.
-        gradient_predivide_factor: float; with Average, the factor by which sums are divided first.
+        gradient_predivide_factor: float, accepted with Average: it divides before the sum and multiplies behind it, so
+            the mean is the same.
         average_aggregated_gradients: accepted; it is about several backward passes.
         **others: arguments of other releases, accepted.
 
     Raises:
-        ConfigError: several backward passes, Adasum, or another optimizer.
+        ConfigError: several backward passes, or Adasum.
+        ValueError: gradient_predivide_factor with Sum, or another optimizer.
     """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step != 1:
         raise ConfigError(
             "hvd.DistributedOptimizer: backward_passes_per_step is %r, expected 1: gather gradients with "
@@ -222,41 +205,21 @@ class Reduced:
         return tf.convert_to_tensor(gradient) if slices_too else gradient
 
 
-class _DistributedOptimizer(tf.train.Optimizer):
-    """A tf.train.Optimizer whose gradients are reduced over the ranks."""
+class _DistributedOptimizer(collectives.NPUDistributedOptimizer):
+    """A tf.train.Optimizer whose gradients are reduced over the ranks as Horovod's options say."""
 
     def __init__(self, optimizer: Any, name: str | None, use_locking: bool, reduced: Callable[..., list[Any]]) -> None:
-        self._optimizer, self._reduced = optimizer, reduced
-        super().__init__(name=name or "Distributed" + type(optimizer).__name__, use_locking=use_locking)
-
-    def __getattr__(self, name):
-        if name == "_optimizer":  # not there yet while a copy or a pickle is being made
-            raise AttributeError(name)
-        return getattr(self._optimizer, name)
+        super().__init__(optimizer, name=name)
+        self._use_locking, self._reduction = use_locking, reduced
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Returns the wrapped optimizer's gradients, reduced over the ranks, see tf.train.Optimizer."""
-        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        """Returns the wrapped optimizer's gradients, reduced over the ranks. Raises ValueError before `init`."""
         job.size()
-        with tf.name_scope(self.get_name() + "_Allreduce"):
-            variables = [variable for _, variable in pairs]
-            return list(zip(self._reduced([gradient for gradient, _ in pairs], variables), variables))
+        return super().compute_gradients(*args, **kwargs)
 
-    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the wrapped optimizer's op."""
-        return self._optimizer.apply_gradients(*args, **kwargs)
-
-    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the wrapped optimizer's slot."""
-        return self._optimizer.get_slot(*args, **kwargs)
-
-    def get_slot_names(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Returns the wrapped optimizer's slot names."""
-        return self._optimizer.get_slot_names(*args, **kwargs)
-
-    def variables(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Returns the wrapped optimizer's variables."""
-        return self._optimizer.variables(*args, **kwargs)
+    def _reduced(self, pairs):
+        given, variables = zip(*pairs)
+        return list(zip(self._reduction(given, variables), variables))
 
 
 def _reduction(average, op):
