@@ -30,7 +30,7 @@ class Branches:
 
     def __init__(self, graph_def: Any, fed: Container[str] = frozenset()) -> None:
         self.fed = fed
-        self.nodes = _topological_order({node.name: node for node in graph_def.node})
+        self.nodes = topological_order({node.name: node for node in graph_def.node})
         self.consumers = collections.defaultdict(list)
         self.of: dict[str, frozenset[Branch]] = {}
         for name, node in self.nodes.items():
@@ -72,8 +72,8 @@ class Branches:
         return frozenset.intersection(*values).union(*waits) if values else NONE
 
 
-def _topological_order(nodes: dict[str, Any]) -> dict[str, Any]:
-    """Topological order of the nodes; loops are cut at their NextIteration."""
+def topological_order(nodes: dict[str, Any]) -> dict[str, Any]:
+    """Topological order of the nodes, less those of a cycle; loops are cut at their NextIteration."""
     waits, consumers = {}, collections.defaultdict(list)
     for name, node in nodes.items():
         sources = set(map(source_of, node.input))

@@ -18,7 +18,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 from npu_shim.rewriter.graphdef.functions import Outputs
-from npu_shim.session.clusters.branches import NONE, Branches
+from npu_shim.session.clusters.branches import NONE, Branches, topological_order
 from npu_shim.session.clusters.conditionals import WRITES
 
 IF, CALL = "StatelessIf", "StatefulPartitionedCall"
@@ -113,7 +113,8 @@ class _Conversion:
                     yield "'%s' (%s) is new" % (name, node.op)
             elif was != node and not self._is_result(was, node) and not self._waits_for_call(was, node):
                 yield "'%s' (%s) has changed" % (name, was.op)
-        if len(Branches(tf.GraphDef(node=self._after.values())).nodes) < len(self._after):
+        complete = all(source_of(text) in self._after for node in self._after.values() for text in node.input)
+        if complete and len(topological_order(self._after)) < len(self._after):
             yield "'%s' waits for itself" % self._call.name
 
     def gone(self) -> Iterator[str]:
