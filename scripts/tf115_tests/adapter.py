@@ -17,6 +17,8 @@ import types
 from tree import HELPERS
 
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
+# Keras's own helpers; should_run_tf_function chose between two ways to train, of which one is left
+KERAS = ("keras.src.testing_infra.test_utils", "tf_keras.src.testing_infra.test_utils")
 # a helper of 1.15 -> where TensorFlow 2 has it, the first that is there
 MOVED = {
     "tensorflow.python.keras.mixed_precision.experimental.test_util": (
@@ -36,6 +38,17 @@ def install(folder):
 
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
+    keras = next((name for name in KERAS if _is_there(name)), None)
+    if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
+        utils = importlib.import_module(keras)
+        utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
+
+
+def _is_there(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 def _always_reset(decorate):
@@ -65,7 +78,7 @@ class _Helpers(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         for name in MOVED.get(module.__name__, ()):
-            if importlib.util.find_spec(name):
+            if _is_there(name):
                 sys.modules[module.__name__] = importlib.import_module(name)
                 return
 
