@@ -157,6 +157,25 @@ def a_resource_variable_has_an_initialized_value():
 
 
 @check
+def an_identity_that_is_no_bucket_is_an_error():
+    def layer(ids, default):
+        column = tf.feature_column.categorical_column_with_identity("id", 3, default)
+        return tf.feature_column.input_layer({"id": ids}, [tf.feature_column.indicator_column(column)])
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        ids = tf.placeholder(tf.int64, [None, 1])
+        checked, other = layer(ids, None), layer(ids, 0)
+        assert session.run(checked, {ids: [[2]]}).tolist() == [[0, 0, 1]]
+        assert session.run(other, {ids: [[3], [7]]}).tolist() == [[1, 0, 0], [1, 0, 0]]
+        for wrong in (3, -2):  # -1 is no value
+            try:
+                session.run(checked, {ids: [[wrong]]})
+            except tf.errors.InvalidArgumentError:
+                continue
+            raise AssertionError("%d is a bucket" % wrong)
+
+
+@check
 def whole_numbers_of_any_kind_are_dimensions():
     with tf.Graph().as_default():
         four = (8 / 2, np.float32(4), np.float64(4), np.array(4.0), "4", tf.Dimension(4.0))
