@@ -8,13 +8,11 @@ verify     the result, read again, keeps the contract, or nothing is returned
 outline    the calls are written back, and inlined once more: that must give the verified graph
 """
 
-import contextlib
-import gc
-import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterator, Sequence, Tuple
+from typing import Any, Callable, Sequence, Tuple
 
+from .collector import without_collector
 from .errors import ConfigError, VerifyError
 from .graph.graph_view import GraphView
 from .graph.kernel_table import KernelTable
@@ -79,7 +77,7 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
         VerifyError: the result breaks the contract.
     """
     start = time.perf_counter()
-    with _without_collector():
+    with without_collector():
         flat = inline(graph_def, feeds, preserved)
         before = reading.read(flat.graph_def, feeds, preserved)
         facts = Ranges(before.nodes, flat.graph_def.node, before.fed)
@@ -110,32 +108,3 @@ def _verify(planned: Plan, before: Any, after: Any, touched: Sequence[int], kern
 
 def _with_warnings(planned: Plan, more: Tuple[str, ...]) -> Plan:
     return replace(planned, warnings=planned.warnings + more)
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Turns Python's cyclic collector off: we make no cycles, and each pass walks all of the user's objects.
-
-    For a graph of 26,000 nodes it took as long as the planning itself. The collector belongs to the process: of several
-    threads that rewrite at once, the first turns it off, and the last turns it on again if it was on.
-    """
-    with _collector.lock:
-        if not _collector.users:
-            _collector.was_on = gc.isenabled()
-            gc.disable()
-        _collector.users += 1
-    try:
-        yield
-    finally:
-        with _collector.lock:
-            _collector.users -= 1
-            if not _collector.users and _collector.was_on:
-                gc.enable()
-
-
-class _Collector:
-    def __init__(self) -> None:
-        self.lock, self.users, self.was_on = threading.Lock(), 0, True
-
-
-_collector = _Collector()

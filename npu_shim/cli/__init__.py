@@ -23,6 +23,7 @@ COMMANDS = {
     "options": "show the option table: what each option means, takes and does here",
     "export": "write a training step as a program that runs without TensorFlow, on any GPU that JAX supports",
     "cost": "show what a training step costs: operations by dtype, bytes moved, memory; float32 beside a mode",
+    "opt": "list the passes that make a training step one program, or run some of them on a graph",
     "plot": "draw the scalars of TensorBoard's event files as a picture",
     "check": "check options and the files they name, and report every problem at once",
     "migrate-checkpoint": "rewrite a checkpoint in another floating-point dtype",

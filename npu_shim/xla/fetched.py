@@ -6,49 +6,41 @@ assignment returns a reference, which the conversion removes; its Identity becom
 
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.definitions import expanded
+from npu_shim.rewriter.ir.graph import CONTROL, Value
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.tables.dtypes import NUMBERS
 from npu_shim.xla.late_reads import VARIABLES
 
 SCOPE = "npu_shim/fetch_%d"
 ENDS = ("Exit", "Merge", "RefExit", "RefMerge")
+INT32 = DType(NUMBERS["int32"])
 
 
-def anchored(graph_def: Any, names: Iterable[str]) -> tuple[Any, dict[str, str]]:
-    """Returns (GraphDef, dict from each fetched name to the tensor or operation that stands for it).
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef, v1 control flow; it is not changed.
-        names: of tensors ("x:0") and operations ("x").
-    """
-    nodes = {node.name: node for node in graph_def.node}
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    places = {}
-    for number, name in enumerate(dict.fromkeys(names)):
-        node, is_tensor = nodes[source_of(name)], ":" in name
-        is_reference = is_tensor and node.op not in VARIABLES and _gives_reference(node, name)
-        if node.op not in ENDS and not is_reference:
-            places[name] = name
+def anchor(module: Module, context: Any = None) -> None:
+    """Has nodes that stay stand for the results that do not."""
+    graph = module.graph
+    for number, (name, value) in enumerate(list(graph.results.items())):
+        node = value.node
+        if node.op not in ENDS and not _is_reference(value):
             continue
-        added = made.node.add(name=SCOPE % number, op="Identity" if is_tensor else "NoOp")
-        added.input.append(name if is_tensor else "^" + name)
-        places[name] = added.name + ":0" if is_tensor else added.name
-        if is_tensor:
-            added.attr["T"].type = tf.int32.as_datatype_enum if _is_index(node, name) else node.attr["T"].type
-    return made, places
+        if value.index == CONTROL:
+            added = graph.add(SCOPE % number, "NoOp", controls=[node], origin=node)
+            graph.results[name] = added.output(CONTROL)
+        else:
+            is_index = node.op.endswith("Merge") and value.index == 1  # of the input that arrived
+            dtype = INT32 if is_index else node.attrs["T"]
+            graph.results[name] = graph.add(SCOPE % number, "Identity", [value], attrs={"T": dtype}, origin=node).value
 
 
-def _gives_reference(node: Any, name: str) -> bool:
-    outputs = tf_internals.op_defs()[node.op].output_arg if node.op in tf_internals.op_defs() else ()
-    port = int(name.partition(":")[2])
-    return port < len(outputs) and outputs[port].is_ref
-
-
-def _is_index(node: Any, name: str) -> bool:
-    """Whether it is a Merge's second output, the index of the input that arrived."""
-    return node.op.endswith("Merge") and name.endswith(":1")
+def _is_reference(value: Value) -> bool:
+    """Whether a value is a reference, and not a variable itself."""
+    node = value.node
+    definition = node.graph.module.definition(node.op)
+    if value.index == CONTROL or node.op in VARIABLES or definition is None:
+        return False
+    outputs = [argument for argument, _ in expanded(definition.outputs, node, definition)]
+    return value.index < len(outputs) and outputs[value.index].is_ref

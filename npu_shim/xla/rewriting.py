@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from npu_shim.options import precision, recompute, watch_options
+from npu_shim.options import passes, precision, recompute, watch_options
 from npu_shim.options import table as option_table
+from npu_shim.options.passes import Watching
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.pjrt import stored
 from npu_shim.rewriter.errors import ConfigError
@@ -14,24 +15,24 @@ from npu_shim.session import lines
 from npu_shim.xla import recent
 
 
-def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Returns (option values, None if neither session nor call has any, mode of recomputation).
+def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str, Watching]:
+    """Returns (option values, None if neither session nor call has any, mode of recomputation, who looks on).
 
     Args:
         source: the `sources.Source` of the step; its session's options hold where the call gives none.
         given: the call's options.
 
     Raises:
-        ConfigError: an option that there is not, or another mode of recomputation.
+        ConfigError: an option that there is not, or another mode of recomputation or word of `options.passes`.
     """
     own = option_table.of_keywords(given)
     values = {**(source.options or {}), **own}
-    mode = recompute.wanted(values)
-    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY, recent.KEY}:
-        return None, mode
+    mode, watching = recompute.wanted(values), passes.wanted(values)
+    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY, recent.KEY, *passes.VARIABLES}:
+        return None, mode, watching
     for name in watch_options.switched_on(values):
         lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
-    return values, mode
+    return values, mode, watching
 
 
 def cache_of(source: Any, given: Mapping[str, Any]) -> str:

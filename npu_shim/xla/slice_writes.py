@@ -12,35 +12,25 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla import written_out
 
 OP = "ResourceStridedSliceAssign"
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-def as_choices(graph_def: Any) -> Any:
-    """Returns a GraphDef without assignments to slices; the same object if there are none.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef without reference variables; it is not changed.
-    """
-    chosen = [node for node in graph_def.node if node.op == OP]
-    if not chosen:
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    made.node.extend(node for node in graph_def.node if node.op != OP)
-    for node in chosen:
-        made.node.extend(_choice(node))
-    return made
+def as_choices(module: Module, context: Any = None) -> None:
+    """Replaces the assignments to slices of a module without reference variables."""
+    for node in module.graph:
+        if node.op == OP:
+            _replace(node)
 
 
-def _choice(node: Any) -> list[Any]:
-    """The nodes that replace an assignment to a slice."""
-    inputs, controls = arguments.data(node), arguments.controls(node)
-    dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["Index"].type)
-    masks = {name: node.attr[name].i for name in MASKS}
+def _replace(node: Node) -> None:
+    dtype, index = tf.as_dtype(node.attrs["T"]), tf.as_dtype(node.attrs["Index"])
+    masks = {name: node.attrs.get(name, 0) for name in MASKS}
 
     def build(handle: Any, begin: Any, end: Any, strides: Any, value: Any) -> None:
         old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype, name="old")
@@ -51,11 +41,12 @@ def _choice(node: Any) -> list[Any]:
         inside = tf.cast(back(tf.ones_like(part, tf.int32)), tf.bool)
         tf.where_v2(inside, back(value), old, name="new")
 
-    scope = node.name + "/choice/"
-    made = written_out.nodes(scope, list(zip(inputs, (tf.resource, index, index, index, dtype))), build, "old")
-    for each in made:
-        if each.name == scope + "old":
-            each.input.extend(dict.fromkeys(["^" + source_of(inputs[4]), *controls]))
-    write = tf.NodeDef(name=node.name, op="AssignVariableOp", input=[inputs[0], scope + "new", *controls])
+    graph, scope = node.graph, node.name + "/choice/"
+    handle, _, _, _, value = node.inputs
+    taken = list(zip(map(str, node.inputs), (tf.resource, index, index, index, dtype)))
+    graphdef.insert(graph, written_out.nodes(scope, taken, build, "old"), before=node, origin=node)
+    graph[scope + "old"].set_controls([value.node, *node.controls])
+    write = tf.NodeDef(name=node.name, op="AssignVariableOp", input=[str(handle), scope + "new"])
+    write.input.extend("^" + control.name for control in node.controls)
     write.attr["dtype"].type = dtype.as_datatype_enum
-    return [*made, write]
+    graphdef.become(node, write)

@@ -1,14 +1,7 @@
 """A training step of a TensorFlow 1 graph as one function of its feeds and of explicit, named state.
 
-    Graph, Session or GraphDef -> prune (pruning.py, unused.py) -> rewrite (rewriting.py) -> hoist reads out of branches
-    (branch_reads.py) -> convert reference variables to resources (references.py) -> replace slice writes and stitches
-    by selects (slice_writes.py, stitches.py) -> make random ops stateless (random_ops.py) -> hand over values in place
-    of Optionals (optionals) -> give gradients of lookups in loops a fixed size (row_gradients.py) -> lower ops that XLA
-    lacks (lowering) -> check open sizes (open_sizes.py) -> write single rows of arrays as elements (array_rows.py) ->
-    size arrays that grow in loops (loop_pairs.py), sum weights' gradients after their loops (late_sums), make loops
-    functional (control_flow.py) -> always run updates that are seldom skipped (skipped_updates.py) -> keep written
-    variables from becoming constants (hidden_reads.py) -> compute again what need not be kept (recompute) ->
-    StepFunction
+    Graph, Session or GraphDef -> cut out (pruning.py) -> the passes of pipeline.py, and the precision plan between
+    them (rewriting.py) -> StepFunction
 
 `compiled_step` runs it; export takes its HLO. The step has the graph's own control edges and no automatic ones, with
 one exception: a read that waits for no write runs before the writes (ordering.py).
@@ -25,34 +18,13 @@ from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
-from npu_shim.xla import (
-    array_rows,
-    branch_reads,
-    control_flow,
-    fetched,
-    function_names,
-    hidden_reads,
-    host_reports,
-    open_sizes,
-    optionals,
-    ordering,
-    random_ops,
-    recompute,
-    references,
-    rewriting,
-    row_gradients,
-    skipped_updates,
-    slice_writes,
-    stitches,
-    unused,
-    writers,
-)
-from npu_shim.xla.lowering import lower
+from npu_shim.xla import pipeline, random_ops, rewriting, writers
 from npu_shim.xla.recompute.report import Recomputation
 from npu_shim.xla.sources import Argument, Source
 
@@ -148,6 +120,21 @@ def build(
 
 
 @dataclass(frozen=True)
+class Manner:
+    """How a step is prepared, as its options say.
+
+    Attributes:
+        recompute: one of `options.recompute.MODES`.
+        on_cpu: whether it is for a CPU.
+        watching: who looks on while passes run.
+    """
+
+    recompute: str
+    on_cpu: bool
+    watching: Watching
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A step before its feeds have full shapes, which functional loops need.
 
@@ -158,8 +145,7 @@ class Prepared:
         feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
         state: as in StepFunction.
         plan: as in StepFunction.
-        recompute: one of `options.recompute.MODES`.
-        on_cpu: whether it is for a CPU.
+        manner: how it is prepared.
     """
 
     graph_def: Any
@@ -168,9 +154,9 @@ class Prepared:
     feeds: Mapping[str, Argument]
     state: tuple[StateVariable, ...]
     plan: Plan | None
-    recompute: str
-    on_cpu: bool
+    manner: Manner
 
+    @without_collector()
     def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
         """Returns the StepFunction for feeds of these shapes (in the order of `feeds`; empty for the graph's own).
 
@@ -184,20 +170,14 @@ class Prepared:
         for node in graph_def.node:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
-        keep = [arguments.source_of(each) for each in self.places.values()] + random_ops.advances(graph_def)
+        context = pipeline.Context(self.manner.recompute, self.manner.on_cpu)
         with _shapes_that_fit(feeds):
-            graph_def = optionals.as_values(graph_def)
-            graph_def = open_sizes.whole_uniques(row_gradients.of_fixed_size(graph_def, keep))
-            graph_def = array_rows.as_writes(open_sizes.require_sound(lower(graph_def, keep)))
-            graph_def = skipped_updates.always(control_flow.to_functional(graph_def, keep))
-            graph_def = hidden_reads.hide(graph_def)
-            graph_def = ordering.reads_first(graph_def)
-            graph_def, recomputation = recompute.recomputed(graph_def, self.recompute, self.on_cpu)
-            graph_def = function_names.unique(graph_def)
+            module = pipeline.module_of(graph_def, [*self.places.values(), *random_ops.advances(graph_def)])
+            graph_def = pipeline.run(pipeline.SHAPES, module, context, self.manner.watching)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         given = tuple(feeds.values())
-        made = (given, self.fetches, self.state, function, graph_def, self.plan, recomputation, self.places)
+        made = (given, self.fetches, self.state, function, graph_def, self.plan, context.recomputation, self.places)
         return StepFunction(*made)
 
 
@@ -215,6 +195,7 @@ def _shapes_that_fit(feeds):
         raise ConfigError(text + ("\n" + more if more else "")) from reason
 
 
+@without_collector()
 def prepare(
     source: Source,
     fetches: Any,
@@ -236,11 +217,13 @@ def prepare(
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
-    graph_def = checked(writers.leave_out_containers(graph_def, source.graph_def), nodes, placeholders)
+    chosen, mode, watching = rewriting.options_of(source, options)
+    graph_def = writers.leave_out_containers(graph_def, source.graph_def)
+    graph_def = checked(graph_def, nodes, placeholders, watching)
     names = [*map(_name, wanted)]
-    chosen, mode = rewriting.options_of(source, options)
     graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, chosen, device)
-    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, (mode, device == "CPU"), values)
+    manner = Manner(mode, device == "CPU", watching)
+    return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, manner, values)
 
 
 def lowered(
@@ -249,7 +232,7 @@ def lowered(
     feeds: Mapping[str, Argument],
     plan: Plan | None,
     source: Source,
-    again: tuple[str, bool],
+    manner: Manner,
     values: Mapping[str, Any] | None = None,
 ) -> Prepared:
     """Makes a Prepared from a pruned and rewritten GraphDef.
@@ -260,32 +243,31 @@ def lowered(
         feeds: name of a Placeholder in graph_def -> Argument.
         plan: the precision Plan, or None.
         source: the `Source`, which knows the values of variables.
-        again: `recompute` and `on_cpu` of the Prepared.
+        manner: as in Prepared.
         values: as in `prepare`.
     """
     names = [*map(_name, wanted)]
-    nodes = [name.partition(":")[0] for name in names]
-    graph_def, places = fetched.anchored(host_reports.leave_out(graph_def, nodes), names)
-    graph_def = branch_reads.before_branches(graph_def)
-    graph_def = slice_writes.as_choices(references.to_resources(graph_def))
-    graph_def = random_ops.to_stateless(stitches.as_choices(graph_def))
+    module = pipeline.module_of(graph_def, dict.fromkeys(names))
+    graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, *again)
+    return Prepared(graph_def, wanted, pipeline.places(module), feeds, state, plan, manner)
 
 
-def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str]) -> Any:
+def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
     """Prunes a GraphDef to what the step needs, and logs what XLA does not check.
 
     Args:
         graph_def: tf.GraphDef of the step alone; it is not changed.
         keep: names of the nodes that are fetched or run.
         placeholders: names of the nodes that are fed.
+        watching: who looks on while passes run.
 
     Raises:
         ConfigError: a placeholder is neither fed nor a constant.
     """
-    graph_def = unused.leave_out(graph_def, [*keep, *placeholders])
+    module = pipeline.module_of(graph_def, [*keep, *placeholders])
+    graph_def = pipeline.run(pipeline.PRUNE, module, pipeline.Context(), watching)
     _require_fed(graph_def, placeholders)
     unchecked.tell(graph_def)
     return graph_def

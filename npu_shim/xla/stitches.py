@@ -15,69 +15,57 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph import arguments
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla import written_out
 from npu_shim.xla.compile_time import STITCHES
 
 PASSES_ON = ("Identity", "Reshape", "Cast", "Enter", "Switch")
 
 
-def as_choices(graph_def: Any) -> Any:
-    """Returns a GraphDef whose stitches of a partitioned range are selects; the same object if there are none.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
-    """
-    nodes = {node.name: node for node in graph_def.node}
-    chosen = {node.name: _partitions(node, nodes) for node in graph_def.node if node.op in STITCHES}
-    if not any(chosen.values()):
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        made.node.extend(_choice(node, *chosen[node.name]) if chosen.get(node.name) else [node])
-    return made
+def as_choices(module: Module, context: Any = None) -> None:
+    """Replaces the stitches of partitioned ranges."""
+    for node in module.graph:
+        found = _partitions(node) if node.op in STITCHES else None
+        if found is not None:
+            _replace(node, *found)
 
 
-def _partitions(node, nodes):
-    """(tensor of the partitions, number of each index input among them); None if the indices are something else."""
-    found = [_source(text, nodes) for text in node.input[: node.attr["N"].i]]
-    makers = {name for name, _ in found}
-    maker = nodes[makers.pop()]
-    numbers = [number for _, number in found]
-    whole = not makers and maker.op == "DynamicPartition" and sorted(numbers) == list(
-        range(maker.attr["num_partitions"].i)
-    )
-    return (maker.input[1], numbers) if whole and _is_range(maker.input[0], nodes) else None
+def _partitions(node: Node) -> tuple[Value, list[int]] | None:
+    """(the partitions, number of each index input among them); None if the indices are something else."""
+    indices = [_behind(value, ("Identity",)) for value in node.inputs[: node.attrs["N"]]]
+    makers = {value.node for value in indices}
+    maker = makers.pop()
+    numbers = [value.index for value in indices]
+    if makers or maker.op != "DynamicPartition" or sorted(numbers) != list(range(maker.attrs["num_partitions"])):
+        return None
+    data, partitions = maker.inputs
+    return (partitions, numbers) if _is_range(data) else None
 
 
-def _source(text, nodes):
-    """(node name, output number) that a tensor comes from, through Identity."""
-    while nodes[source_of(text)].op == "Identity":
-        text = nodes[source_of(text)].input[0]
-    return arguments.output_of(text)
-
-
-def _is_range(text, nodes):
+def _is_range(value: Value) -> bool:
     """Whether a tensor is a range from 0 in steps of 1."""
-    node = nodes[source_of(text)]
-    while node.op in PASSES_ON:
-        node = nodes[source_of(node.input[0])]
-    return node.op == "Range" and [_constant(node.input[number], nodes) for number in (0, 2)] == [0, 1]
+    node = _behind(value).node
+    return node.op == "Range" and [_constant(node.inputs[number]) for number in (0, 2)] == [(0,), (1,)]
 
 
-def _constant(text, nodes):
-    node = nodes[source_of(text)]
-    while node.op in PASSES_ON:
-        node = nodes[source_of(node.input[0])]
-    return tf.make_ndarray(node.attr["value"].tensor).tolist() if node.op == "Const" else None
+def _constant(value: Value) -> Any:
+    node = _behind(value).node
+    return node.attrs["value"].numbers() if node.op == "Const" else None
 
 
-def _choice(node, partitions, numbers):
-    """The nodes that replace a stitch."""
-    dtype = tf.as_dtype(node.attr["T"].type)
+def _behind(value: Value, ops: tuple[str, ...] = PASSES_ON) -> Value:
+    """What a tensor is made of, through ops that pass it on."""
+    while value.node.op in ops:
+        value = value.node.inputs[0]
+    return value
 
-    def build(partitions, *parts):
+
+def _replace(node: Node, partitions: Value, numbers: list[int]) -> None:
+    dtype = tf.as_dtype(node.attrs["T"])
+
+    def build(partitions: Any, *parts: Any) -> None:
         flat = tf.reshape(tf.identity(partitions, "partitions"), [-1])
         rows = None
         for number, part in zip(numbers, parts):
@@ -87,8 +75,10 @@ def _choice(node, partitions, numbers):
             rows = own if rows is None else tf.raw_ops.Select(condition=mine, x=own, y=rows)
         tf.identity(rows, "rows")
 
-    scope, count = node.name + "/choice/", node.attr["N"].i
-    taken = [(partitions, tf.int32), *((text, dtype) for text in arguments.data(node)[count:])]
-    stitched = tf.NodeDef(name=node.name, op="Identity", input=[scope + "rows", *arguments.controls(node)])
-    stitched.attr["T"].type = dtype.as_datatype_enum
-    return [*written_out.nodes(scope, taken, build, "partitions"), stitched]
+    scope = node.name + "/choice/"
+    taken = [(str(partitions), tf.int32), *((str(value), dtype) for value in node.inputs[node.attrs["N"] :])]
+    graphdef.insert(node.graph, written_out.nodes(scope, taken, build, "partitions"), before=node, origin=node)
+    node.set_op("Identity")
+    node.set_inputs([node.graph[scope + "rows"].value])
+    for name in [name for name in node.attrs if name != "T"]:
+        del node.attrs[name]

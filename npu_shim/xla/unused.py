@@ -8,14 +8,11 @@ XLA would prune it too, but only after TensorFlow makes tensors as large as acti
 
 from __future__ import annotations
 
-import collections
-from typing import Any, Iterable, Mapping
+from typing import Any
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.session.clusters import pruning
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla import random_ops
 from npu_shim.xla.control_flow import V1_OPS
 
@@ -24,52 +21,42 @@ READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceG
                    "Variable", *random_ops.STATELESS])  # fmt: skip
 
 
-def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef of what the nodes named by `keep` need, less groups' waits for nodes without effects.
+def leave_out(module: Module, context: Any = None) -> None:
+    """Removes groups' waits for nodes without effects, then what no result needs; nodes are sorted by name.
 
     A read that waits for a write through a group still does. A write that waits only for a read no longer does, but
     `ordering` restores that order.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
-        keep: names of nodes.
     """
-    idle = _without_effect(graph_def)
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for node in made.node:
-        if node.op == "NoOp":
-            kept = [text for text in node.input if source_of(text) not in idle]
-            del node.input[:]
-            node.input.extend(kept)
-    return pruning.reachable(made, keep)
+    graph = module.graph
+    idle = _without_effect(graph)
+    for node in graph:
+        if node.op == "NoOp" and any(control in idle for control in node.controls):
+            node.set_controls([control for control in node.controls if control not in idle])
+    keep_needed(graph)
 
 
-def _without_effect(graph_def: Any) -> set[str]:
-    """Names of the nodes outside of loops and branches that have no effects, and whose inputs have none."""
-    ops = tf_internals.op_defs()
-    consumers, waiting = collections.defaultdict(list), {}
-    for node in graph_def.node:
-        sources = {source_of(text) for text in node.input}
-        waiting[node.name] = len(sources)
-        for source in sources:
-            consumers[source].append(node)
-    pending = [node for node in graph_def.node if not node.input]
-    idle = set()
-    for node in pending:  # grows while it is iterated; nodes in a cycle are never reached
-        if not _changes_nothing(node, ops):
-            continue
-        idle.add(node.name)
-        for consumer in consumers[node.name]:
-            waiting[consumer.name] -= 1
-            if not waiting[consumer.name]:
-                pending.append(consumer)
+def keep_needed(graph: Graph) -> None:
+    """Removes what no result needs, and sorts the nodes by name."""
+    needed = order.ancestors(value.node for value in graph.results.values())
+    if len(needed) < len(graph):
+        graph.keep(needed)
+    graph.sort()
+
+
+def _without_effect(graph: Graph) -> set[Node]:
+    """The nodes outside of loops and branches that have no effects, and whose inputs have none."""
+    idle: set[Node] = set()
+    for node in order.topological(graph):
+        if _changes_nothing(node) and all(source in idle for source in node.sources()):
+            idle.add(node)
     return idle
 
 
-def _changes_nothing(node: Any, ops: Mapping[str, Any]) -> bool:
+def _changes_nothing(node: Node) -> bool:
+    module = node.graph.module
     if node.op in READS:
         return True
-    if node.op not in ops or node.op in V1_OPS:
+    if node.op in module.functions or node.op in V1_OPS:
         return False
-    return not ops[node.op].is_stateful and not any(argument.is_ref for argument in ops[node.op].input_arg)
+    definition = module.definition(node.op)
+    return definition is not None and not definition.is_stateful and not any(arg.is_ref for arg in definition.inputs)

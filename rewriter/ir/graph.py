@@ -251,22 +251,25 @@ class Graph:
         self.version = 0
         self.properties: dict[Any, Any] = {}
         self._nodes: dict[str, Node] = {}
-        self._behind: dict[Node, list[Node]] = {}  # nodes that are to stand behind others; see `nodes`
+        self._beside: dict[Node, tuple[list[Node], list[Node]]] = {}  # what is to stand before and behind a node
 
     @property
     def nodes(self) -> dict[str, Node]:
         """Name -> Node, in order; not to be changed."""
-        if self._behind:  # many insertions, one pass over the nodes
-            followers = {node for nodes in self._behind.values() for node in nodes}
-            first = [node for node in self._nodes.values() if node not in followers]
-            self._nodes = {node.name: node for leader in first for node in self._with_followers(leader)}
-            self._behind = {}
+        if self._beside:  # many insertions, one pass over the nodes
+            put = {node for sides in self._beside.values() for side in sides for node in side}
+            first = [node for node in self._nodes.values() if node not in put]
+            self._nodes = {node.name: node for leader in first for node in self._with_neighbours(leader)}
+            self._beside = {}
         return self._nodes
 
-    def _with_followers(self, node: Node) -> Iterator[Node]:
+    def _with_neighbours(self, node: Node) -> Iterator[Node]:
+        before, behind = self._beside.get(node, ((), ()))
+        for neighbour in before:
+            yield from self._with_neighbours(neighbour)
         yield node
-        for follower in self._behind.get(node, ()):
-            yield from self._with_followers(follower)
+        for neighbour in behind:
+            yield from self._with_neighbours(neighbour)
 
     def __iter__(self) -> Iterator[Node]:
         """Its nodes, in order; the graph may change meanwhile."""
@@ -327,13 +330,17 @@ class Graph:
             node.attrs[key] = value
         return node
 
-    def insert(self, node: Node, after: Node | None = None, origin: Node | None = None) -> None:
+    def insert(
+        self, node: Node, after: Node | None = None, origin: Node | None = None, before: Node | None = None
+    ) -> None:
         """Puts a node that is not yet in the graph into it; arguments and errors as for `add`."""
         if node.name in self:
             raise ValueError("the graph has a node '%s' already" % node.name)
         self._nodes[node.name] = node
-        if after is not None:
-            self._behind.setdefault(after, []).append(node)
+        if before is not None:
+            self._beside.setdefault(before, ([], []))[0].append(node)
+        elif after is not None:
+            self._beside.setdefault(after, ([], []))[1].append(node)
         node.origin = "" if origin is None else origin.origin or origin.name
         node.touch(FIELDS)
 

@@ -51,7 +51,13 @@ def _read_graph(module: Module, graph_def: Any) -> tuple[Graph, Library]:
     return graph, Library(bodies, functools.partial(_read_function, module))
 
 
-def insert(graph: Graph, protos: Iterable[Any], after: Node | None = None, origin: Node | None = None) -> None:
+def insert(
+    graph: Graph,
+    protos: Iterable[Any],
+    after: Node | None = None,
+    origin: Node | None = None,
+    before: Node | None = None,
+) -> None:
     """Adds nodes to a graph that NodeDefs describe; a module keeps these protos.
 
     Args:
@@ -59,6 +65,7 @@ def insert(graph: Graph, protos: Iterable[Any], after: Node | None = None, origi
         protos: NodeDefs, in any order; they may name each other.
         after: as of `Graph.add`.
         origin: as of `Graph.add`.
+        before: the node that they stand before, in place of `after`.
 
     Raises:
         ConfigError: an input names no node.
@@ -66,7 +73,7 @@ def insert(graph: Graph, protos: Iterable[Any], after: Node | None = None, origi
     """
     nodes = [Node(graph, proto.name, proto.op, proto) for proto in protos]
     for node in nodes:
-        graph.insert(node, after, origin)
+        graph.insert(node, after, origin, before)
     _connect(nodes, _Values(graph.nodes))
     for node in nodes:
         node.touched = 0  # it is as its proto says; `made_by` stays

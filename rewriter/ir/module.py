@@ -80,6 +80,12 @@ class Module:
             return self.functions.signature(op)
         return self._known(op)
 
+    def results(self) -> dict[str, str]:
+        """The graph's results as inputs name them; it is not read for that."""
+        if self._graph is None:
+            return self._carried.results
+        return {name: str(value) for name, value in self._graph.results.items()}
+
     def wrote(self, source: Any) -> None:
         """Notes the GraphDef that the module is now."""
         self.source, self._written = source, self.version

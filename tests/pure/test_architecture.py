@@ -30,7 +30,7 @@ HOUSES = {
         {"__main__"},
     ],
     "npu_shim.rewriter": [
-        {"errors", "tf_internals"},
+        {"errors", "tf_internals", "collector"},
         {"tables"},
         {"graph", "ir"},
         {"inference", "planner", "analysis"},

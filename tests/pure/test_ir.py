@@ -7,7 +7,7 @@ from definitions import known
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import attributes, graphdef, text
 from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor, Unbound
-from npu_shim.rewriter.ir.graph import CONTROL
+from npu_shim.rewriter.ir.graph import CONTROL, Node
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
 FORWARD = """\
@@ -312,6 +312,11 @@ def test_nodes_stand_where_they_are_put():
     graph.add("z", "C")
     assert "a11" in graph
     assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]
+    graph.insert(Node(graph, "b0", "C"), before=graph["b"])
+    graph.insert(Node(graph, "b00", "C"), before=graph["b0"])
+    graph.insert(Node(graph, "b01", "C"), before=graph["b0"])
+    assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b00", "b01", "b0", "b", "z"]
+    graph.remove([graph[name] for name in ("b00", "b01", "b0")])
     version = graph.version
     graph.sort()
     assert [node.name for node in graph] == ["a", "a1", "a11", "a2", "b", "z"]

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.options import plugin
 from npu_shim.options.scopes import keep_dtype_scope
-from npu_shim.rewriter import rewrite
+from npu_shim.rewriter import collector
 from npu_shim.session import patch as npu_session
 
 pytestmark = pytest.mark.usefixtures("patched")
@@ -206,12 +206,12 @@ class TestThreads:
     @pytest.mark.parametrize("was_on", [True, False])
     def test_the_collector_is_as_it_was_when_the_last_thread_has_finished(self, was_on, monkeypatch):
         calls = []
-        monkeypatch.setattr(rewrite.gc, "isenabled", lambda: was_on)
-        monkeypatch.setattr(rewrite.gc, "disable", lambda: calls.append("off"))
-        monkeypatch.setattr(rewrite.gc, "enable", lambda: calls.append("on"))
+        monkeypatch.setattr(collector.gc, "isenabled", lambda: was_on)
+        monkeypatch.setattr(collector.gc, "disable", lambda: calls.append("off"))
+        monkeypatch.setattr(collector.gc, "enable", lambda: calls.append("on"))
         first, second = contextlib.ExitStack(), contextlib.ExitStack()
-        first.enter_context(rewrite._without_collector())
-        second.enter_context(rewrite._without_collector())
+        first.enter_context(collector.without_collector())
+        second.enter_context(collector.without_collector())
         first.close()
         assert calls == ["off"]
         second.close()

@@ -1,0 +1,245 @@
+"""The passes that make a training step one program: three pipelines, each a list in the order in which it runs.
+
+    GraphDef of a step --PRUNE--> --precision--> --RESOURCES--> Prepared --SHAPES--> functional GraphDef
+
+PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `npu-shim opt --list` prints these lists,
+`npu-shim opt GRAPH --passes ...` runs rows of them. Rows with `protos` still work on GraphDef protos.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterable, Mapping
+
+from npu_shim.options.passes import Watching
+from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import CONTROL
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.passes import pipeline
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
+from npu_shim.xla import (
+    array_rows,
+    branch_reads,
+    control_flow,
+    fetched,
+    function_names,
+    hidden_reads,
+    host_reports,
+    open_sizes,
+    optionals,
+    ordering,
+    random_ops,
+    recompute,
+    references,
+    row_gradients,
+    skipped_updates,
+    slice_writes,
+    stitches,
+    unused,
+)
+from npu_shim.xla.late_reads import VARIABLES
+from npu_shim.xla.lowering import lower
+from npu_shim.xla.recompute.report import Recomputation
+
+
+@dataclass
+class Context:
+    """What the passes of a step are told, and what they tell.
+
+    Attributes:
+        recompute: one of `options.recompute.MODES`.
+        on_cpu: whether the step is for a CPU.
+        recomputation: what `rematerialize` has found, None before it.
+    """
+
+    recompute: str = "auto"
+    on_cpu: bool = False
+    recomputation: Recomputation | None = field(default=None, compare=False)
+
+
+def protos(rewrite: Callable[..., Any]) -> Callable[[Module, Any], None]:
+    """Makes a pass of a function from GraphDef and names of nodes to keep to GraphDef."""
+
+    def run(module: Module, context: Context) -> None:
+        keep = [source_of(text) for text in module.results().values()]
+        graphdef.replace(module, rewrite(graphdef.write(module), keep))
+
+    return run
+
+
+def _unique_functions(graph_def: Any, keep: Iterable[str]) -> Any:
+    made = type(graph_def)()
+    made.CopyFrom(graph_def)
+    return function_names.unique(made)
+
+
+def _rematerialize(module: Module, context: Context) -> None:
+    graph_def, context.recomputation = recompute.recomputed(graphdef.write(module), context.recompute, context.on_cpu)
+    graphdef.replace(module, graph_def)
+
+
+def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
+    kinds = frozenset(ops)
+    return lambda module: ("'%s' (%s) %s" % (node.name, node.op, where) for node in module.graph if node.op in kinds)
+
+
+NO_REFERENCES = Property("no reference variables", _of(VARIABLES, "is one"))
+NO_SLICE_WRITES = Property("no assignments to slices", _of([slice_writes.OP], "is one"))
+FUNCTIONAL = Property("functional control flow", _of(control_flow.V1_OPS, "is not"))
+
+PRUNE = Pipeline(
+    "prune",
+    "leaves what a step's fetches need",
+    (
+        Pass(
+            "dead-control-dependencies",
+            unused.leave_out,
+            "first: what nobody needs costs every later pass, and the precision plan would explain it",
+        ),
+    ),
+)
+
+RESOURCES = Pipeline(
+    "resources",
+    "gives a step explicit state: resource variables, reads outside of branches, stateless random ops",
+    (
+        Pass(
+            "remove-host-reports",
+            protos(host_reports.leave_out),
+            "first: prints and assertions take strings, which no later pass understands",
+        ),
+        Pass(
+            "anchor-fetches",
+            fetched.anchor,
+            "in front of whatever removes a tensor: from here on every fetch is a node that stays",
+        ),
+        Pass(
+            "hoist-branch-reads",
+            protos(lambda graph_def, keep: branch_reads.before_branches(graph_def)),
+            "while reads of resource variables are the script's own: those that the next pass makes stay in place",
+        ),
+        Pass(
+            "reference-to-resource",
+            protos(lambda graph_def, keep: references.to_resources(graph_def)),
+            "XLA has no reference variables; what follows knows resource variables only",
+            ensures=(NO_REFERENCES,),
+        ),
+        Pass(
+            "lower-slice-writes",
+            slice_writes.as_choices,
+            "behind the conversion of variables, which makes such writes of StridedSliceAssign",
+            requires=(NO_REFERENCES,),
+            ensures=(NO_SLICE_WRITES,),
+        ),
+        Pass(
+            "lower-dynamic-stitch",
+            stitches.as_choices,
+            "before shapes are known: it needs the form in which TensorFlow writes a partitioned lookup",
+        ),
+        Pass(
+            "stateless-random",
+            protos(lambda graph_def, keep: random_ops.to_stateless(graph_def)),
+            "last: it adds a variable of its own, and names ops by the graph as it is",
+            requires=(NO_REFERENCES,),
+        ),
+    ),
+)
+
+SHAPES = Pipeline(
+    "shapes",
+    "makes a step with feeds of full shapes a graph that XLA compiles as a whole",
+    (
+        Pass(
+            "optionals-to-values",
+            protos(lambda graph_def, keep: optionals.as_values(graph_def)),
+            "first: an Optional hides a value from every pass that asks for shapes",
+        ),
+        Pass(
+            "bound-row-gradients",
+            protos(row_gradients.of_fixed_size),
+            "before legalization, which asks for the sizes of what loops append",
+        ),
+        Pass(
+            "mask-open-uniques",
+            protos(lambda graph_def, keep: open_sizes.whole_uniques(graph_def)),
+            "before legalization, which gives tf.unique padding that these masks know",
+        ),
+        Pass(
+            "legalize",
+            protos(lower),
+            "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
+        ),
+        Pass(
+            "refuse-open-sizes",
+            protos(lambda graph_def, keep: open_sizes.require_sound(graph_def)),
+            "behind legalization, which gives many ops a form that is right on padding; changes nothing",
+        ),
+        Pass(
+            "array-rows-to-writes",
+            protos(lambda graph_def, keep: array_rows.as_writes(graph_def)),
+            "with loops still in TensorFlow 1's form, and behind legalization, which gives arrays their sizes",
+        ),
+        Pass(
+            "functionalize",
+            protos(control_flow.to_functional),
+            "behind whatever knows loops by their Enter and Exit",
+            ensures=(FUNCTIONAL,),
+        ),
+        Pass(
+            "predicate-updates",
+            protos(lambda graph_def, keep: skipped_updates.always(graph_def)),
+            "on If: a skipped update keeps its variable from being updated in place",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "hide-written-variables",
+            protos(lambda graph_def, keep: hidden_reads.hide(graph_def)),
+            "on While and If, across which XLA takes a variable for the constant that it was",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "order-reads-before-writes",
+            protos(lambda graph_def, keep: ordering.reads_first(graph_def)),
+            "when all reads and writes are there",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "rematerialize",
+            _rematerialize,
+            "behind the order of reads and writes: what it computes again stands behind the forward pass",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "unique-function-names",
+            protos(_unique_functions),
+            "last: the names are a hash of all that the step is",
+        ),
+    ),
+    given=(NO_REFERENCES,),
+)
+
+PIPELINES = (PRUNE, RESOURCES, SHAPES)
+
+
+def module_of(graph_def: Any, results: Iterable[str]) -> Module:
+    """Reads a GraphDef; its results are tensors ("x:0") and operations ("x"), by their names."""
+    module = graphdef.read(graph_def)
+    for name in results:
+        module.graph.results[name] = module.graph.value(name if ":" in name else "^" + name)
+    return module
+
+
+def places(module: Module) -> Mapping[str, str]:
+    """Maps each result's name to the tensor ("x:0") or operation ("x") that it is."""
+    found = {}
+    for name, value in module.graph.results.items():
+        node = value.node.name
+        found[name] = node if value.index == CONTROL else "%s:%d" % (node, value.index)
+    return found
+
+
+def run(line: Pipeline, module: Module, context: Context, watching: Watching) -> Any:
+    """Runs a pipeline as options ask; returns the module's GraphDef. Errors as of `pipeline.run` and its passes."""
+    pipeline.run(line, module, context, watching.of(line.name))
+    return graphdef.write(module)

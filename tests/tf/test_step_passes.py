@@ -1,0 +1,239 @@
+"""The pipelines of compiled steps: their lists, and passes alone, text in and text out."""
+
+import pathlib
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from npu_shim import cli
+from npu_shim.cli import opt
+from npu_shim.options import passes
+from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.ir import graphdef, text
+from npu_shim.rewriter.passes import pipeline, structure
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
+from npu_shim.xla import fetched, slice_writes, step_function, stitches, unused
+from npu_shim.xla.pipeline import PIPELINES, SHAPES, Context
+from npu_shim.xla.sources import Source
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "passes.md"
+since_2_15 = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps")
+
+
+def after(run, source):
+    module = text.parse(source)
+    assert structure.violations(module) == []
+    pipeline.run(Pipeline("tests", "runs one pass", (Pass("tested", run, ""),)), module, Context())
+    assert structure.violations(module) == []
+    return text.show(module)
+
+
+def stays(run, source):
+    module = text.parse(source)
+    before, version = text.show(module), module.version
+    run(module, Context())
+    assert (text.show(module), module.version) == (before, version)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", PIPELINES, ids=lambda line: line.name)
+def test_the_lists_are_in_order(line):
+    assert pipeline.problems(line) == []
+
+
+def test_a_pass_is_in_one_pipeline():
+    names = [step.name for line in PIPELINES for step in line.passes] + [line.name for line in PIPELINES]
+    assert len(names) == len(set(names))
+
+
+def test_the_page_is_the_list():
+    # to make it again: npu-shim opt --list --markdown > docs/passes.md
+    assert opt.markdown(PIPELINES) + "\n" == PAGE.read_text(encoding="utf-8")
+
+
+def test_the_command_lists_each_pass_with_its_reason(capsys):
+    assert cli.main(["opt", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(step.name in out and step.reason in out for line in PIPELINES for step in line.passes)
+
+
+def test_words_name_passes_and_pipelines():
+    assert [step.name for step in opt.passes_of("anchor-fetches,prune", PIPELINES)] == [
+        "anchor-fetches", "dead-control-dependencies",
+    ]  # fmt: skip
+    assert opt.passes_of("shapes", PIPELINES) == SHAPES.passes
+    assert len(opt.passes_of("all", PIPELINES)) == sum(len(line.passes) for line in PIPELINES)
+    with pytest.raises(ConfigError, match=r"there is no pass 'anchor-fetch' \(did you mean 'anchor-fetches'\?\)"):
+        opt.passes_of("anchor-fetch", PIPELINES)
+
+
+# -- passes ------------------------------------------------------------------------------------------------------------
+
+GROUP = """
+x:Placeholder{dtype=float32} g:Log{T=float32}(x) w:Print{T=float32, U=[]}(x) n:NoOp(^g, ^x, ^w)
+y:Identity{T=float32}(x, ^n) z:Exp{T=float32}(x) return y:0=y
+"""
+
+
+def test_dead_control_dependencies_and_dead_code_go():
+    assert after(unused.leave_out, GROUP) == (
+        "n:NoOp(^w)\nw:Print{T=float32, U=[]}(x)\nx:Placeholder{dtype=float32}\ny:Identity{T=float32}(x, ^n)\n"
+        "return y:0=y\n"
+    )
+
+
+@pytest.mark.parametrize("source", [
+    "w:Print{T=float32, U=[]}(x) n:NoOp(^w) x:Placeholder{dtype=float32} y:Identity{T=float32}(x, ^n) return y:0=y",
+    """a:Assign{T=float32}(v, x) b:Identity{T=float32}(a) n:NoOp(^b) v:VariableV2{dtype=float32, shape=<>}
+    x:Placeholder{dtype=float32} return n=^n""",
+    "f:Identity{T=float32}(x, ^r) r:ResourceFuture x:Placeholder{dtype=float32} return f:0=f",
+])  # fmt: skip
+def test_waits_for_effects_stay(source):
+    module = text.parse(source)
+    module.graph.sort()
+    before, version = text.show(module), module.version
+    unused.leave_out(module)
+    assert (text.show(module), module.version) == (before, version)
+
+
+ENDS = """
+p:Placeholder{dtype=bool} x:Placeholder{dtype=float32} v:VariableV2{dtype=float32, shape=<>}
+s:Switch{T=float32}(x, p) m:Merge{T=float32, N=2}(s, s:1) a:Assign{T=float32}(v, x) y:Exp{T=float32}(x)
+"""
+
+
+def test_fetches_that_go_get_nodes_that_stay():
+    out = after(fetched.anchor, ENDS + "return m:0=m, m:1=m:1, m=^m, a:0=a, y:0=y, v:0=v")
+    assert out.splitlines()[-5:] == [
+        "npu_shim/fetch_0:Identity{T=float32}(m)",
+        "npu_shim/fetch_1:Identity{T=int32}(m:1)",
+        "npu_shim/fetch_2:NoOp(^m)",
+        "npu_shim/fetch_3:Identity{T=float32}(a)",
+        "return m:0=npu_shim/fetch_0, m:1=npu_shim/fetch_1, m=^npu_shim/fetch_2, a:0=npu_shim/fetch_3, y:0=y, v:0=v",
+    ]
+
+
+def test_fetches_that_stay_get_none():
+    stays(fetched.anchor, ENDS + "return y:0=y, y=^y, v:0=v, a=^a, s:1=s:1")
+
+
+WRITE = """
+h:VarHandleOp{dtype=float32, shape=<4>} b:Const{dtype=int32, value=int32<1>(1)} e:Const{dtype=int32, value=int32<1>(3)}
+o:Const{dtype=int32, value=int32<1>(1)} x:Placeholder{dtype=float32} n:NoOp(^x)
+"""
+
+
+@since_2_15
+def test_a_slice_write_becomes_a_select():
+    source = WRITE + "w:ResourceStridedSliceAssign{T=float32, Index=int32}(h, b, e, o, x, ^n) z:NoOp(^w) return z=^z"
+    out = after(slice_writes.as_choices, source).splitlines()
+    assert out[-3:] == ["w:AssignVariableOp{dtype=float32}(h, w/choice/new, ^n)", "z:NoOp(^w)", "return z=^z"]
+    assert "w/choice/old:ReadVariableOp{dtype=float32}(h, ^x, ^n)" in out
+    constants = [line for line in out if "w/choice/" in line.partition(":")[0] and ":Const" in line]
+    assert constants
+    assert all(line.endswith("(^w/choice/old)") for line in constants)  # in the loop and branch of the write
+
+
+@pytest.mark.parametrize("write", ["w:AssignVariableOp{dtype=float32}(h, x, ^n)", "r:StridedSlice(x, b, e, o)"])
+def test_other_writes_stay(write):
+    stays(slice_writes.as_choices, WRITE + write)
+
+
+STITCH = """
+p:Placeholder{dtype=int32} z:Const{dtype=int32, value=int32<>(%s)} n:Const{dtype=int32, value=int32<>(6)}
+o:Const{dtype=int32, value=int32<>(1)} r:Range{Tidx=int32}(z, n, o) x:Placeholder{dtype=float32}
+d:DynamicPartition{T=int32, num_partitions=2}(r, p) i:Identity{T=int32}(d:1)
+s:DynamicStitch{N=2, T=float32}(%s, x, x, ^z) y:Identity{T=float32}(s) return y:0=y
+"""
+
+
+@since_2_15
+def test_a_stitch_of_a_partitioned_range_becomes_selects():
+    out = after(stitches.as_choices, STITCH % (0, "d, i")).splitlines()
+    assert "s:Identity{T=float32}(s/choice/rows, ^z)" in out
+    assert not any("DynamicStitch" in line for line in out)
+
+
+@pytest.mark.parametrize(("first", "indices"), [(1, "d, i"), (0, "d, d"), (0, "d, z"), (0, "z, z")])
+def test_other_stitches_stay(first, indices):
+    stays(stitches.as_choices, STITCH % (first, indices))
+
+
+# -- running -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graph_file(tmp_path):
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graphdef.write(text.parse(GROUP), tf.GraphDef).SerializeToString())
+    return str(path)
+
+
+def test_passes_run_on_a_file(graph_file, tmp_path, capsys):
+    assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "n:NoOp(^w)"
+    out = str(tmp_path / "out.pb")
+    assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune", "--write", out]) == 0
+    assert capsys.readouterr().out == out + ": dead-control-dependencies\n"
+    assert cli.main(["opt", out, "--fetches", "y:0", "--passes", "prune", "--dump-after", "all"]) == 0
+    assert capsys.readouterr().out == ""  # nothing is left to change
+    assert cli.main(["opt", graph_file, "--fetches", "y:0", "--passes", "prune", "--dump-after", "prune"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["# after 1, dead-control-dependencies", "n:NoOp(^w)"]
+
+
+def test_wrong_words_are_told(graph_file, capsys):
+    for words, problem in (
+        (["opt"], "a graph file is needed, or --list"),
+        (["opt", graph_file], "--fetches is needed"),
+        (["opt", graph_file, "--fetches", "y", "--passes", "prun"], "did you mean 'prune'?"),
+    ):
+        assert cli.main(words) == 2
+        assert problem in capsys.readouterr().err
+
+
+def step(**options):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        variable = tf.get_variable("v", [4], initializer=tf.ones_initializer())
+        loss = tf.reduce_sum(tf.square(variable * x), name="loss")
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    return step_function.prepare(Source.of(graph.as_graph_def()), [loss.name, train.name], ["x:0"], **options)
+
+
+@since_2_15
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_graphs_are_written_after_each_pass_that_changed_something(by, tmp_path, monkeypatch):
+    folder = tmp_path / "graphs"
+    if by == "environment":
+        monkeypatch.setenv("NPU_SHIM_DUMP_GRAPHS", str(folder))
+    step(**({"npu_shim_dump_graphs": str(folder)} if by == "option" else {})).for_shapes()
+    names = sorted(path.name for path in folder.iterdir())
+    assert [name.partition("-")[0] for name in names].count("prune") == 1
+    (converted,) = [path for path in folder.iterdir() if path.name.endswith("-reference-to-resource.txt")]
+    assert "v:VarHandleOp{" in converted.read_text()
+    assert any(name.endswith("-unique-function-names.txt") or "order-reads" in name for name in names)
+
+
+@since_2_15
+def test_each_pass_is_checked_on_request(monkeypatch):
+    def broken(module, context):
+        module.graph["loss"].set_inputs([])
+
+    rows = [Pass("breaks", broken, ""), *SHAPES.passes]
+    monkeypatch.setattr(step_function.pipeline, "SHAPES", Pipeline("shapes", "breaks", tuple(rows)))
+    with pytest.raises(Exception, match=r"pass 'breaks': 'loss' \(Sum\) has 0 inputs, its op 2"):
+        step(npu_shim_verify="each").for_shapes()
+
+
+def test_words_of_the_check_are_told(monkeypatch):
+    assert passes.wanted({"npu_shim_verify": "end"}) == passes.Watching()
+    assert passes.wanted({"npu_shim_verify": "each", "npu_shim_dump_graphs": "d"}) == passes.Watching(True, "d")
+    with pytest.raises(
+        ConfigError, match=r"npu_shim_verify is 'ech', expected one of end, each \(did you mean 'each'\?\)"
+    ):
+        passes.wanted({"npu_shim_verify": "ech"})
+    monkeypatch.setenv("NPU_SHIM_VERIFY", "never")
+    with pytest.raises(ConfigError, match="NPU_SHIM_VERIFY is 'never', expected one of end, each"):
+        passes.wanted({})
