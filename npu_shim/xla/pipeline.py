@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping
 
 from npu_shim.options.passes import Watching
+from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import CONTROL
@@ -66,6 +67,17 @@ def protos(rewrite: Callable[..., Any]) -> Callable[[Module, Any], None]:
         graphdef.replace(module, rewrite(graphdef.write(module), keep))
 
     return run
+
+
+def _functionalize(module: Module, context: Context) -> None:
+    places = module.results()
+    graph_def = control_flow.to_functional(graphdef.write(module), list(map(source_of, places.values())))
+    left = {node.name for node in graph_def.node}
+    gone = [name for name, text in places.items() if source_of(text) not in left]
+    if gone:
+        expected = "expected the result of a loop or tf.cond, or a node outside of them"
+        raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (gone[0], expected))
+    graphdef.replace(module, graph_def)
 
 
 def _unique_functions(graph_def: Any, keep: Iterable[str]) -> Any:
@@ -182,7 +194,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "functionalize",
-            protos(control_flow.to_functional),
+            _functionalize,
             "behind whatever knows loops by their Enter and Exit",
             ensures=(FUNCTIONAL,),
         ),

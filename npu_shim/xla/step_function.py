@@ -10,7 +10,6 @@ one exception: a read that waits for no write runs before the writes (ordering.p
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
@@ -346,7 +345,7 @@ def _function(graph_def, wanted, places, feeds, state):
         replaced = {name: tensor for name, tensor in {**given, **captured}.items() if name in read}
         tf.import_graph_def(imported, replaced, name=SCOPE)
         everything = [op for op in graph.get_operations() if op not in before]
-        named = functools.partial(_element, graph)
+        named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
         given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))
         results = []
         for each in wanted:
@@ -361,14 +360,6 @@ def _function(graph_def, wanted, places, feeds, state):
         return results
 
     return tf.wrap_function(step, [tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds.values()])
-
-
-def _element(graph, name):
-    try:
-        return graph.as_graph_element("%s/%s" % (SCOPE, name))
-    except KeyError:
-        expected = "expected the result of a loop or tf.cond, or a node outside of them"
-        raise ConfigError("fetch '%s' is inside of a loop or tf.cond, %s" % (name, expected)) from None
 
 
 def _without_waits_for(graph_def, names):
