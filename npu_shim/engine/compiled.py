@@ -103,7 +103,7 @@ class Running:
         device = self._opened()
         number = self._programs.get(shapes)
         if number is None:
-            made = replace(self._prepared, on_cpu=device.platform == "cpu").for_shapes(shapes)
+            made = self._prepared.on(device.platform).for_shapes(shapes)
             described, hlo = programs.of(made, PRODUCTS, self._cache)
             try:
                 loading = device.load(replace(described, iterations=self._count), hlo, self._cache)

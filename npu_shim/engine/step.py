@@ -104,7 +104,7 @@ class Part:
         Raises:
             PlanError or ConfigError: XLA cannot compile the step; `refusals.NotConstant` if it must know a value.
         """
-        prepared = replace(self.prepared, on_cpu=platform == "cpu")
+        prepared = self.prepared.on(platform)
         if constants:
             kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
             values = {each.tensor: value for each, value in constants.items() if not each.node}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -154,6 +154,10 @@ class Prepared:
     state: tuple[StateVariable, ...]
     plan: Plan | None
     manner: Manner
+
+    def on(self, platform: str) -> Prepared:
+        """The same for another platform, as JAX names it: "cpu", "gpu"."""
+        return replace(self, manner=replace(self.manner, on_cpu=platform == "cpu"))
 
     @without_collector()
     def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
