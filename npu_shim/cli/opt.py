@@ -77,7 +77,7 @@ def passes_of(words: str, pipelines: Sequence[Pipeline]) -> tuple[Pass, ...]:
     Raises:
         ConfigError: there is no such pass; the message has the nearest name.
     """
-    known = {step.name: (step,) for line in pipelines for step in line.passes}
+    known: dict[str, tuple[Pass, ...]] = {step.name: (step,) for line in pipelines for step in line.passes}
     known.update((line.name, line.passes) for line in pipelines)
     known[ALL] = tuple(step for line in pipelines for step in line.passes)
     for word in names(words):
