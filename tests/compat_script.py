@@ -39,6 +39,7 @@ from tensorflow.python.training.tracking.tracking import TrackableAsset, Trackab
 from tensorflow.python.feature_column import dense_features; dense_features.DenseFeatures
 from tensorflow.python.feature_column import feature_column_v2 as fc; fc.FeatureColumn, fc.LinearModel
 from tensorflow.python.feature_column import sequence_feature_column as sfc; sfc.SequenceFeatures
+from tensorflow.python.framework import ops; assert ops.RegisterShape("Op")(len) is len
 from tensorflow.python.ops import nn_impl; nn_impl.l2_normalize_v2
 from tensorflow.python.layers import utils; utils.get_reachable_from_inputs
 from tensorflow.core.protobuf import config_pb2; config_pb2.RPCOptions(use_rpc_for_inprocess_master=True)

@@ -42,6 +42,22 @@ def install(folder):
     if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
         utils = importlib.import_module(keras)
         utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
+        _loop_both_ways()
+
+
+def _loop_both_ways():
+    """Gives the test case of vectorized loops its method of 1.15, which takes the dtypes of a loop's results."""
+    from tensorflow.python.ops.parallel_for import control_flow_ops, test_util  # noqa: TID251
+
+    def _test_loop_fn(self, loop_fn, iters, loop_fn_dtypes=None, parallel_iterations=None):
+        import tensorflow as tf
+
+        dtypes = tf.float32 if loop_fn_dtypes is None else loop_fn_dtypes
+        vectorized = control_flow_ops.pfor(loop_fn, iters, parallel_iterations=parallel_iterations)
+        looped = control_flow_ops.for_loop(loop_fn, dtypes, iters, parallel_iterations=parallel_iterations)
+        self.run_and_assert_equal(vectorized, looped)
+
+    test_util.PForTestCase._test_loop_fn = _test_loop_fn
 
 
 def _is_there(module):
