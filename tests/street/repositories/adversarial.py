@@ -71,31 +71,12 @@ RECIPES = (
     Recipe(
         "openai/pixel-cnn",
         "train.py -i {net}/images -o {net}/saved -b 2 -u 2 -q 1 -n 8 -x 1 -g 1",
-        lambda net, random: cifar(net / "images" / "cifar-10-python" / "cifar-10-batches-py", random, each=100),
+        lambda net, random: cifar(net / "images" / "cifar-10-python" / "cifar-10-batches-py", random),
         commit="bbc15688dd",
         steps=3,
         loss=(4, 30),
         limit=600,
         apart=0.3,  # dropout
-    ),
-    Recipe(
-        "taki0112/Self-Attention-GAN-Tensorflow",
-        "main.py --epoch=1 --iteration=3 --batch_size=4 --img_size=32 --sample_num=4 --print_freq=2 --save_freq=2",
-        lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
-        commit="6c073a4c8b",
-        checkpoint="checkpoint/**/*.index",
-        limit=600,
-        apart=1.0,
-    ),
-    Recipe(
-        "carpedm20/BEGAN-tensorflow",
-        "main.py --use_gpu=False --max_step=5 --conv_hidden_num=8 --batch_size=4 --input_scale_size=32 --save_step=2 "
-        "--log_step=2 --num_worker=1",
-        lambda net, random: images(net / "data" / "CelebA" / "splits" / "train", random, 12, (64, 64)),
-        commit="722b3f1a2f",
-        checkpoint="logs/**/*.index",
-        limit=600,
-        apart=1.0,
     ),
     Recipe(
         "hwalsuklee/tensorflow-generative-model-collections",

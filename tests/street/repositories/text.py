@@ -76,7 +76,7 @@ def zhihu(folder, random, words=50, labels=8):
     (folder / "vocab_label.pik").write_bytes(pickle.dumps(known))
 
 
-def crimes(net, random, lines=160):
+def crimes(net, random, lines=150):
     """Descriptions with a category each as a zipped table, and a small network's configuration."""
     import zipfile
 
