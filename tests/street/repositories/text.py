@@ -105,18 +105,6 @@ def chinese_names(net, random):
     (net / "data_path" / "word2id.pkl").write_bytes(pickle.dumps(known))
 
 
-def entities(net, random):
-    """Sentences with a tag a character in three parts."""
-    words = [chr(0x4E00 + n) for n in range(60)]
-    for part, count in (("train", 40), ("dev", 20), ("test", 20)):
-        rows = []
-        for _ in range(count):
-            sentence = random.choice(words, 9)
-            tags = ["O", "B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "I-LOC", "O"]
-            rows += ["%s %s" % pair for pair in zip(sentence, tags)] + [""]
-        write(net / "data" / ("example." + part), "\n".join(rows) + "\n")
-
-
 RECIPES = (
     Recipe(
         "gaussic/text-classification-cnn-rnn",
@@ -133,15 +121,6 @@ RECIPES = (
         "main.py --mode=train --epoch=1 --batch_size=8 --hidden_dim=16 --embedding_dim=16",
         chinese_names,
         commit="e4a8732de8",
-        limit=600,
-        apart=0.3,  # dropout
-    ),
-    Recipe(
-        "zjy-ucas/ChineseNER",
-        "main.py --train=True --clean=True --pre_emb=False --lstm_dim=16 --char_dim=8 --max_epoch=2 --steps_check=2",
-        entities,
-        commit="48e1007e60",
-        checkpoint="ckpt/*.index",
         limit=600,
         apart=0.3,  # dropout
     ),
