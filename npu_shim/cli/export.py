@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help="a training graph: .pb, .pbtxt or .meta, or with .gz; a "
                         "SavedModel; or a checkpoint with its .meta")  # fmt: skip
     add_step_arguments(parser)
-    parser.add_argument("--device", metavar="D", help="CPU or GPU, what it is for; the program is the same")
+    parser.add_argument("--device", metavar="D", help="CPU or GPU; for a CPU, float32's kernels compute float16")
     parser.add_argument("--out", metavar="DIR", required=True, help="a new or empty folder")
     parser.add_argument("--jax", metavar="PYTHON", help="an interpreter with JAX, which makes StableHLO; default: "
                         "$NPU_SHIM_JAX, else HLO is written and converted when it is loaded")  # fmt: skip

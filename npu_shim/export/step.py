@@ -63,7 +63,7 @@ def export(
             device takes for them: TF32 on NVIDIA GPUs since Ampere.
         jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else
             `npu-shim engine install`'s, else this one where it has JAX, else the HLO stays.
-        device: "CPU" or "GPU", what it is for; XLA lowers the same ops on both.
+        device: "CPU" or "GPU", what it is for; one for a CPU computes low precision with float32's kernels.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory".
 
     Returns:

@@ -43,7 +43,7 @@ def compile_step(
             size, and the results are those of the last step, as in a session with iterations_per_loop.
         initializer: operation, or its name, that initializes the variables if there is no session.
         constants: dict of tensors or their names to values that become part of the program.
-        device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
+        device: "CPU" or "GPU", the target; a step for a CPU computes low precision with float32's kernels.
         engine: what compiles and runs the program: "tensorflow", its own XLA; or "pjrt", today's XLA through JAX, in
             this process or in a worker, see `npu-shim engine install`.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass

@@ -23,6 +23,7 @@ from npu_shim.xla import (
     array_rows,
     branch_reads,
     control_flow,
+    cpu_kernels,
     fetched,
     function_names,
     hidden_reads,
@@ -89,6 +90,11 @@ def _unique_functions(graph_def: Any, keep: Iterable[str]) -> Any:
 def _rematerialize(module: Module, context: Context) -> None:
     graph_def, context.recomputation = recompute.recomputed(graphdef.write(module), context.recompute, context.on_cpu)
     graphdef.replace(module, graph_def)
+
+
+def _float32_on_cpu(module: Module, context: Context) -> None:
+    if context.on_cpu:
+        protos(cpu_kernels.as_float32)(module, context)
 
 
 def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
@@ -220,6 +226,12 @@ SHAPES = Pipeline(
             "rematerialize",
             _rematerialize,
             "behind the order of reads and writes: what it computes again stands behind the forward pass",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "float32-kernels-on-cpu",
+            _float32_on_cpu,
+            "behind whatever looks for products and their sums, which finds them in the dtypes that were decided",
             requires=(FUNCTIONAL,),
         ),
         Pass(

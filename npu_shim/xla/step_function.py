@@ -107,7 +107,7 @@ def build(
             compile time, such as the lengths of a tf.sequence_mask without maxlen.
         values: variable name -> np.ndarray, initial values; None takes those of a Session. A variable without a
             value is zero.
-        device: "CPU" or "GPU", the target; XLA lowers the same ops on both.
+        device: "CPU" or "GPU", the target; a step for a CPU computes low precision with float32's kernels.
         **options: as for `npu_shim.rewrite`. A Session brings its own (those of its NpuOptimizer), over which these
             win; a Session without NpuOptimizer and a call without options is not rewritten.
 
