@@ -161,6 +161,24 @@ def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Calla
     return of_rows
 
 
+def measures_ragged(measure: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """numpy.ndim, shape or size of rows of different lengths: of the array of lists that they were until NumPy 1.23."""
+
+    @functools.wraps(measure)
+    def of_rows(a: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return measure(a, *args, **kwargs)
+        except ValueError as reason:
+            if "inhomogeneous" not in str(reason):
+                raise
+        import numpy as np
+
+        say("numpy.%s takes rows of different lengths here, which NumPy 1.24 refuses" % measure.__name__)
+        return measure(np.array(a, dtype=object), *args, **kwargs)
+
+    return of_rows
+
+
 def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """networkx.adjacency_matrix as a sparse matrix, as until 2.8: of a sparse array `*` means another product."""
 

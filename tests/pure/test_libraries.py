@@ -169,6 +169,9 @@ for function in (np.array, np.asarray, np.asanyarray):
 assert [each.shape for each in np.array([np.ones(2), np.ones(3)])] == [(2,), (3,)]
 assert np.array([np.ones((2, 3)), np.ones((3, 3))]).shape == (2,)
 assert np.array([[1, 2], [3]], ndmin=2).shape == (1, 2)
+rows = [[1, 2], [3]]
+assert (np.ndim(rows), np.shape(rows), np.size(rows)) == (1, (2,), 2)
+assert (np.ndim([rows[0]]), np.shape([rows[0]]), np.size(rows[0], axis=0)) == (2, (1, 2), 2)
 for refused in (lambda: np.array([[1, 2], [3]], np.float32), lambda: np.asarray([[1, 2], [3]], dtype=int)):
     try:
         refused()
