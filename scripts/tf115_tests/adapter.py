@@ -13,10 +13,16 @@ import os
 import socket
 import sys
 import types
+import unittest
 
 from tree import HELPERS
 
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
+# what unittest dropped in Python 3.12
+UNITTEST = {
+    "assertEquals": "assertEqual", "assertNotEquals": "assertNotEqual", "assertAlmostEquals": "assertAlmostEqual",
+    "assertRaisesRegexp": "assertRaisesRegex", "assertRegexpMatches": "assertRegex", "assert_": "assertTrue",
+}  # fmt: skip
 # Keras's own helpers; should_run_tf_function chose between two ways to train, of which one is left
 KERAS = ("keras.src.testing_infra.test_utils", "tf_keras.src.testing_infra.test_utils")
 # a helper of 1.15 -> where TensorFlow 2 has it, the first that is there
@@ -34,6 +40,9 @@ def install(folder):
         module = types.ModuleType("portpicker")
         module.pick_unused_port = pick_unused_port
         sys.modules["portpicker"] = module
+    for old, new in UNITTEST.items():
+        if not hasattr(unittest.TestCase, old):
+            setattr(unittest.TestCase, old, getattr(unittest.TestCase, new))
     from tensorflow.python.framework import test_util  # noqa: TID251
 
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
