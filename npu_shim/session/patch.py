@@ -32,6 +32,7 @@ from npu_shim.session import (
     kernel_names,
     lines,
     measures,
+    nan,
     observers,
     onednn,
     promises,
@@ -63,6 +64,7 @@ def activate() -> None:
     if doors.is_replaced(base, "__init__"):
         return
     show_log()
+    nan.keep()
     ranks.export()
     doors.open_doors(_adopt_session)
     doors.replace(base, "__init__", functools.partial(_patch_init, _base_init))  # both session classes go through it

@@ -7,7 +7,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from npu_shim.bridge.ops.resources import use_tensorflow1
 from npu_shim.compat.tensorflow_v1 import import_tensorflow
+from npu_shim.session import nan
 
+nan.keep()  # as every import of the bridge does, before the first session
 import_tensorflow()  # tf.estimator and tf.keras as npu_bridge gives them, for tests that do not import it
 use_tensorflow1()  # as npu_init does: some files import it, and all of them are to begin alike
 
