@@ -110,7 +110,7 @@ class ShampooOptimizer(PlainOptimizer, tf.train.Optimizer):
         for axis in range(rank):
             matrix = var.shape.as_list()[axis] <= self._max_matrix_size
             precondition = self._matrix if matrix else self._diagonal
-            direction, made = precondition(direction, grad, var, axis, indices if axis == 0 else None)
+            direction, made = precondition(direction, grad, var, axis, indices)
             updates += made
         (rate,) = self._as(var, self._now(self._learning_rate))
         if indices is None:
@@ -161,14 +161,14 @@ class ShampooOptimizer(PlainOptimizer, tf.train.Optimizer):
         rank = var.shape.ndims
         slot = self.get_slot(var, "Gbar_%d" % axis)
         squares = tf.reduce_sum(tf.square(grad), [other for other in range(rank) if other != axis])
-        if indices is not None:
+        if indices is not None and axis == 0:
             decay, weight = self._as(var, self._now(self._mat_gbar_decay), self._now(self._mat_gbar_weight))
             with tf.control_dependencies([tf.assign(slot, slot * decay).op]):
                 added = tf.scatter_add(slot, indices, weight * squares)
             with tf.control_dependencies([added]):
                 total = tf.gather(slot, indices)
         else:
-            size = var.shape.as_list()[axis] if rank > 1 else 1
+            size = var.shape.as_list()[axis] if rank > 1 and indices is None else 1  # rows are summed as they are
             total = self._accumulated(slot, True, lambda: squares / size)
         power = tf.where(total > 0, tf.pow(total, -self._alpha / rank), tf.zeros_like(total))
         scaled = direction * tf.reshape(power, [-1] + [1] * (rank - 1))
