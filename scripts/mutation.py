@@ -198,12 +198,12 @@ class Copy:
         self._killers = collections.Counter()  # file of tests -> mutants that it killed
         self._age = 0  # seconds by which the last mutant was older than the file
         listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=str(ROOT)).decode()
-        for name in filter(lambda name: (ROOT / name).is_file(), listed.splitlines()):
+        for name in filter(lambda name: (ROOT / name).is_file() or (ROOT / name).is_symlink(), listed.splitlines()):
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(str(ROOT / name), str(self.root / name))
+            shutil.copy2(str(ROOT / name), str(self.root / name), follow_symlinks=False)
         installed.mkdir()
         for name, target in _folders().items():
-            if "." not in name:  # npu_shim finds its other folders in a checkout
+            if "." not in name:  # npu_shim has links to its other folders in a checkout
                 (installed / name).symlink_to(self.root / target)
         subprocess.check_call([sys.executable, "-m", "compileall", "-q", "npu_shim", "rewriter"], cwd=str(self.root))
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}

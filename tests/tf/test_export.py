@@ -410,9 +410,7 @@ def under_jax(interpreter, folders, site, steps):
 def package(folder):
     """This tree's npu_shim as another interpreter imports it."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(str(ROOT / "npu_shim"), str(folder / "npu_shim"), ignore=ignored)
-    for name in ("rewriter", "configs"):
-        shutil.copytree(str(ROOT / name), str(folder / "npu_shim" / name), ignore=ignored)
+    shutil.copytree(str(ROOT / "npu_shim"), str(folder / "npu_shim"), ignore=ignored)  # with what its links lead to
     return str(folder)
 
 

@@ -104,7 +104,7 @@ def test_a_wheel_runs_sessions_where_there_is_no_compiler(carried, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     for name in ("npu_shim", "rewriter", "configs"):
-        shutil.copytree(str(ROOT / name), str(source / name))
+        shutil.copytree(str(ROOT / name), str(source / name), symlinks=True)
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(str(ROOT / name), str(source))
     env = dict(os.environ, NPU_SHIM_WHEEL=str(carried), NPU_SHIM_LABEL="tf" + MINOR.replace(".", ""))
