@@ -42,7 +42,7 @@ def as_float32(graph_def: Any, keep: Iterable[str] = ()) -> Any:
     for function in made.library.function:
         body = _Body(function.node_def, IN_FUNCTIONS)
         body.change()
-        for name, text in function.ret.items():
+        for name, text in list(function.ret.items()):
             function.ret[name] = body.low(text)
     return made
 

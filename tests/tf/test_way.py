@@ -1,4 +1,4 @@
-"""README's way from a precision_mode to the inserted Cast is the one that the code goes, file by file."""
+"""The way in docs/code.md from a precision_mode to the inserted Cast is the one that the code goes, file by file."""
 
 import pathlib
 import re
@@ -15,7 +15,7 @@ MOST = 15
 
 
 def stops():
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "code.md").read_text()
     return re.findall(r"(?m)^\d+\. `((?:npu_shim|rewriter)/[\w/]+\.\w+)`", text)
 
 
@@ -25,8 +25,8 @@ def entered(run):
 
     def note(frame, event, _):
         path = pathlib.Path(frame.f_code.co_filename)
-        if event == "call" and ROOT in path.parents and path not in found:
-            found.append(path)
+        if event == "call" and ROOT in path.parents and path.resolve() not in found:
+            found.append(path.resolve())  # rewriter/ is imported through a link
 
     sys.setprofile(note)
     try:
