@@ -14,7 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import tf_decorator  # noqa: TID251
 
-from npu_shim.compat import exports, faces, names
+from npu_shim.compat import exports, faces, moved, names
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
@@ -26,6 +26,14 @@ ROWS = [(module, name, target) for module, rows in names.table()["contrib"].item
 # rows that only some TensorFlow has
 SOME = {"tf.data.experimental.CheckpointInputPipelineHook"}
 contrib = faces.Face("")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def finders_of_this_file():
+    """What is moved brings finders with it, for the process."""
+    before, installed = list(sys.meta_path), list(moved._INSTALLED)
+    yield
+    sys.meta_path[:], moved._INSTALLED[:] = before, installed
 
 
 def run(make):
@@ -93,8 +101,6 @@ def test_what_is_not_here_says_what_to_use():
 
 
 def test_moved_names_are_found():
-    from npu_shim.compat import moved
-
     moved.install()
     moved.install()
     for name, target in names.table()["moved"].items():

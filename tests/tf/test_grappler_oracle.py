@@ -234,7 +234,7 @@ def test_random_programs_with_functions(program):
     assert rewritten(ours, fetches)[0] is ours
 
 
-def test_functions_are_rewritten_by_themselves():
+def test_functions_are_rewritten_by_themselves(control_flow_of_version_2):
     """A call, a branch and a loop of version 2: float32 goes in and out, and what lies between is as in the pass."""
     if oracle.profile() != "grappler":
         pytest.skip("TensorFlow 1.15 has no such functions")
@@ -244,7 +244,6 @@ def test_functions_are_rewritten_by_themselves():
         return tf.exp(tf.matmul(tf.nn.relu(tf.matmul(a, b)), b)), tf.nn.relu(a)
 
     with tf.Graph().as_default() as graph:
-        tf.enable_control_flow_v2()
         x = tf.placeholder(tf.float32, [4, 4])
         y = tf.matmul(*called(tf.matmul(x, x), x))
         y = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.matmul(y, y), lambda: tf.tanh(y))
