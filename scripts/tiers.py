@@ -18,28 +18,31 @@ RULES = (
     "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals",
     "xla_recompute",
 )  # fmt: skip
-# JAX cannot be installed beside 2.15
-WITH_JAX = tuple("tests/pure/test_pjrt%s.py" % name for name in ("", "_barriers", "_cost", "_stored"))
 # what the reference shows for the others too, as a rule: passes of whole steps, and many ranks. There at night
 AS_THE_REFERENCE = (
     "bridge_ranks", "cost_on_cards", "engine_guards", "engine_lengths", "engine_loops", "engine_middle",
-    "engine_models", "loss_scale_windows", "saturation", "scopes_around_calls", "xla_conditionals", "xla_fetches",
+    "engine_models", "estimator_resume", "horovod_estimator", "loss_scale_windows", "saturation",
+    "scopes_around_calls", "step_passes", "xla_conditionals", "xla_cpu_kernels", "xla_fetches",
     "xla_lowering_bodies", "xla_lowering_ctc", "xla_lowering_lstm", "xla_lowering_steps", "xla_lowering_updates",
     "xla_lowering_values", "xla_open_sizes", "xla_references", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
 )  # fmt: skip
 
 
-def _files(*names: str) -> Tuple[str, ...]:
-    return tuple("tests/tf/test_%s.py" % name for name in names)
+def _files(*names: str, folder: str = "tf") -> Tuple[str, ...]:
+    return tuple("tests/%s/test_%s.py" % (folder, name) for name in names)
 
 
 LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
+# JAX cannot be installed beside 2.15
+WITH_JAX = _files("pjrt", "pjrt_barriers", "pjrt_cost", "pjrt_stored", folder="pure")
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night
 KERNELS = () if AT_NIGHT else _files("channels", "cpu_rounding", "low_semantics", "rounding")
-# what an older Python may read otherwise than 3.7 and 3.11, which run all of tests/pure
-OLD_PYTHON = tuple("tests/pure/test_%s.py" % name for name in ("architecture", "other_python", "without_tensorflow"))
-OLD_PYTHON = ("tests/pure",) if AT_NIGHT else OLD_PYTHON
+# what an older Python may read otherwise than the reference's, which runs all of tests/pure; everything at night
+IMPORTS = ("architecture", "other_python", "without_tensorflow")
+PLANS = ("checkpoint_plan", "cli_options", "inlining", "ir", "launch", "mixlist", "options", "passes", "plan", "scan")
+OLD_PYTHON = ("tests/pure",) if AT_NIGHT else _files(*IMPORTS, folder="pure")
+OLDEST_PYTHON = ("tests/pure",) if AT_NIGHT else _files(*IMPORTS, *PLANS, folder="pure")
 
 
 class Tier(NamedTuple):
@@ -67,7 +70,7 @@ class Tier(NamedTuple):
 
 TIERS = (
     Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", (), "everything, lint, types", ("ruff check .", "mypy")),
-    Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", ("tests/pure", *VERSION), "what depends on the version"),
+    Tier("1.15.5", ("3.7",), ".venv-tf115", "test-tf115", (*OLDEST_PYTHON, *VERSION), "what depends on the version"),
     Tier("2.21.0", ("3.12", "3.13", "3.11"), ".venv-tf221", "test-tf221", (*WITH_JAX, *VERSION), "version, JAX"),
     Tier("2.15.1", ("3.11", "3.10"), ".venv", "test", KERNELS, "as without AVX-512", variables=AVX2),
     Tier("2.15.1", ("3.9",), ".venv-py39", "cpu-test", OLD_PYTHON, "imports, doctor", ("npu-shim doctor",)),
