@@ -130,7 +130,9 @@ def test_the_same_values_and_variables_as_the_original(tmp_path):
     out = {}
     for name, python in (("original", original()), ("ours", sys.executable)):
         argv = [python, "-W", "ignore", os.path.dirname(contrib_cases.__file__), str(tmp_path / (name + ".npz"))]
-        argv += [] if os.environ.get("NPU_SHIM_NIGHTLY") else sorted(contrib_cases.CASES)[::4]  # a quarter of them by day
+        argv += (
+            [] if os.environ.get("NPU_SHIM_NIGHTLY") else sorted(contrib_cases.CASES)[::4]
+        )  # a quarter of them by day
         done = subprocess.run(
             argv, env={**env, "TF_CPP_MIN_LOG_LEVEL": "3"}, cwd=str(tmp_path), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,
