@@ -247,8 +247,9 @@ class Model:
                 tf.nn.embedding_lookup(embedding, tf.transpose(given)), until, time_major=True)
             decoder = seq2seq.BasicDecoder(cell, helper, start)
             decoded = seq2seq.dynamic_decode(decoder, output_time_major=True, swap_memory=True)[0]
-            crossent = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=tf.transpose(wanted), logits=projection(decoded.rnn_output))
+            with tf.variable_scope("decoder"):  # where the greedy decoder calls it
+                logits = projection(decoded.rnn_output)
+            crossent = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.transpose(wanted), logits=logits)
             weights = tf.transpose(tf.sequence_mask(until, tf.shape(wanted)[1], dtype=tf.float32))
             self.loss = tf.reduce_sum(crossent * weights) / tf.to_float(batch)
         if mode == "train":
