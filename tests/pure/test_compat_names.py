@@ -24,7 +24,8 @@ def test_nothing_is_imported_to_resolve_a_name():
     "name",
     ["tf.nn.conv2d", "tf.train.AdamOptimizer.minimize", "tensorflow.contrib.framework.nest", "tf.flags.DEFINE_string",
      "tf.layers.dense", "tf.keras.layers.Dense",
-     pytest.param("tf.mul", marks=only_2), "tf.train.Example", "tf.train.ClusterDef", "tf.estimator.Estimator", "tensorflow.python.framework.ops",
+     pytest.param("tf.mul", marks=only_2),
+     "tf.train.Example", "tf.train.ClusterDef", "tf.estimator.Estimator", "tensorflow.python.framework.ops",
      "tf.contrib.layers.python.layers", "tf.contrib"],
 )  # fmt: skip
 def test_names_that_exist(name):
