@@ -17,8 +17,8 @@ FLAG = "--xla_cpu_enable_fast_min_max"
 def keep() -> None:
     """Sets the flag in this process's XLA_FLAGS, unless they name it.
 
-    TensorFlow reads them once, when the process makes its first session, so this is for the time before. 1.15 does not
-    know the flag.
+    TensorFlow reads them once, so this is for the time before the first session. Processes that this one starts inherit
+    them, and TensorFlow 1.15 ends at a flag that it does not know: a script that starts it passes XLA_FLAGS of its own.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if FLAG not in flags and not tf.__version__.startswith("1."):
