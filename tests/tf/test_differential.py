@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.usefixtures("control_flow_of_version_1", "activated"),
 ]
 NIGHTLY = 2000 if os.environ.get("NPU_SHIM_NIGHTLY") else None
-COUNT = NIGHTLY or 16  # of steps a door: a fifth of a second each, half a second by XLA
+COUNT = NIGHTLY or 8  # of steps a door; fuzz/ draws programs for the same doors
 ENGINE, SCRIPTS = NIGHTLY or 6, NIGHTLY or 2  # a script has about ten programs
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 HAS_ENGINE = pytest.mark.skipif(

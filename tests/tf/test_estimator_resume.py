@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 STEPS = 120
 SCRIPT = """
 import sys, time

@@ -1,5 +1,7 @@
 """Weights' gradients that compiled steps sum after a loop instead of in it: plain TensorFlow's values, and which."""
 
+import os
+
 import numpy as np
 import pytest
 import sessions
@@ -139,6 +141,8 @@ LAYERS = {
     "float32 into float64": (into_wider, 0),
     "clipped": (clipped, 0),
 }
+if not os.environ.get("NPU_SHIM_NIGHTLY"):
+    LAYERS = dict(list(LAYERS.items())[::2])  # half of them by day
 
 
 def gradients(layer):
