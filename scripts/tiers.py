@@ -18,13 +18,14 @@ RULES = (
     "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals",
     "xla_recompute",
 )  # fmt: skip
-# what the reference shows for the others too, as a rule: passes of whole steps, and many ranks. There at night
+# what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "bridge_ranks", "cost_on_cards", "engine_guards", "engine_lengths", "engine_loops", "engine_middle",
-    "engine_models", "estimator_resume", "horovod_estimator", "loss_scale_windows", "saturation",
-    "scopes_around_calls", "step_passes", "xla_conditionals", "xla_cpu_kernels", "xla_fetches",
-    "xla_lowering_bodies", "xla_lowering_ctc", "xla_lowering_lstm", "xla_lowering_steps", "xla_lowering_updates",
-    "xla_lowering_values", "xla_open_sizes", "xla_references", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
+    "bridge_ranks", "calibration", "cost_on_cards", "engine_guards", "engine_lengths", "engine_loops",
+    "engine_middle", "engine_models", "export", "horovod_estimator", "iterations", "loss_scale_faults",
+    "loss_scale_safety", "loss_scale_windows", "saturation", "scopes_around_calls", "step_passes",
+    "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_lowering_bodies", "xla_lowering_ctc",
+    "xla_lowering_lstm", "xla_lowering_steps", "xla_lowering_updates", "xla_lowering_values", "xla_open_sizes",
+    "xla_references", "xla_resnet", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
 )  # fmt: skip
 
 
