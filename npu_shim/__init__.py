@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if "tensorflow" not in sys.modules:
     # TensorFlow decides when it is imported whether oneDNN's kernels run: by itself, by the kind of processor

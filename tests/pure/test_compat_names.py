@@ -30,7 +30,7 @@ def test_nothing_is_imported_to_resolve_a_name():
 )  # fmt: skip
 def test_names_that_exist(name):
     if name.startswith(("tf.layers", "tf.estimator")) and not exports.has(names.home(names.V1 + name[2:])):
-        pytest.skip("this TensorFlow comes without it")
+        pytest.skip("this TensorFlow comes without " + name)
     assert names.resolve(name)
 
 

@@ -9,7 +9,7 @@ from npu_shim.compat.conversion import files as conversion_files
 from npu_shim.compat.conversion import scripts as conversion
 from npu_shim.rewriter.errors import ConfigError
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 9), reason="it needs to know where arguments stand")
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 9), reason="needs Python 3.9, whose ast says where code ends")
 HEAD = "import tensorflow as tf\n"
 ADDED = "from npu_bridge.npu_init import *\n"
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import re
 import threading
 
@@ -386,7 +385,7 @@ def test_what_has_no_equal_parts_is_refused(monkeypatch, shape):
         collectives.reduce_scatter(tf.zeros(shape, name="zeros"), "sum", 2)
 
 
-@pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
+@pytest.mark.nightly
 def test_eleven_ranks_are_gathered_in_the_order_of_their_numbers(run):
     """TensorFlow's own order is that of names: 0, 1, 10, 2."""
     script = """

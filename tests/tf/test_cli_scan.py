@@ -106,7 +106,8 @@ json.dump(results, open(sys.argv[2], "w"))
 
 SLIM = importlib.util.find_spec("tf_slim")
 needs_slim = pytest.mark.skipif(
-    SLIM is None and importlib.util.find_spec("tensorflow_core") is None, reason="tf-slim is missing"
+    SLIM is None and importlib.util.find_spec("tensorflow_core") is None,
+    reason="tf-slim is not installed: npu-shim[contrib]",
 )
 
 
@@ -187,7 +188,7 @@ def test_names_that_tensorflow_has_moved_are_where_they_were(scans):
     assert scans["moved"][0] == 0, scans["moved"][1]
 
 
-@pytest.mark.skipif(SLIM is None, reason="tf-slim is missing")
+@pytest.mark.skipif(SLIM is None, reason="tf-slim is not installed: npu-shim[contrib]")
 def test_every_name_that_tf_slim_uses_resolves(scans):
     lines = scans["slim"][1]
     assert [line for line in lines if "_test.py:" not in line] == lines[-1:]

@@ -16,7 +16,9 @@ pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
     pytest.mark.filterwarnings("ignore"),
 ]
-slim_needed = pytest.mark.skipif(exports.file_of("tf_slim") is None, reason="tf-slim is not installed")
+slim_needed = pytest.mark.skipif(
+    exports.file_of("tf_slim") is None, reason="tf-slim is not installed: npu-shim[contrib]"
+)
 estimator_needed = pytest.mark.skipif(not hasattr(tf, "estimator"), reason="this TensorFlow comes without Estimator")
 contrib = faces.Face("")
 

@@ -1,6 +1,5 @@
 """Lengths that follow from what is fed: decoders that run as long as the longest sentence of a batch."""
 
-import os
 import re
 
 import forked
@@ -14,11 +13,11 @@ from npu_shim.engine import sessions as engine
 from npu_shim.options import engine as options
 from npu_shim.xla import static_shapes
 
-no_engine = pytest.mark.skipif(
-    tf.__version__.startswith("1.") or not (options.has_jax() or options.interpreter())
-    or not (options.has_jax() or os.environ.get("NPU_SHIM_NIGHTLY")),
-    reason="needs TensorFlow 2.15 or later with JAX; in a worker: nightly",
-)  # fmt: skip
+HAS_ENGINE = not tf.__version__.startswith("1.") and (options.has_jax() or options.interpreter())
+if HAS_ENGINE and not options.has_jax():
+    no_engine = pytest.mark.nightly  # a worker takes minutes
+else:
+    no_engine = pytest.mark.skipif(not HAS_ENGINE, reason="the engine needs TensorFlow 2.15 or later, and JAX")
 pytestmark = pytest.mark.usefixtures("patched", "control_flow_of_version_1")
 ROWS, WORDS, STEPS = 3, 5, 9
 

@@ -41,10 +41,8 @@ TOLERANCES = {
 }
 WITHOUT_SLIM = ("keras_session", "queue_runner", "wide_deep", "word2vec_nce")  # the others use tf.contrib.layers
 HAS_SLIM = TENSORFLOW_1 or importlib.util.find_spec("tf_slim") is not None
-NAMES = [
-    pytest.param(name, marks=pytest.mark.skipif(not HAS_SLIM and name not in WITHOUT_SLIM, reason="tf-slim is missing"))
-    for name in sorted(TOLERANCES)
-]
+needs_slim = pytest.mark.skipif(not HAS_SLIM, reason="tf-slim is not installed: npu-shim[contrib]")
+NAMES = [pytest.param(name, marks=() if name in WITHOUT_SLIM else needs_slim) for name in sorted(TOLERANCES)]
 # in float32 by day what our own tf.contrib trains; in mixed precision always all
 BY_DAY = ("bert_tpu_estimator", "ctc_ocr", "seq2seq_attention", "slim_resnet")
 ALL = os.environ.get("NPU_SHIM_NIGHTLY") or os.environ.get("NPU_SHIM_GOLDEN")

@@ -105,7 +105,7 @@ def test_xla_has_low_kernels_for_what_the_mixed_modes_lower():
     assert "PyFunc" not in table.by_op
 
 
-@pytest.mark.skipif(not IS_1, reason="TensorFlow 2 does")
+@pytest.mark.skipif(not IS_1, reason="TensorFlow 2 compiles steps as a whole")
 def test_tensorflow_1_compiles_no_step_as_a_whole():
     with pytest.raises(ConfigError, match=r"device 'XLA' needs TensorFlow 2\.15 or later"):
         npu_shim.rewrite(step(), ["loss"], device="XLA", **MIX)

@@ -177,7 +177,7 @@ def test_losses_are_those_of_low_inputs_and_exact_sums(model, mode):
     assert exact.losses[-1] < exact.losses[0]
 
 
-@pytest.mark.skipif(tf.__version__ >= "2.2", reason="its float16 kernels sum in float32")
+@pytest.mark.skipif(tf.__version__ >= "2.2", reason="float16 kernels of TensorFlow 2.2 and later sum in float32")
 def test_sums_in_float16_would_be_seen():
     """TensorFlow's own float16 kernels on the same graph: off by more than what the test above lets pass."""
     low = low_graph(built("dense"), "allow_mix_precision")

@@ -4,7 +4,6 @@ All cases of rank_cases.py run in one pair of processes; `NPU_SHIM_NIGHTLY` runs
 """
 
 import json
-import os
 import pathlib
 
 import forked
@@ -16,7 +15,7 @@ from npu_shim.distributed import layout
 from npu_shim.options import engine
 
 CASES = pathlib.Path(__file__).with_name("rank_cases.py")
-NIGHTLY = pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="nightly")
+NIGHTLY = pytest.mark.nightly
 WITH_JAX = pytest.mark.skipif(not engine.has_jax(), reason="JAX is not beside this TensorFlow")
 RUNS = [
     pytest.param((2, ""), id="two"),
