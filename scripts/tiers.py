@@ -12,20 +12,20 @@ QUICK = ("-m", "not slow")
 AT_NIGHT = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 # rules on graphs and files, which are ours whatever TensorFlow is below them: the reference runs them for all
 RULES = (
-    "differential", "engine_compiled", "engine_stored", "export_graphs", "functions_random", "fuzz",
-    "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_faults", "mode_goldens",
-    "mutants", "numerics", "page", "planted", "plot", "rank_collectives", "rank_faults", "real_graphs", "shapes",
-    "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals",
+    "differential", "engine_cache", "engine_compiled", "export_graphs", "float16_warnings", "functions_random", "fuzz",
+    "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions", "mode_goldens",
+    "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures", "real_graphs",
+    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals",
     "xla_recompute",
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "bridge_ranks", "calibration", "cost_on_cards", "engine_guards", "engine_lengths", "engine_loops",
-    "engine_middle", "engine_models", "export", "horovod_estimator", "iterations", "loss_scale_faults",
-    "loss_scale_safety", "loss_scale_windows", "saturation", "scopes_around_calls", "step_passes",
-    "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_lowering_bodies", "xla_lowering_ctc",
-    "xla_lowering_lstm", "xla_lowering_steps", "xla_lowering_updates", "xla_lowering_values", "xla_open_sizes",
-    "xla_references", "xla_resnet", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
+    "bridge_ranks", "calibration", "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths",
+    "engine_loops", "engine_models", "export", "horovod_estimator", "iterations", "loss_scale_regressions",
+    "loss_scale_safety", "loss_scale_windows", "saturation", "scopes_around_calls", "step_passes", "xla_conditionals",
+    "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_lowering_bodies", "xla_lowering_ctc", "xla_lowering_lstm",
+    "xla_lowering_steps", "xla_lowering_updates", "xla_lowering_values", "xla_open_sizes", "xla_references",
+    "xla_resnet", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
 )  # fmt: skip
 
 
@@ -35,12 +35,12 @@ def _files(*names: str, folder: str = "tf") -> Tuple[str, ...]:
 
 LEFT_OUT = RULES if AT_NIGHT else (*RULES, *AS_THE_REFERENCE)
 # JAX cannot be installed beside 2.15
-WITH_JAX = _files("pjrt", "pjrt_barriers", "pjrt_cost", "pjrt_stored", folder="pure")
+WITH_JAX = _files("pjrt", "pjrt_barriers", "pjrt_cost", "pjrt_cache", folder="pure")
 VERSION = ("tests/tf", *("--ignore=" + path for path in _files(*LEFT_OUT)), *QUICK)
 # what depends on the kind of processor; everything at night
-KERNELS = () if AT_NIGHT else _files("channels", "cpu_rounding", "low_semantics", "rounding")
+KERNELS = () if AT_NIGHT else _files("channels_first", "cpu_rounding", "low_semantics", "rounding")
 # what an older Python may read otherwise than the reference's, which runs all of tests/pure; everything at night
-IMPORTS = ("architecture", "other_python", "without_tensorflow")
+IMPORTS = ("architecture", "child_interpreters", "without_tensorflow")
 PLANS = ("checkpoint_plan", "cli_options", "inlining", "ir", "launch", "mixlist", "options", "passes", "plan", "scan")
 OLD_PYTHON = ("tests/pure",) if AT_NIGHT else _files(*IMPORTS, folder="pure")
 OLDEST_PYTHON = ("tests/pure",) if AT_NIGHT else _files(*IMPORTS, *PLANS, folder="pure")

@@ -1,4 +1,4 @@
-"""The rules of the house, held against the code: who may import whom, what TensorFlow-free means, length of files."""
+"""The rules of the code: who may import whom, what TensorFlow-free means, length of files."""
 
 import ast
 import importlib
@@ -13,9 +13,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-rooms = importlib.import_module("rooms")  # scripts/rooms.py
-# the rooms of each house by floor: a room imports only from floors below its own
-HOUSES = {
+layers = importlib.import_module("layers")  # scripts/layers.py
+# the packages of each root package by layer: a package imports only from layers below its own
+ROOTS = {
     "npu_shim": [
         {"rewriter", "configs"},
         {"checkpoint", "compat", "pjrt"},
@@ -40,7 +40,7 @@ HOUSES = {
 }
 # what may import TensorFlow and numpy in rewriter/
 WITH_TENSORFLOW = ("tf_internals", "inference", "graphdef", "lint", "page", "rewrite")
-KNOWN = rooms.modules(ROOT)
+KNOWN = layers.modules(ROOT)
 PURE = [
     *(name for name in KNOWN if name.startswith("npu_shim.rewriter.") and name.split(".")[2] not in WITH_TENSORFLOW),
     *("npu_shim.options." + name for name in ("table", "mixlist", "precision", "customize", "amp", "amp_config")),
@@ -58,21 +58,21 @@ def imports(path):
             yield "." * node.level + (node.module or "")
 
 
-@pytest.mark.parametrize("house", HOUSES)
-def test_arrows_point_down_and_nothing_stands_in_a_circle(house):
-    drawn = rooms.arrows(ROOT, house)
-    floor = {name: number for number, names in enumerate(HOUSES[house]) for name in names}
-    assert set(drawn) == set(floor)
-    up = [(here, there) for here in drawn for there in drawn[here] if floor[there] >= floor[here]]
+@pytest.mark.parametrize("root", ROOTS)
+def test_packages_import_from_lower_layers_only(root):
+    graph = layers.dependencies(ROOT, root)
+    layer = {name: number for number, names in enumerate(ROOTS[root]) for name in names}
+    assert set(graph) == set(layer)
+    up = [(here, there) for here in graph for there in graph[here] if layer[there] >= layer[here]]
     assert not up
-    assert not rooms.circles(drawn)
+    assert not layers.cycles(graph)
 
 
-def test_circles_are_seen():
-    drawn = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
-    assert rooms.circles(drawn) == [{"b", "c"}]
-    assert rooms.floors(drawn) == {}
-    assert rooms.floors({"a": set(), "b": {"a"}, "c": {"a", "b"}}) == {"a": 0, "b": 1, "c": 2}
+def test_cycles_are_seen():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert layers.cycles(graph) == [{"b", "c"}]
+    assert layers.layers(graph) == {}
+    assert layers.layers({"a": set(), "b": {"a"}, "c": {"a", "b"}}) == {"a": 0, "b": 1, "c": 2}
 
 
 def test_the_top_of_npu_shim_has_few_entries():
@@ -90,13 +90,13 @@ def test_the_rewriter_knows_nothing_above_it():
             assert not [m for m in imports(path) if m.startswith(("tensorflow", "numpy"))], path
 
 
-def test_private_tensorflow_is_behind_one_door():
+def test_private_tensorflow_is_imported_in_one_file():
     for path in [*ROOT.glob("npu_shim/**/*.py"), *ROOT.glob("rewriter/**/*.py"), *ROOT.glob("scripts/*.py")]:
         if path.name != "tf_internals.py":
             assert not [m for m in imports(path) if m.startswith("tensorflow.python")], path
 
 
-# rooms whose modules without TensorFlow are not typed yet; the faces of npu_bridge only hand names on
+# packages whose modules without TensorFlow are not typed yet; the faces of npu_bridge only hand names on
 UNTYPED = ("npu_shim/bridge/npu_bridge",)
 
 

@@ -301,7 +301,7 @@ def test_what_a_forked_process_measured_is_told(tmp_path):
 
 def test_a_run_tells_its_ranges_and_joins_them_to_its_report(tmp_path):
     pytest.importorskip("plotly", reason="the report's treemap needs plotly")
-    from test_page import data_of
+    from test_plan_page import data_of
 
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(

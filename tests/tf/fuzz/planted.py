@@ -9,8 +9,8 @@ No program shows what changes neither a result nor the state of a session. Of th
     6   libraries of other owners                      tests/tf/test_native_build.py
     7   a warning for each slow run                    tests/tf/test_collective_keys.py
     8   programs that nothing evicts                   tests/tf/test_engine_compiled.py
-    9   what a worker has of this environment          tests/pure/test_other_python.py
-    10  private names of a later JAX                   tests/pure/test_private_names.py
+    9   what a worker has of this environment          tests/pure/test_child_interpreters.py
+    10  private names of a later JAX                   tests/pure/test_private_jax_names.py
 """
 
 import contextlib

@@ -1,8 +1,9 @@
-"""Skips that scripts/test --all expects, and those that fail it."""
+"""The rows of scripts/test --all: the files that they name, the skips that they expect, and those that fail them."""
 
 import ast
 import importlib
 import pathlib
+import sys
 import xml.etree.ElementTree as xml
 
 import pytest
@@ -16,7 +17,7 @@ ALL = {part for extra in skips.BY_EXTRA for part in skips.reasons(extra, has_jax
 
 def words(node):
     """The constant text of a reason: what is formatted into it or added to it is left out."""
-    parts = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
+    parts = (getattr(part, "value" if sys.version_info >= (3, 8) else "s", None) for part in ast.walk(node))
     return " ".join(part for part in parts if isinstance(part, str))
 
 
@@ -48,6 +49,14 @@ def test_nothing_is_expected_that_no_test_says():
     texts = [text for _, text in told()]
     versions = ("2.15.1, comes with Estimator", "2.21.0")  # formatted into a reason
     assert [part for part in ALL if part not in versions and not any(part in text for text in texts)] == []
+
+
+def test_every_file_that_a_row_names_is_there():
+    folders = {"tf": (*tiers.RULES, *tiers.AS_THE_REFERENCE), "pure": (*tiers.IMPORTS, *tiers.PLANS)}
+    named = {"tests/%s/test_%s.py" % (folder, name) for folder, names in folders.items() for name in names}
+    named |= {word.partition("=")[2] or word for tier in tiers.TIERS for word in tier.tests if word.endswith(".py")}
+    assert len(named) > 60
+    assert [path for path in sorted(named) if not (tiers.ROOT / path).exists()] == []
 
 
 def test_every_environment_has_its_row():

@@ -77,7 +77,7 @@ with t.tf.Graph().as_default(), t.tf.Session() as session:
 
 def test_a_later_process_loads_what_an_earlier_one_compiled(tmp_path):
     cache, here = str(tmp_path / "kept"), os.path.dirname(os.path.abspath(__file__))
-    code = "import sys; sys.path[:0] = %r; import conftest, npu_shim, test_engine_stored as t; npu_shim.patch()\n%s\n%s"
+    code = "import sys; sys.path[:0] = %r; import conftest, npu_shim, test_engine_cache as t; npu_shim.patch()\n%s\n%s"
 
     def ran(seed, before):
         script = code % ([here, os.path.dirname(here)], before, "print(t.trained(), t.stepped())")

@@ -147,7 +147,7 @@ PARENT = """
 import os, sys
 sys.path[:1] = [%r, %r, %r]
 import numpy as np
-import test_worker as here
+import test_worker_process as here
 device = here.opened(open(sys.argv[1], "rb").read())
 if sys.argv[2:] == ["fork"] and not os.fork():
     import time
