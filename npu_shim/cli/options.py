@@ -9,10 +9,11 @@ from npu_shim.options.table import Option
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 WORDS = {
-    "honoured": "does what it does on the NPU",
+    "honored": "does what it does on the NPU",
     "accepted": "is taken and has no effect off the NPU",
     "refused": "is refused",
 }
+KINDS = {"NPURunConfig": "argument", "parameter_map": "key"}
 FIELDS = {"s": "str", "b": "bool", "i": "int", None: "-"}
 
 
@@ -63,28 +64,27 @@ def markdown() -> str:
     lines = [
         "# Options",
         "",
-        "Every NPURunConfig argument and parameter_map key of every release; from `npu-shim options --markdown`.",
-        "",
-        "- *honoured*: %s" % WORDS["honoured"],
-        "- *accepted*: %s" % WORDS["accepted"],
-        "- *refused*: %s, with the reason" % WORDS["refused"],
-        "",
-        "| option | where | type | default | values | status | meaning |",
-        "|---|---|---|---|---|---|---|",
+        "Every argument of NPURunConfig and key of the parameter_map, of every release; from",
+        "`npu-shim options --markdown`. An option is both an argument and a key, unless its row names one.",
+        "`npu-shim options NAME` shows an option.",
     ]
-    for option in table.options().values():
-        values = ", ".join(map(str, option.accepted)) if option.accepted is not None else ""
-        cells = (
-            "`%s`" % option.name,
-            ", ".join(_places(option)),
-            FIELDS[option.field],
-            "" if option.default is None else "`%r`" % (option.default,),
-            values,
-            option.status,
-            option.meaning + _because(option),
-        )
-        lines.append("| %s |" % " | ".join(str(cell).replace("|", "\\|") for cell in cells))
+    known = table.options().values()
+    for status, effect in WORDS.items():
+        rows = [_row(option) for option in known if option.status == status]
+        if rows:
+            head = ["", "## %s: %s" % (status.capitalize(), effect), ""]
+            lines += [*head, "| option | takes | meaning |", "|---|---|---|", *rows]
     return "\n".join(lines)
+
+
+def _row(option: Option) -> str:
+    (only,) = _places(option) if len(_places(option)) == 1 else ("",)
+    values = ", ".join("`%s`" % value for value in option.accepted or ())
+    takes = [values or (FIELDS[option.field] if option.field else "")]
+    takes += [] if option.default is None else ["default `%r`" % (option.default,)]
+    takes += ["%s only" % KINDS[only]] if only else []
+    cells = ("`%s`" % option.name, "; ".join(filter(None, takes)), option.meaning + _because(option))
+    return "| %s |" % " | ".join(cell.replace("|", "\\|") for cell in cells)
 
 
 def _because(option: Option) -> str:

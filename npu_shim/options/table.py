@@ -55,7 +55,7 @@ class Option:
         refused_values: values the vendor takes and this platform cannot, each with the reason.
         code: "INVALID_ARGUMENT" or "INTERNAL", what the vendor's bridge answers to another value. Where it ends the
             process instead, INVALID_ARGUMENT.
-        status: "honoured", "accepted" (taken, but without meaning off the NPU) or "refused" (see `because`).
+        status: "honored", "accepted" (taken, but without meaning off the NPU) or "refused" (see `because`).
         because: why it is refused, else "".
         meaning: one line.
     """

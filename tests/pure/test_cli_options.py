@@ -24,9 +24,9 @@ def test_every_option_has_its_line_and_its_row():
     names = list(options.options())
     assert [line.split()[0] for line in command.listed()] == names
     rows = [line for line in command.markdown().splitlines() if line.startswith("| `")]
-    assert [row.split("`")[1] for row in rows] == names
+    assert sorted(row.split("`")[1] for row in rows) == sorted(names)
     # a column more would be a bar that is not escaped
-    assert {row.replace("\\|", "").count("|") for row in rows} == {8}
+    assert {row.replace("\\|", "").count("|") for row in rows} == {4}
 
 
 def test_one_option_is_described(capsys):
@@ -35,7 +35,7 @@ def test_one_option_is_described(capsys):
     assert lines[0] == "dump_mode: " + options.options()["dump_mode"].meaning
     assert "  values: input, output, all" in lines
     assert "  where: parameter_map" in lines
-    assert any(line.startswith("  status: honoured") for line in lines)
+    assert any(line.startswith("  status: honored") for line in lines)
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("dump_stp", "dump_step"), ("precison_mode", "precision_mode")])

@@ -182,10 +182,15 @@ def messages():
     yield (ROOT / "npu_shim" / "session" / "native" / "hook.cc").read_text(encoding="utf-8")
 
 
+# errors of TensorFlow's own, and parts of paths and commands
+THEIRS = ("only supports NHWC", "do not yet support dilation rates larger than 1")
+
+
 def quoted():
     """The messages in the first column of troubleshooting.md."""
-    found = re.findall(r"^\| `([^`]+)` \|", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
-    return [each.replace("\\|", "|") for each in found]
+    rows = re.findall(r"^\| (`.*?`) \|", (DOCS / "troubleshooting.md").read_text(encoding="utf-8"), re.MULTILINE)
+    texts = [text for row in rows for text in re.findall(r"`([^`]+)`", row)]
+    return [text.replace("\\|", "|") for text in texts if text not in THEIRS]
 
 
 def test_messages_that_troubleshooting_quotes_are_those_of_the_code():
@@ -196,7 +201,7 @@ def test_messages_that_troubleshooting_quotes_are_those_of_the_code():
         form = re.compile(".*".join(map(re.escape, parts)))
         if not any(form.search(text) for text in texts):
             missing.append(message)
-    assert len(quoted()) > 50
+    assert len(quoted()) > 140
     assert missing == []
 
 

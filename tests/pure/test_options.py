@@ -54,7 +54,7 @@ def test_run_config_arguments_stand_in_the_vendors_order():
 def test_every_row_is_consistent():
     for name, option in table.options().items():
         assert option.field in (None, "s", "b", "i"), name
-        assert option.status in ("honoured", "accepted", "refused"), name
+        assert option.status in ("honored", "accepted", "refused"), name
         assert bool(option.because) == (option.status == "refused"), name
         assert option.code in ("INVALID_ARGUMENT", "INTERNAL"), name
         assert option.meaning, name

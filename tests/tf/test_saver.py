@@ -113,7 +113,7 @@ def test_v1_checkpoints_are_read(prefix, stored):
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_the_write_version_of_the_saver_is_honoured(prefix, version):
+def test_the_write_version_of_the_saver_is_honored(prefix, version):
     with tf.Graph().as_default(), tf.Session() as session:
         w = zeros("w", [2], tf.float16)
         session.run(w.initializer)
