@@ -37,10 +37,10 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
             "sess.run, Estimator, Keras; npu_bridge, hccl and horovod (npu_shim/bridge)",
             "the names that TensorFlow, Python and its libraries have moved or removed (npu_shim/compat)")),
         Box("user", "Options", (
-            "the parameter_map of NpuOptimizer, NPURunConfig, flags of npu-shim, NPU_SHIM_...: one table (npu_shim/options)",
+            "NpuOptimizer's parameter_map, NPURunConfig, flags of npu-shim, NPU_SHIM_...: a table (npu_shim/options)",
             "become a precision policy, the lists of ops, and dtypes of single nodes")),
         Box("plan", "The rewriter", (
-            "takes a graph from Grappler, a compiled step or a file; a decision for each type, with its reason (rewriter/)",
+            "takes a graph from Grappler, a compiled step or a file; a decision and a reason for each type (rewriter/)",
         ), (("", steps),)),
         Box("session", "In a session", (
             "npu_shim/session, each pass checked against", "what it promises:"), (("", tuple(PROMISES)),)),

@@ -9,7 +9,7 @@ import pytest
 import npu_shim  # noqa: F401 - switches oneDNN on, before TensorFlow is imported
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as the command does, which some tests call in this process
-os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one mends it
+os.environ.setdefault("NPU_SHIM_VERIFY", "each")  # a pass that breaks a graph is named, also where a later one fixes it
 SEED = "--seed"
 ADVICE = """\
 Run the file by itself: scripts/test TEST_FILE. If it passes there, the order matters: give the --seed of this run.

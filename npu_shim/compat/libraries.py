@@ -186,7 +186,7 @@ def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], No
     def as_sparse_matrix(*args: Any, **kwargs: Any) -> Any:
         from scipy import sparse
 
-        with warnings.catch_warnings():  # NetworkX 2.8 announces what is mended here
+        with warnings.catch_warnings():  # NetworkX 2.8 announces what is patched here
             warnings.simplefilter("ignore", FutureWarning)
             found = adjacency_matrix(*args, **kwargs)
         if sparse.isspmatrix(found):

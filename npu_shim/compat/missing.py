@@ -106,36 +106,36 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         sys.modules[name] = importlib.import_module(self.targets[name])
 
 
-def when_loaded(mends: Mapping[str, Callable[[Any], None]]) -> None:
+def when_loaded(patches: Mapping[str, Callable[[Any], None]]) -> None:
     """Calls a function with a module once the module is loaded, at once for loaded modules.
 
     Args:
-        mends: dict of a module's name -> function of the module.
+        patches: dict of a module's name -> function of the module.
     """
-    sys.meta_path.insert(0, _Mender(mends))
-    for name in sorted(set(mends) & set(sys.modules)):
-        mends[name](sys.modules[name])
+    sys.meta_path.insert(0, _Patcher(patches))
+    for name in sorted(set(patches) & set(sys.modules)):
+        patches[name](sys.modules[name])
 
 
-class _Mender(importlib.abc.MetaPathFinder):
+class _Patcher(importlib.abc.MetaPathFinder):
     """Lets a module be found as usual, and patches it once it is loaded."""
 
-    def __init__(self, mends: Mapping[str, Callable[[Any], None]]) -> None:
-        self._mends = mends
+    def __init__(self, patches: Mapping[str, Callable[[Any], None]]) -> None:
+        self._patches = patches
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname not in self._mends:
+        if fullname not in self._patches:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._mends[fullname])
+            spec.loader = _Loader(spec.loader, self._patches[fullname])
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, mend: Callable[[Any], None]) -> None:
+    def __init__(self, loader: Any, patch: Callable[[Any], None]) -> None:
         self._loader = loader
-        self._mend = mend
+        self._patch = patch
 
     def create_module(self, spec: Any) -> Any:
         return self._loader.create_module(spec)
@@ -144,4 +144,4 @@ class _Loader(importlib.abc.Loader):
         # its files are asked of its own loader
         module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._mend(module)
+        self._patch(module)

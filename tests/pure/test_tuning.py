@@ -350,7 +350,7 @@ def test_a_float32_that_does_not_do_is_one_error(tmp_path, monkeypatch, change, 
     trainings = Trainings([])
     with pytest.raises(ConfigError, match=told):
         searched(tmp_path, lambda *each: {**trainings(*each), **change}, monkeypatch)
-    searched(tmp_path, trainings, monkeypatch)  # what was wrong is mended, and the trial runs again
+    searched(tmp_path, trainings, monkeypatch)  # what was wrong is fixed, and the trial runs again
     assert trainings.ran == [search.FLOAT32, search.FLOAT32, search.OWN]
 
 

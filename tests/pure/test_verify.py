@@ -39,7 +39,7 @@ BROKEN = {
         "x:Const; s:StackV2(x) p:StackPushV2(s,x) q:StackPopV2@h(s)",
         "'s' and what it is tied to have several dtypes",
     ),
-    "operands are exchanged": (  # review of 2026-11, 2
+    "operands are exchanged": (
         GRAPH,
         "x:Placeholder w:ReadVariableOp; a:MatMul@h(d,c); r:Exp(u); c:Cast@fh(x) d:Cast@fh(w) u:Cast@hf(a)",
         "input 0 of 'a' was 'x' and is 'w'; input 1 of 'a' was 'w' and is 'x'",

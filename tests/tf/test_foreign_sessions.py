@@ -49,7 +49,7 @@ def ran(tmp_path_factory):
     return done.stdout
 
 
-def test_small_clusters_of_a_plain_session_stay_after_a_session_with_ours(ran):  # review of 2026-11, 4
+def test_small_clusters_of_a_plain_session_stay_after_a_session_with_ours(ran):
     before, after = next(line for line in ran.splitlines() if line.startswith("clusters")).split()[1:]
     assert before == after != "0"
 

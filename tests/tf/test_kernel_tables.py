@@ -1,4 +1,4 @@
-"""Kernels are asked of what will run them: a device's registry, a shipped table, or XLA's (issue 14, check 4)."""
+"""Kernels are asked of what will run them: a device's registry, a shipped table, or XLA's."""
 
 import logging
 

@@ -184,7 +184,7 @@ def test_counters_outlive_the_local_variables_initializer(on_stuck, resource):
             assert session.run([optimizer.attempted_steps, optimizer.skipped_steps]) == [3, 3]
 
 
-def test_an_optimizer_keeps_no_graph_and_has_a_flag_for_each():  # review 11
+def test_an_optimizer_keeps_no_graph_and_has_a_flag_for_each():
     with tf.Graph().as_default():
         optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), FixedLossScaleManager(8.0))
     graphs = []
@@ -437,7 +437,7 @@ def test_an_output_hook_takes_any_variable_by_name(resource):
     assert collected == [{"local:0": 3.0, "nowhere:0": 4.0}]
 
 
-def test_a_run_of_skipped_steps_is_one_line():  # street, messages
+def test_a_run_of_skipped_steps_is_one_line():
     # TensorFlow says it five times a process, so it is said here in its words
     hooks = importlib.import_module("tensorflow.python.training.basic_session_run_hooks")
     said = "It seems that global step (tf.train.get_global_step) has not been increased. "

@@ -144,7 +144,7 @@ def test_killed_while_replacing_the_next_run_brings_the_old_checkpoint_back(sour
     assert not os.path.exists(writer.folder)
 
 
-def test_a_leftover_with_our_own_number_is_no_obstacle(source, target):  # review 5
+def test_a_leftover_with_our_own_number_is_no_obstacle(source, target):
     os.makedirs(os.path.dirname(target))
     left = files._working_folder(target, os.getpid())  # a container starts again: the same host name, the same number
     os.makedirs(os.path.join(left, "parts"))
@@ -154,7 +154,7 @@ def test_a_leftover_with_our_own_number_is_no_obstacle(source, target):  # revie
 
 
 @pytest.mark.parametrize("link", ["folder", "file"])
-def test_a_target_that_is_the_source_through_a_link(source, tmp_path, capsys, link):  # review 6
+def test_a_target_that_is_the_source_through_a_link(source, tmp_path, capsys, link):
     before = hashes(tmp_path / "source")
     if link == "folder":
         os.symlink(os.path.dirname(source), str(tmp_path / "other"))

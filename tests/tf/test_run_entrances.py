@@ -1,4 +1,4 @@
-"""What watches or mends a session's runs works however a run is started: run, callables, Keras, after the session."""
+"""What watches or fixes a session's runs works however a run is started: run, callables, Keras, after the session."""
 
 import collections
 import gc

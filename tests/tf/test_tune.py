@@ -50,7 +50,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("model", "fault"), CASES)
-def test_a_planted_fault_is_mended_and_products_stay_low(together, tmp_path, model, fault):
+def test_a_planted_fault_is_fixed_and_products_stay_low(together, tmp_path, model, fault):
     steps = 30 if (model, fault) == QUICK else 120
     done = tuned(together, tmp_path, "train.py %s %s %d" % (model, fault, steps))
     assert done.status == 0, done.output

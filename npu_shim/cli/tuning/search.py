@@ -178,7 +178,7 @@ class Search:
     def _trial(
         self, name: str, options: Any, calibrated: bool = False, asked: Any = None, check: Any = lambda found: None
     ) -> Outcome:
-        """Runs a trial that has not ended before. One that `check` raises for is not kept: it may be mended outside."""
+        """Runs a trial that has not ended before. One that `check` raises for is not kept: its cause may be removed."""
         if not self._may_run(name):
             text = "%d trials do not suffice for the one called '%s'; the same command with more --trials goes on"
             raise ConfigError(text % (self._wanted.trials, name))

@@ -2,15 +2,15 @@
 
     with planted.FAULTS["shared initial tensors, engine"].plant(): ...
 
-No program shows what changes neither a result nor the state of a session. Of the review of 2026-11 that is:
+No program shows what changes neither a result nor the state of a session. Tests of such faults that were found:
 
-    4   XLA clusters of other sessions taken apart     tests/tf/test_foreign_sessions.py
-    5   collective keys that collide                   tests/tf/test_collective_keys.py
-    6   libraries of other owners                      tests/tf/test_native_build.py
-    7   a warning for each slow run                    tests/tf/test_collective_keys.py
-    8   programs that nothing evicts                   tests/tf/test_engine_compiled.py
-    9   what a worker has of this environment          tests/pure/test_child_interpreters.py
-    10  private names of a later JAX                   tests/pure/test_private_jax_names.py
+    XLA clusters of other sessions taken apart     tests/tf/test_foreign_sessions.py
+    collective keys that collide                   tests/tf/test_collective_keys.py
+    libraries of other owners                      tests/tf/test_native_build.py
+    a warning for each slow run                    tests/tf/test_collective_keys.py
+    programs that nothing evicts                   tests/tf/test_engine_compiled.py
+    what a worker has of this environment          tests/pure/test_child_interpreters.py
+    private names of a later JAX                   tests/pure/test_private_jax_names.py
 """
 
 import contextlib
@@ -153,20 +153,20 @@ def _when_seen(self, build):
 FAULTS = {
     "shared initial tensors, engine": Fault("engine", _put((assignments, "assign", _all_at_once))),
     "shared initial tensors, collected": Fault("collected", _put((assignments, "assign", _all_at_once))),
-    "V1 lost updates": Fault("engine", _nothing_excludes),
-    "V2 RunOptions are dropped": Fault("engine", _options_are_dropped),
-    "V3 a lock is held while Python runs": Fault("engine", _lock_is_held),
-    "V4 containers are left out": Fault("compiled", _put((writers, "OWN_CONTAINER", _Everything()))),
-    "V7 dense sums of sparse gradients": Fault("scaled", _put((accumulate, "sum_for", _always_dense))),
-    "V8 every update is undone": Fault("scaled", _put((update_ops, "_nearest", lambda name, others: set(others)))),
-    "V9 gathered updates stay": Fault(
+    "lost updates": Fault("engine", _nothing_excludes),
+    "RunOptions are dropped": Fault("engine", _options_are_dropped),
+    "a lock is held while Python runs": Fault("engine", _lock_is_held),
+    "containers are left out": Fault("compiled", _put((writers, "OWN_CONTAINER", _Everything()))),
+    "dense sums of sparse gradients": Fault("scaled", _put((accumulate, "sum_for", _always_dense))),
+    "every update is undone": Fault("scaled", _put((update_ops, "_nearest", lambda name, others: set(others)))),
+    "gathered updates stay": Fault(
         "scaled", _put((optimizer.LossScaleOptimizer, "undo_updates", lambda self, given: []))
     ),
-    "V10 sums in float16": Fault("scaled", _put((sums, "NARROW", ()))),
-    "V11 when_finite in every step": Fault(
+    "sums in float16": Fault("scaled", _put((sums, "NARROW", ()))),
+    "when_finite in every step": Fault(
         "scaled", _put((accumulate.AccumulatingOptimizer, "when_finite", _when_seen))
     ),
-    "V12 no gradients": Fault("scaled", _put((accumulate, "pairs_with_gradients", _without_check))),
+    "no gradients": Fault("scaled", _put((accumulate, "pairs_with_gradients", _without_check))),
     "swapped operands": Fault("session", _swapped),
     "swapped operands, behind verify": Fault("session", _swapped_later),
 }
