@@ -12,7 +12,7 @@ DAY = () if os.environ.get("NPU_SHIM_NIGHTLY") else ("runs with NPU_SHIM_NIGHTLY
 ANYWHERE = (
     "NPU_SHIM_REPOSITORIES names no", "NPU_SHIM_ZOO names no", "NPU_SHIM_TEST_TF115", "no checkout of ",
     "TensorFlow sees no GPU", "has no JAX with its CUDA plugin", "pyright is not on the PATH", "needs chromium",
-    "could not import 'librosa", "only root can", "needs root", "to mount a tmpfs", "mount a tmpfs", "no unshare here",
+    "could not import 'librosa", "only root can", "needs root", "mount a tmpfs", "no unshare here",
     "no namespaces here",
     "TensorFlow's own optimizers take no function as loss", "TensorFlow's If takes no reference variables",
     "TensorFlow's own reads of a reference variable come", "this process builds graphs by default",

@@ -201,7 +201,7 @@ def test_messages_that_troubleshooting_quotes_are_those_of_the_code():
         form = re.compile(".*".join(map(re.escape, parts)))
         if not any(form.search(text) for text in texts):
             missing.append(message)
-    assert len(quoted()) > 140
+    assert len(quoted()) > 100
     assert missing == []
 
 
