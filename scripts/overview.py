@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 PICTURE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "pictures" / "overview.svg"
 WIDTH, MARGIN, GAP, LINE, CHIP = 1000, 16, 30, 17, 24
-CHARACTER = 6.6  # pixels of a character of 12 pixels, at most
+CHARACTER = 7.2  # pixels: the width of a character of 12 pixels in most fonts
 COLORS = {"user": "#e8eaf6", "plan": "#e0f2f1", "session": "#fff3e0", "step": "#f3e5f5"}
 
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow
 from npu_shim.loss_scale.gradients import times
-from npu_shim.loss_scale.graph_ops import control_flow_v1, keep_dtype, publish_flag, state_here
+from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -20,6 +20,7 @@ from npu_shim.loss_scale.inner import (
     train_ops_replaced,
 )
 from npu_shim.loss_scale.sums import hidden_variable, sum_for
+from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -13,8 +13,9 @@ import threading
 import weakref
 from typing import Any
 
+from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
 from npu_shim.rewriter.graphdef.functions import KINDS
-from npu_shim.rewriter.graphdef.reading import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT, is_gradient_of
+from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS, is_gradient_of
 from npu_shim.rewriter.tf_internals import op_defs
 
 _graphs = weakref.WeakValueDictionary()  # number of a session -> its tf.Graph

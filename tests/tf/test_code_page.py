@@ -1,10 +1,11 @@
-"""The way in docs/code.md from a precision_mode to the inserted Cast is the one that the code goes, file by file."""
+"""docs/code.md: its files from a precision_mode to the inserted Cast are those that run; the picture of the whole."""
 
 import pathlib
 import re
 import sys
 
 import numpy as np
+import overview
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -61,3 +62,7 @@ def patched_session():
 
     yield run
     npu_shim.unpatch()
+
+
+def test_the_picture_of_the_whole_is_that_of_the_pipelines():
+    assert overview.svg() == overview.PICTURE.read_text(encoding="utf-8"), "run: python scripts/overview.py"
