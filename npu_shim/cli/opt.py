@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
     from npu_shim.cli import graph_file
     from npu_shim.rewriter.ir import graphdef, text
     from npu_shim.rewriter.passes import pipeline
-    from npu_shim.xla.pipeline import PIPELINES, Context, module_of
+    from npu_shim.xla.pipeline import PIPELINES, Context, module_of, results_of
 
     chosen = passes_of(args.passes, PIPELINES)
     shown = {step.name for step in passes_of(args.dump_after, PIPELINES)}
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
-    module = module_of(graph, fetches)
+    module = module_of(graph, results_of(fetches))
 
     def changed(number: int, step: Pass, module: Any) -> None:
         if step.name in shown:

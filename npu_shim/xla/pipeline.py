@@ -15,7 +15,6 @@ from npu_shim.options.passes import Watching
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.ir import graphdef
-from npu_shim.rewriter.ir.graph import CONTROL
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
@@ -60,12 +59,17 @@ class Context:
     recomputation: Recomputation | None = field(default=None, compare=False)
 
 
-def protos(rewrite: Callable[..., Any]) -> Callable[[Module, Any], None]:
+def protos(rewrite: Callable[[Any], Any]) -> Callable[[Module, Any], None]:
+    """Makes a pass of a function from GraphDef to GraphDef."""
+    return protos_with_kept(lambda graph_def, kept: rewrite(graph_def))
+
+
+def protos_with_kept(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Module, Any], None]:
     """Makes a pass of a function from GraphDef and names of nodes to keep to GraphDef."""
 
     def run(module: Module, context: Context) -> None:
-        keep = [source_of(text) for text in module.results().values()]
-        graphdef.replace(module, rewrite(graphdef.write(module), keep))
+        kept = [source_of(text) for text in module.results().values()]
+        graphdef.replace(module, rewrite(graphdef.write(module), kept))
 
     return run
 
@@ -81,7 +85,7 @@ def _functionalize(module: Module, context: Context) -> None:
     graphdef.replace(module, graph_def)
 
 
-def _unique_functions(graph_def: Any, keep: Iterable[str]) -> Any:
+def _unique_functions(graph_def: Any) -> Any:
     made = type(graph_def)()
     made.CopyFrom(graph_def)
     return function_names.unique(made)
@@ -94,7 +98,7 @@ def _rematerialize(module: Module, context: Context) -> None:
 
 def _float32_on_cpu(module: Module, context: Context) -> None:
     if context.on_cpu:
-        protos(cpu_kernels.as_float32)(module, context)
+        protos_with_kept(cpu_kernels.as_float32)(module, context)
 
 
 def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
@@ -124,7 +128,7 @@ RESOURCES = Pipeline(
     (
         Pass(
             "remove-host-reports",
-            protos(host_reports.leave_out),
+            protos_with_kept(host_reports.leave_out),
             "first: prints and assertions take strings, which no later pass understands",
         ),
         Pass(
@@ -134,12 +138,12 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "hoist-branch-reads",
-            protos(lambda graph_def, keep: branch_reads.before_branches(graph_def)),
+            protos(branch_reads.before_branches),
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
         ),
         Pass(
             "reference-to-resource",
-            protos(lambda graph_def, keep: references.to_resources(graph_def)),
+            protos(references.to_resources),
             "XLA has no reference variables; what follows knows resource variables only",
             ensures=(NO_REFERENCES,),
         ),
@@ -157,7 +161,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "stateless-random",
-            protos(lambda graph_def, keep: random_ops.to_stateless(graph_def)),
+            protos(random_ops.to_stateless),
             "last: it adds a variable of its own, and names ops by the graph as it is",
             requires=(NO_REFERENCES,),
         ),
@@ -170,32 +174,32 @@ SHAPES = Pipeline(
     (
         Pass(
             "optionals-to-values",
-            protos(lambda graph_def, keep: optionals.as_values(graph_def)),
+            protos(optionals.as_values),
             "first: an Optional hides a value from every pass that asks for shapes",
         ),
         Pass(
             "bound-row-gradients",
-            protos(row_gradients.of_fixed_size),
+            protos_with_kept(row_gradients.of_fixed_size),
             "before legalization, which asks for the sizes of what loops append",
         ),
         Pass(
             "mask-open-uniques",
-            protos(lambda graph_def, keep: open_sizes.whole_uniques(graph_def)),
+            protos(open_sizes.whole_uniques),
             "before legalization, which gives tf.unique padding that these masks know",
         ),
         Pass(
             "legalize",
-            protos(lower),
+            protos_with_kept(lower),
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
         ),
         Pass(
             "refuse-open-sizes",
-            protos(lambda graph_def, keep: open_sizes.require_sound(graph_def)),
+            protos(open_sizes.require_sound),
             "behind legalization, which gives many ops a form that is right on padding; changes nothing",
         ),
         Pass(
             "array-rows-to-writes",
-            protos(lambda graph_def, keep: array_rows.as_writes(graph_def)),
+            protos(array_rows.as_writes),
             "with loops still in TensorFlow 1's form, and behind legalization, which gives arrays their sizes",
         ),
         Pass(
@@ -206,19 +210,19 @@ SHAPES = Pipeline(
         ),
         Pass(
             "predicate-updates",
-            protos(lambda graph_def, keep: skipped_updates.always(graph_def)),
+            protos(skipped_updates.always),
             "on If: a skipped update keeps its variable from being updated in place",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "hide-written-variables",
-            protos(lambda graph_def, keep: hidden_reads.hide(graph_def)),
+            protos(hidden_reads.hide),
             "on While and If, across which XLA takes a variable for the constant that it was",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "order-reads-before-writes",
-            protos(lambda graph_def, keep: ordering.reads_first(graph_def)),
+            protos(ordering.reads_first),
             "when all reads and writes are there",
             requires=(FUNCTIONAL,),
         ),
@@ -246,21 +250,17 @@ SHAPES = Pipeline(
 PIPELINES = (PRUNE, RESOURCES, SHAPES)
 
 
-def module_of(graph_def: Any, results: Iterable[str]) -> Module:
-    """Reads a GraphDef; its results are tensors ("x:0") and operations ("x"), by their names."""
+def results_of(names: Iterable[str]) -> dict[str, str]:
+    """Maps names of tensors ("x:0") and operations ("x") to what stands for them, as inputs name it ("x:0", "^x")."""
+    return {name: name if ":" in name else "^" + name for name in names}
+
+
+def module_of(graph_def: Any, results: Mapping[str, str]) -> Module:
+    """Reads a GraphDef; its results are as of `Module.results`."""
     module = graphdef.read(graph_def)
-    for name in results:
-        module.graph.results[name] = module.graph.value(name if ":" in name else "^" + name)
+    for name, text in results.items():
+        module.graph.results[name] = module.graph.value(text)
     return module
-
-
-def places(module: Module) -> Mapping[str, str]:
-    """Maps each result's name to the tensor ("x:0") or operation ("x") that it is."""
-    found = {}
-    for name, value in module.graph.results.items():
-        node = value.node.name
-        found[name] = node if value.index == CONTROL else "%s:%d" % (node, value.index)
-    return found
 
 
 def run(line: Pipeline, module: Module, context: Context, watching: Watching) -> Any:

@@ -21,6 +21,7 @@ from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import pipeline, random_ops, rewriting, writers
@@ -59,7 +60,7 @@ class StepFunction:
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
         recomputation: what is computed again, a `recompute.report.Recomputation`.
-        places: fetched name -> the tensor or operation that stands for it in graph_def.
+        places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,
     then the new values of the state variables that are `updated`.
@@ -140,7 +141,7 @@ class Prepared:
     Attributes:
         graph_def: rewritten, with resource variables and v1 control flow.
         fetches: as in StepFunction.
-        places: fetched name -> the tensor or operation that stands for it in graph_def.
+        places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
         feeds: name of a Placeholder in graph_def -> Argument, perhaps with open dimensions.
         state: as in StepFunction.
         plan: as in StepFunction.
@@ -175,7 +176,8 @@ class Prepared:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         context = pipeline.Context(self.manner.recompute, self.manner.on_cpu)
         with _shapes_that_fit(feeds):
-            module = pipeline.module_of(graph_def, [*self.places.values(), *random_ops.advances(graph_def)])
+            results = {**self.places, **pipeline.results_of(random_ops.advances(graph_def))}
+            module = pipeline.module_of(graph_def, results)
             graph_def = pipeline.run(pipeline.SHAPES, module, context, self.manner.watching)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
@@ -250,11 +252,11 @@ def lowered(
         values: as in `prepare`.
     """
     names = [*map(_name, wanted)]
-    module = pipeline.module_of(graph_def, dict.fromkeys(names))
+    module = pipeline.module_of(graph_def, pipeline.results_of(names))
     graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, pipeline.places(module), feeds, state, plan, manner)
+    return Prepared(graph_def, wanted, module.results(), feeds, state, plan, manner)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
@@ -269,7 +271,7 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
     Raises:
         ConfigError: a placeholder is neither fed nor a constant.
     """
-    module = pipeline.module_of(graph_def, [*keep, *placeholders])
+    module = pipeline.module_of(graph_def, pipeline.results_of([*keep, *placeholders]))
     graph_def = pipeline.run(pipeline.PRUNE, module, pipeline.Context(), watching)
     _require_fed(graph_def, placeholders)
     unchecked.tell(graph_def)
@@ -336,7 +338,7 @@ def _function(graph_def, wanted, places, feeds, state):
     imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
     _without_waits_for(imported, {*handles, *feeds})
     read = {text if ":" in text else text + ":0" for node in imported.node for text in node.input}
-    targets = [places[each] for each in wanted if isinstance(each, str)]
+    targets = [source_of(places[each]) for each in wanted if isinstance(each, str)]
     targets += random_ops.advances(graph_def)
 
     def step(*arguments):
@@ -360,7 +362,8 @@ def _function(graph_def, wanted, places, feeds, state):
                 if is_variable:  # its value after the step
                     results.append(tf.raw_ops.ReadVariableOp(resource=captured[each.name], dtype=each.dtype))
                 else:
-                    results.append(tf.identity(given[each.name] if each.name in given else named(places[each.name])))
+                    place = given.get(each.name)
+                    results.append(tf.identity(named(tensor_of(places[each.name])) if place is None else place))
         return results
 
     return tf.wrap_function(step, [tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds.values()])
