@@ -52,25 +52,24 @@ def ancestors(nodes: Iterable[Node], through: Callable[[Node], bool] | None = No
         nodes: where to begin.
         through: whether the sources of a node count; None for all.
     """
-    found = dict.fromkeys(nodes)
-    pending = collections.deque(found)
-    while pending:
-        node = pending.popleft()
-        for source in node.sources() if through is None or through(node) else ():
-            if source not in found:
-                found[source] = None
-                pending.append(source)
-    return found
+    return _walk(nodes, Node.sources, through)
 
 
 def descendants(nodes: Iterable[Node], through: Callable[[Node], bool] | None = None) -> dict[Node, None]:
     """The nodes that some nodes reach, with these; the same with users in place of sources."""
-    found = dict.fromkeys(nodes)
-    pending = collections.deque(found)
+    return _walk(nodes, Node.users, through)
+
+
+def _walk(
+    nodes: Iterable[Node], neighbours: Callable[[Node], Iterable[Node]], through: Callable[[Node], bool] | None
+) -> dict[Node, None]:
+    """The nodes that are reached breadth first, with those where the walk begins."""
+    reached = dict.fromkeys(nodes)
+    pending = collections.deque(reached)
     while pending:
         node = pending.popleft()
-        for user in node.users() if through is None or through(node) else ():
-            if user not in found:
-                found[user] = None
-                pending.append(user)
-    return found
+        for neighbour in neighbours(node) if through is None or through(node) else ():
+            if neighbour not in reached:
+                reached[neighbour] = None
+                pending.append(neighbour)
+    return reached
