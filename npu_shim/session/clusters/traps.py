@@ -35,12 +35,10 @@ SIZES = {
     "TopKV2": (1,), "Conv2DBackpropInput": (0,), "Conv2DBackpropFilter": (1,),
 }  # fmt: skip
 # the result has the sizes that are given, not those of the other inputs
-RESIZES = frozenset(
-    [
-        *(op for op in SIZES if op not in ("Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2")),
-        "XlaRemoveDynamicDimensionSize",  # the most rows that there may be
-    ]
-)
+RESIZES = frozenset([
+    *(op for op in SIZES if op not in ("Tile", "Pad", "PadV2", "MirrorPad", "StridedSlice", "TopKV2")),
+    "XlaRemoveDynamicDimensionSize",  # the most rows that there may be
+])  # fmt: skip
 # the result is a scalar, or has the sizes of a variable
 REDUCES = frozenset(["Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "L2Loss", "Size", "Rank"])
 # where a mask is combined with data, the result is assumed to have the sizes of the data
