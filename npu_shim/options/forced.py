@@ -104,7 +104,8 @@ def checked_scale(scale: Any, what: str) -> str | float | None:
     except (TypeError, ValueError):
         number = 0.0
     if isinstance(scale, bool) or not 1 <= number < float("inf"):
-        raise ConfigError("%s is %r, expected 'auto', 'off' or a number of at least 1" % (what, scale))
+        near = nearest(scale, [AUTO, "off"]) if isinstance(scale, str) else ""
+        raise ConfigError("%s is %r%s, expected 'auto', 'off' or a number of at least 1" % (what, scale, near))
     return number
 
 

@@ -98,9 +98,7 @@ def turn_on(scale: str | float | None = "auto") -> None:
     """Routes the graphs of every new session through NpuOptimizer; `scale` is as `forced.checked_scale` returns it."""
     global _every_session
     with _lock:
-        automatic.uninstall()
-        if scale is not None:
-            automatic.install(scale, lowers_to_float16)
+        automatic.install(scale, lowers_to_float16)
         _every_session = True
 
 

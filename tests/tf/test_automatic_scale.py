@@ -247,10 +247,17 @@ def test_a_saver_that_is_given_the_scale_keeps_it(tmp_path):
     assert scales == [[START / 2], [START / 4]]
 
 
-@pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0.5, -1.0, float("nan"), float("inf"), True, None, [8.0]])
+@pytest.mark.parametrize("wrong", ["Auto", "dynamic", 0.5, -1.0, float("nan"), float("inf"), True, [8.0]])
 def test_a_wrong_scale_is_an_error_in_the_user_s_words(wrong):
-    with pytest.raises(ConfigError, match=r'loss_scale=.* is not accepted.*expected "auto" or a number'):
+    with pytest.raises(ConfigError, match=r"loss_scale is .*, expected 'auto', 'off' or a number of at least 1"):
         automatic.install(wrong)
+    assert not automatic.is_installed()
+
+
+@pytest.mark.parametrize("none", [None, "off"])
+def test_no_scale_is_as_uninstall(none):
+    automatic.install()
+    automatic.install(none)
     assert not automatic.is_installed()
 
 

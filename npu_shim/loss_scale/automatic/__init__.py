@@ -26,16 +26,21 @@ def install(scale: Any = "auto", is_wanted: Callable[[], bool] = lambda: True) -
 
     Args:
         scale: "auto", for a scale that starts at 2**15, doubles after 2000 finite steps and halves at an overflow; or
-            a number of at least 1, for a scale that stays.
+            a number of at least 1, for a scale that stays; None or "off" is as `uninstall`.
         is_wanted: function without arguments; it is asked when gradients are made and applied, and says whether the
             sessions of this process train in float16.
 
     Raises:
-        ConfigError: scale is neither.
+        ConfigError: scale is none of these.
     """
-    from npu_shim.loss_scale.automatic import doors, state
+    from npu_shim.loss_scale.automatic import doors
+    from npu_shim.options import forced
 
-    doors.install(state.checked(scale), is_wanted)
+    wanted = forced.checked_scale(scale, "loss_scale")
+    if wanted is None:
+        doors.uninstall()
+    else:
+        doors.install(wanted, is_wanted)
 
 
 def uninstall() -> None:

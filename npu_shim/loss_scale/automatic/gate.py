@@ -40,7 +40,7 @@ def applied(
     Args:
         optimizer: the optimizer.
         pairs: (gradient or None, variable).
-        scale: what `state.checked` returned, for a new scale.
+        scale: as `forced.checked_scale` returns it, for a new scale.
         apply: function without arguments, the optimizer's own apply_gradients of these pairs.
         name: name of the op; None where the optimizer's class chooses it.
         global_step: as for apply_gradients.

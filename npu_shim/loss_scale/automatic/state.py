@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -12,35 +11,20 @@ from npu_shim.loss_scale.automatic.made import SCOPE, registry_of
 from npu_shim.loss_scale.counters import SKIPPED, StepCounters
 from npu_shim.loss_scale.graph_ops import outer_graph
 from npu_shim.loss_scale.managers import FixedLossScaleManager, ScheduledLossScaleManager
+from npu_shim.options import forced
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
-from npu_shim.rewriter.errors import ConfigError, nearest
 
 # tf.train.experimental.DynamicLossScale and Keras' LossScaleOptimizer: 2**15, twice after 2000 steps, half at each
 # overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first
 RULE, START = "experimental", 2.0**15
-AUTO = "auto"
 _made: list[None] = []  # one entry for each scale of this process
 
 
-def checked(scale: Any) -> Any:
-    """Returns "auto" or the fixed scale as a float.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    if scale == AUTO:
-        return AUTO
-    if isinstance(scale, numbers.Real) and not isinstance(scale, bool) and 1.0 <= scale < float("inf"):
-        return float(scale)
-    near = nearest(scale, [AUTO]) if isinstance(scale, str) else ""
-    raise ConfigError('loss_scale=%r is not accepted%s, expected "auto" or a number of at least 1' % (scale, near))
-
-
 def new_manager(scale: Any) -> Any:
-    """Returns a new manager for what `checked` returned, and makes its state in the outermost graph."""
+    """Returns a new manager, its state made in the outermost graph; `scale` is as `forced.checked_scale` returns it."""
     registry = registry_of(outer_graph())
     with tf.init_scope(), tf.name_scope(SCOPE):
-        manager = HiddenLossScaleManager(RULE, START) if scale == AUTO else FixedLossScaleManager(scale)
+        manager = HiddenLossScaleManager(RULE, START) if scale == forced.AUTO else FixedLossScaleManager(scale)
         manager.counters = StepCounters(collections=[])
         tf.add_to_collection(LOSS_SCALE, tf.identity(manager.get_loss_scale()))
         tf.add_to_collection(SKIPPED_STEPS, manager.counters[SKIPPED])
