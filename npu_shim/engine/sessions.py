@@ -175,7 +175,7 @@ class Engine:
             return True
         try:
             self.device = self.truth.device = self._programs.device = open_device()
-        except (ImportError, ConfigError) as reason:
+        except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.asked(self._options.values) != "auto":
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
                 raise tf.errors.InvalidArgumentError(None, None, text) from reason

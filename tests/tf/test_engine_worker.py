@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from other_processes import stop
 
 from npu_shim.engine import sessions as engine
-from npu_shim.engine.worker import memory, remote
+from npu_shim.engine.worker import memory, remote, starting
 from npu_shim.options import engine as options
 
 TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 2
@@ -164,6 +164,20 @@ def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(
 
 
 def test_a_later_session_has_a_new_worker():
+    x, y, loss, train, step = built()
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        dead = device_of(session).started.pid
+        os.kill(dead, signal.SIGKILL)
+    with opened() as session:
+        session.run([loss, train], {x: A, y: B})
+        assert device_of(session).started.pid != dead
+        assert session.run(step) == 1
+
+
+def test_a_worker_that_ends_while_a_session_connects_is_replaced(monkeypatch):
+    """Regression: a process that was killed is there until it is waited for, and the session's run failed."""
+    monkeypatch.setattr(starting.Started, "usable", property(lambda started: started._running.returncode is None))
     x, y, loss, train, step = built()
     with opened() as session:
         session.run([loss, train], {x: A, y: B})

@@ -43,10 +43,6 @@ class Worker:
     """
 
     def __init__(self, interpreter: str, exact: bool | None = None) -> None:
-        self.started = starting.worker(interpreter)
-        self._channel = self.started.connect({"exact": exact})
-        self._closing = weakref.finalize(self, _close, self.started, self._channel)
-        self._closing.atexit = False  # a script may save its variables at exit
         self._lock = threading.RLock()
         self._kept = Kept()
         self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
@@ -54,9 +50,22 @@ class Worker:
         # number -> (places of each step's feeds, of the fetches, names of the variables that it writes)
         self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...]]] = {}
         self._exchange: Block | None = None
-        self._then: Callable[[Any], Any] | None = dict  # what to do with the answer that is awaited
-        self.platform: str = self.settle()["platform"]
+        self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
+        try:
+            self.platform = self._connect(interpreter, exact)
+        except starting.Gone:  # another session's, which has just ended
+            self.platform = self._connect(interpreter, exact)
         self.where = "%s, in a worker (%s)" % (self.platform, interpreter)
+
+    def _connect(self, interpreter: str, exact: bool | None) -> str:
+        """Connects to the worker; returns its platform."""
+        self.started = starting.worker(interpreter)
+        self._channel = self.started.connect({"exact": exact})
+        self._closing = weakref.finalize(self, _close, self.started, self._channel)
+        self._closing.atexit = False  # a script may save its variables at exit
+        self._then = dict
+        platform: str = self.settle()["platform"]
+        return platform
 
     def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
         """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
