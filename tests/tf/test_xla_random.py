@@ -68,6 +68,16 @@ def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
         assert "'%s'" % name in log.text
 
 
+def test_arithmetic_of_shapes_is_not_spoken_of(log):
+    """The gradient of a mean divides a size by a size, and tf.tensordot gathers sizes of axes."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [None, 3], "x")
+        sizes = tf.shape(x, name="sizes")
+        tf.fill([tf.gather(sizes, [0], name="rows")[0] // tf.size(sizes, name="rank")], 1.0, name="half")
+    assert npu_shim.compile_step(graph, "half:0", {"x": [4, 3]})({"x": np.ones([4, 3], np.float32)}).shape == (2,)
+    assert not log.records
+
+
 def test_float_divisions_and_masks_are_not_spoken_of(log):
     with tf.Graph().as_default() as graph:
         tf.floordiv(tf.placeholder(tf.float32, [], "n"), 2.0, name="quotient")

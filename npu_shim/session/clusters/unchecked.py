@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import logging
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.graph.arguments import data, source_of
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.session.clusters.marking import MARK
 
 LOG = logging.getLogger("npu_shim")
 SHOWN = 3  # node names in a line
 INTEGERS = frozenset(dtype.as_datatype_enum for dtype in (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16))
+SIZES = ("Shape", "ShapeN", "Size", "Rank", "Const")
 GATHERS = ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd")
 UPDATES = (
     "ScatterAdd", "ScatterSub", "ScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate",
@@ -34,9 +37,9 @@ KINDS = {
 
 def tell(graph_def: Any) -> None:
     """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
-    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
-    for what, names in _found(nodes):
-        _once(what, names)
+    for nodes in [graph_def.node, *(function.node_def for function in graph_def.library.function)]:
+        for what, names in _found(nodes, nodes):
+            _once(what, names)
 
 
 def tell_of_clusters(graph_def: Any, session: Any) -> None:
@@ -50,18 +53,41 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
         return
     kernels = registry.xla_kernels()
     # asking a node for an attribute that it lacks would add it
-    marked = (node for node in graph_def.node if MARK in node.attr and node.attr[MARK].b)
-    for what, names in _found(node for node in marked if node.op in kernels):
+    marked = [node for node in graph_def.node if MARK in node.attr and node.attr[MARK].b and node.op in kernels]
+    for what, names in _found(marked, graph_def.node):
         _once(what, names, session)
 
 
-def _found(nodes):
-    """Yields (what happens, names of the nodes that it happens to)."""
-    nodes = list(nodes)
+def _found(nodes, graph):
+    """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
+    sizes = None
     for what, (ops, integers) in KINDS.items():
-        names = [n.name for n in nodes if _is_of(n.op, ops) and (not integers or n.attr["T"].type in INTEGERS)]
+        of_kind = [n for n in nodes if _is_of(n.op, ops) and (not integers or n.attr["T"].type in INTEGERS)]
+        if of_kind and sizes is None:
+            sizes = _of_sizes(graph)
+        names = [node.name for node in of_kind if node.name not in sizes]
         if names:
             yield what, names
+
+
+def _of_sizes(nodes):
+    """Names of the nodes that compute with shapes and constants alone, of which TensorFlow and XLA know as much."""
+    users, waits = collections.defaultdict(list), {}
+    for node in nodes:
+        sources = set() if node.op in SIZES else set(map(source_of, data(node)))
+        waits[node.name] = len(sources)
+        for source in sources:
+            users[source].append(node.name)
+    on_shapes = {node.name: node.op != "Const" for node in nodes if node.op in SIZES}
+    ready = list(on_shapes)
+    while ready:
+        name = ready.pop()
+        for user in users[name]:
+            on_shapes[user] = on_shapes.get(user, False) or on_shapes[name]
+            waits[user] -= 1
+            if not waits[user]:
+                ready.append(user)
+    return {name for name, on_shape in on_shapes.items() if on_shape and not waits[name]}
 
 
 def _is_of(op, ops):
