@@ -100,6 +100,15 @@ def variables_touched(nodes, bodies):
     return _Variables(nodes, bodies).touched()
 
 
+def local_variables(graph):
+    """Returns the names, as by `writers.variable_name`, of a tf.Graph's variables that are local and nothing else."""
+    local, *others = (
+        {writers.variable_name(v.op.node_def) for v in graph.get_collection(key) if isinstance(v, tf.Variable)}
+        for key in (tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES)
+    )
+    return local.difference(*others)
+
+
 def access_of(nodes, taken):
     """Returns the `access.Access` of a run.
 

@@ -21,7 +21,8 @@ from npu_shim.xla import recent
 from npu_shim.xla.lowering.site import NotConstant
 
 LOG = logging.getLogger("npu_shim")
-MANY_NODES = 10000  # of a program that takes XLA minutes
+AT_FIRST_SIGHT = 4  # sets of shapes that a step is compiled for as they come; others are when they come again
+LONG = 5.0  # seconds of compiling after which a line says what the wait is for
 
 
 class OnDevice(NamedTuple):
@@ -72,6 +73,8 @@ class Programs:
                     number = known.programs.get(key)
                     if key in known.programs and (number is None or len(group) == 1 or self.most[number] > 1):
                         return number
+                    if key not in known.programs and _waits(known, key):
+                        return None
                     known.programs[key] = self._load(known, made, request, key, constants, len(group))
             except starting.Gone:
                 raise
@@ -110,19 +113,26 @@ class Programs:
         if more and others >= self._bound:
             return None
         nodes = len(made.parts[part].prepared.graph_def.node)
-        if nodes > MANY_NODES:
-            unless = " unless it is in the cache" if self._cache else ""
-            LOG.info("npu_shim: engine: compiling %s, %d ops; this may take minutes%s", request.text, nodes, unless)
         start = time.perf_counter()
-        described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
-        loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
+        with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
+            described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
+            loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
-        LOG.info("npu_shim: engine: %s; %s", _describe_step(made, request, self.device, part, steps), took)
+        new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
+        LOG.info("npu_shim: engine: %s%s; %s", _describe_step(made, request, self.device, part, steps), new, took)
         if loading.trouble:
             lines.once(loading.trouble)
         return loading.number
+
+
+def _waits(known: Known, key: Any) -> bool:
+    """Whether a step's shapes and sizes, seen for the first time, run in the session: most that vary never return."""
+    if key in known.seen or sum(other[0] == key[0] for other in known.programs) < AT_FIRST_SIGHT:
+        return False
+    known.seen.add(key)
+    return True
 
 
 def _describe_step(made: Any, request: Any, on: Any, part: int, steps: int) -> str:

@@ -26,6 +26,7 @@ class Known:
         step: step.Step, None where the session runs it.
         reason: why it is not taken, "" where it is.
         programs: shapes of the program's feeds -> its number on the device, None where the session runs them.
+        seen: keys as in `programs` that were fed once and have no program yet.
         loops: names of the repeated operations -> why they run one by one, None where they are a loop on the device.
     """
 
@@ -34,6 +35,7 @@ class Known:
     step: Any = None
     reason: str = ""
     programs: dict[Any, Any] = field(default_factory=dict)
+    seen: set[Any] = field(default_factory=set)
     loops: dict[frozenset[str], str | None] = field(default_factory=dict)
 
     def refuse(self, reason: str | Exception, is_expected: bool = False, key: Any = None) -> None:
@@ -130,7 +132,7 @@ class Runs:
             known.reason = "it writes no variable"
             return None
         described = facts.of(nodes, bodies, taken, request.feeds)
-        known.reason = admission.why_no_step(described) or ""
+        known.reason = admission.why_no_step(described, facts.local_variables(graph)) or ""
         if known.reason:
             return None
         made = step.make(self._source_now(), request, described, taken, self._options)

@@ -1,9 +1,11 @@
 """The line that a session logs about a graph that it is about to run; lines that are logged once."""
 
+import contextlib
 import functools
 import logging
 import os
-from typing import Any, Optional
+import threading
+from typing import Any, Iterator, Optional
 
 from npu_shim.rewriter.planner import report
 from npu_shim.rewriter.planner.decisions import Plan
@@ -37,6 +39,18 @@ def say(done: Any, chosen: Any) -> None:
 def once(text: str) -> None:
     """Logs a warning, once in a process."""
     LOG.warning("npu_shim: %s", text)
+
+
+@contextlib.contextmanager
+def after(seconds: float, text: str) -> Iterator[None]:
+    """Scope that logs a line if it lasts that long, so that a wait does not look like a hang."""
+    timer = threading.Timer(seconds, LOG.info, ["npu_shim: %s", text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def line(plan: Plan, table: OpTable, seconds: Optional[float] = None) -> Optional[str]:

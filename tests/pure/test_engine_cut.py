@@ -48,6 +48,8 @@ def test_the_three_parts_and_what_crosses():
 
 def test_it_is_a_step_and_an_initializer_is_none():
     assert why_no_step(graph(STEP)) is None
+    assert why_no_step(graph(STEP), ["other"]) is None
+    assert "local variables alone" in why_no_step(graph(STEP), ["v"])
     initializer = graph("v:VarHandleOp() variable\n r:Qr(c) product\n c:Const()\n a:Assign(v r) writes=v variable")
     assert "little work" in why_no_step(initializer)
     assert why_no_step(graph("c:Const()")) == "it writes no variable"

@@ -368,20 +368,48 @@ def test_shapes_beyond_the_bound_run_in_the_session():
         for rows in range(2, recent.MOST + 4):
             a, b = next(batches(1, rows))
             session.run(train, {x: a, y: b})
-        assert session.run(step) == recent.MOST + 2
+            session.run(train, {x: a, y: b})
+        assert session.run(step) == 2 * (recent.MOST + 2)
         (known,) = (known for known in of(session).known.values() if known.step is not None)
         assert sum(number is not None for number in known.programs.values()) == recent.MOST
 
 
-def test_of_a_large_step_is_said_that_it_is_being_compiled(caplog, monkeypatch):
-    monkeypatch.setattr(loading, "MANY_NODES", 10)
+def test_what_comes_once_is_compiled_for_a_few_shapes_alone(caplog):
+    x, y, _, _, train, step = fed_classifier()
+    logging.getLogger("npu_shim").propagate = True
+    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+        for rows in (2, 3, 4, 5, 6, 7, 7):
+            a, b = next(batches(1, rows))
+            session.run(train, {x: a, y: b})
+        assert session.run(step) == 7
+        (known,) = (known for known in of(session).known.values() if known.step is not None)
+        taken = [shapes[0][0] for _, shapes, *_ in known.programs]
+    assert sorted(taken) == [2, 3, 4, 5, 7]
+    assert any("for feeds of shapes [7, " in record.getMessage() for record in caplog.records)
+
+
+def test_an_evaluation_runs_in_the_session(caplog):
+    """Its metrics write variables that depend on a product, but local ones."""
+    x, y, _, logits, train, _ = fed_classifier()
+    value, update = tf.metrics.accuracy(y, tf.argmax(logits, 1))
+    a, b = next(batches())
+    with opened() as session:
+        session.run(tf.local_variables_initializer())
+        session.run(train, {x: a, y: b})
+        session.run(update, {x: a, y: b})
+        assert 0 <= session.run(value) <= 1
+        assert [known.reason for known in of(session).known.values() if "local variables" in known.reason]
+
+
+def test_of_a_long_compilation_is_said_what_the_wait_is_for(caplog, monkeypatch):
+    monkeypatch.setattr(loading, "LONG", 0.0)
     x, y, _, _, train, _ = fed_classifier()
     a, b = next(batches())
     logging.getLogger("npu_shim").propagate = True
     with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
         session.run(train, {x: a, y: b})
     said = [record.getMessage() for record in caplog.records]
-    assert [line for line in said if re.search("engine: compiling the run of .*, [0-9]+ ops", line)]
+    assert [line for line in said if re.search("engine: still compiling the run of .*, [0-9]+ ops", line)]
 
 
 def test_rows_that_only_the_data_count_are_fetched_from_the_session():

@@ -206,6 +206,7 @@ def _build_here(sources, libraries):
         if not _is_there(target):
             for left in glob.glob(os.path.join(glob.escape(folder), "tmp*" + UNFINISHED)):  # by builds that were killed
                 _remove(left)
+            LOG.info("npu_shim: compiling the session hook, once for this TensorFlow; it may take a minute")
             _compile(target, sources, libraries)
     return target
 
