@@ -12,7 +12,7 @@ import sys
 
 OURS = ("npu_shim", "npu_bridge", "hccl")
 # what scikit-learn sets for good when it is imported, and pytest for each test
-OF_OTHERS = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "PYTEST_CURRENT_TEST")
+OF_OTHERS = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "MOSAIC_GPU_CUDA_ROOT", "PYTEST_CURRENT_TEST")
 RESOURCES, CONTROL_FLOW = "resource variables are on", "control flow of version 2 is on"
 VERBOSITY = "the verbosity of tf.logging"
 KERAS = ("keras.src.backend", "keras.backend", "tf_keras.src.backend", "tensorflow.python.keras.backend")

@@ -24,6 +24,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim import __version__
 from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest, other_python
+from npu_shim.pjrt.attention.spec import ATTRIBUTE
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
@@ -227,7 +228,14 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
         options={name: value for name, value in sorted(options.items()) if value is not None},
         plan=dict(plan_counts(step.plan), recompute=step.recomputation.counts()),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
+        attention=_attention(step.graph_def),
     )
+
+
+def _attention(graph_def):
+    """Name of a function that computes attention -> its Spec as JSON."""
+    functions = graph_def.library.function
+    return {f.signature.name: f.attr[ATTRIBUTE].s.decode() for f in functions if ATTRIBUTE in f.attr}
 
 
 def require_fixed_sizes(described: Manifest, module: Any) -> None:

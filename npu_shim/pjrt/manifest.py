@@ -73,6 +73,8 @@ class Manifest:
         options: the precision options, as given.
         plan: counts of the rewrite and of its reasons.
         versions: of the software that wrote it.
+        attention: name of a function of the program that computes attention to its `attention.spec.Spec` as JSON; a
+            card that has a kernel for it runs that.
         slices: name of a partitioned variable's part to (the variable's name, the part's place in it), as TensorFlow's
             checkpoints have them.
     """
@@ -87,6 +89,7 @@ class Manifest:
     plan: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     slices: dict[str, Any] = field(default_factory=dict)
+    attention: dict[str, str] = field(default_factory=dict)
 
     @property
     def feeds(self) -> tuple[Tensor, ...]:

@@ -56,6 +56,7 @@ class Program:
         device: the jax device.
         is_old: whether what was compiled last was loaded from the folder for compiled programs.
         trouble: why that folder did not serve, "" if it did.
+        attention: name of a function that computes attention to "kernel", or why it has none; of what was compiled.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Program:
         self._compiled: dict[int | None, Any] = {}
         self._donate, self._cache = donate, cache
         self.is_old, self.trouble = False, ""
+        self.attention: dict[str, str] = {}
         self._lock = threading.RLock()  # a step gives its state's memory to the next one
         self._donated: dict[str, Any] = {}
         self._kept: dict[str, Any] = {}
@@ -147,7 +149,13 @@ class Program:
 
     def _function(self) -> Callable[..., Any]:
         pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
-        return jax_door.function(self._jax, self._artifact, pairs[0], pairs[1], self.device.platform)
+        artifact = self._artifact
+        if self.manifest.attention:
+            from npu_shim.pjrt.attention import substitution  # imports Pallas, which few programs need
+
+            highest = self.manifest.float32_products == "highest"
+            artifact, self.attention = substitution.for_device(artifact, self.manifest.attention, highest, self.device)
+        return jax_door.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
 
     def _signature(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return self.manifest.arguments, self.manifest.results

@@ -1,0 +1,39 @@
+"""A kernel as an MLIR module, lowered without the GPU that it is for. Needs JAX."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from typing import Any
+
+from npu_shim.pjrt import arrays
+from npu_shim.pjrt.attention.spec import Spec
+
+# what Pallas lowers to Triton's language is the same for all cards since Ampere; XLA compiles it for the card at hand
+AMPERE = {"device_kind": "NVIDIA A100-SXM4-80GB", "num_cores": 108, "platform": "gpu"}
+
+
+@functools.lru_cache(maxsize=64)
+def module(spec: Spec, highest: bool, platform: str) -> str:
+    """Returns a kernel as the text of an MLIR module in StableHLO, whose function `main` computes it.
+
+    Args:
+        spec: Spec that `blocks.refused` does not refuse.
+        highest: whether float32 products are computed in full, not in TF32.
+        platform: "cuda", or "cpu" for the interpreted kernel.
+    """
+    import jax
+    from jax._src.mesh import AbstractDevice
+
+    from npu_shim.pjrt.attention import kernels
+
+    run = kernels.attention(spec, highest, platform == "cpu")
+    given = [jax.ShapeDtypeStruct(each.shape, arrays.dtype_of(each.dtype)) for each in spec.arguments]
+    kinds = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), kinds, abstract_device=AbstractDevice(**AMPERE))
+    there = contextlib.nullcontext() if platform == "cpu" else jax.sharding.use_abstract_mesh(mesh)
+    with jax.enable_x64(False), there, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Pallas's way to Triton: no other knows Ampere
+        lowered: Any = jax.jit(run, keep_unused=True).trace(*given).lower(lowering_platforms=(platform,))
+    return str(lowered.compiler_ir("stablehlo"))

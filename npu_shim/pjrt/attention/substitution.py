@@ -1,0 +1,116 @@
+"""Puts kernels in the place of the functions that a program calls for attention. Needs JAX.
+
+    func @npu_shim_attention_forward_0123456789abcdef.7(q, k, v, ..) { the composite }   ->   { the kernel }
+
+What calls the function stays as it is. A function that no kernel computes keeps its composite, with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping
+
+from npu_shim.pjrt import convert
+from npu_shim.pjrt.attention import lowering
+from npu_shim.pjrt.attention.blocks import refused
+from npu_shim.pjrt.attention.spec import Spec
+
+KERNEL = "kernel"  # said of a function that is no composite any more
+FUNCTION = "func.func"
+OLDEST = (8, 0)  # compute capability: Triton compiles for Ampere and later
+
+
+def for_device(artifact: bytes, table: Mapping[str, str], highest: bool, device: Any) -> tuple[bytes, dict[str, str]]:
+    """Substitutes where the device is a GPU that runs the kernels; see `substituted`."""
+    why = unfit(device)
+    return (artifact, dict.fromkeys(table, why)) if why else substituted(artifact, table, highest, "cuda")
+
+
+def unfit(device: Any) -> str:
+    """Returns why a jax device runs no kernels, "" if it does."""
+    if device.platform not in ("gpu", "cuda"):
+        return "kernels are for GPUs, this is '%s'" % device.platform
+    capability = str(getattr(device, "compute_capability", "") or "")
+    if not re.match(r"\d+\.\d+$", capability):
+        return "kernels are for NVIDIA GPUs, this is '%s'" % device.device_kind
+    if tuple(map(int, capability.split("."))) < OLDEST:
+        return "kernels are for compute capability %d.%d and later, '%s' has %s" % (
+            *OLDEST, device.device_kind, capability
+        )  # fmt: skip
+    return ""
+
+
+def substituted(
+    artifact: bytes, table: Mapping[str, str], highest: bool, platform: str
+) -> tuple[bytes, dict[str, str]]:
+    """Substitutes.
+
+    Args:
+        artifact: bytes of a StableHLO portable artifact.
+        table: name of a function, as TensorFlow has it, to its Spec as JSON.
+        highest: whether float32 products are computed in full, not in TF32.
+        platform: "cuda", or "cpu" for interpreted kernels.
+
+    Returns:
+        (the artifact, for each name of the table `KERNEL` or why the composite stays).
+    """
+    from jax.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    specs = {name: Spec.from_json(text) for name, text in table.items()}
+    said: dict[str, set[str]] = {name: {refused(spec)} - {""} for name, spec in specs.items()}
+    with mlir.make_ir_context() as context, context, ir.Location.unknown():
+        module = convert.parsed(artifact)
+        for function in [each for each in module.body.operations if each.operation.name == FUNCTION]:
+            name = _named(function, table)
+            if name and not refused(specs[name]):
+                said[name].add(_replace(ir, function, specs[name], highest, platform))
+        if any(KERNEL in each for each in said.values()):
+            artifact = convert.portable(module, convert.newest())
+        return artifact, {name: _said(each) for name, each in said.items()}
+
+
+def _said(outcomes: set[str]) -> str:
+    """What is said of all functions of a name: why one of them has no kernel, if any."""
+    return min(outcomes - {KERNEL} or outcomes or {"the program does not call it"})
+
+
+def _named(function: Any, table: Mapping[str, str]) -> str:
+    """The name in the table of a function of the program, whose name XLA has made unique; "" for none."""
+    own = _name(function)
+    return next((name for name in table if own == name or own.startswith((name + ".", name + "_"))), "")
+
+
+def _name(function: Any) -> str:
+    return str(function.attributes["sym_name"]).strip('"')
+
+
+def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -> str:
+    """Puts the kernel in the place of a function; returns `KERNEL`, or why not."""
+    try:
+        made = ir.Module.parse(lowering.module(spec, highest, platform))
+    except Exception as reason:  # each release of JAX has its own for what it cannot lower; the composite does
+        lines = str(reason).strip().splitlines() or [""]
+        return "this JAX cannot lower the kernel: %s: %s" % (type(reason).__name__, lines[0])
+    functions = {_name(each): each for each in made.body.operations if each.operation.name == FUNCTION}
+    kernel, wanted = functions["main"], function.attributes["function_type"]
+    if kernel.attributes["function_type"] != wanted:
+        return "the kernel is %s, expected %s" % (kernel.attributes["function_type"], wanted)
+    own = _name(function)
+    names = {name: own if name == "main" else "%s.%s" % (own, name) for name in functions}
+    for name, each in functions.items():
+        copy = each.operation.clone(ir.InsertionPoint(function.operation))
+        copy.attributes["sym_name"] = ir.StringAttr.get(names[name])
+        copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        _rename_calls(ir, copy, names)
+    function.operation.erase()
+    return KERNEL
+
+
+def _rename_calls(ir: Any, function: Any, names: Mapping[str, str]) -> None:
+    def visit(op: Any) -> Any:
+        if op.name == "func.call":
+            op.attributes["callee"] = ir.FlatSymbolRefAttr.get(names[str(op.attributes["callee"]).lstrip("@")])
+        return ir.WalkResult.ADVANCE
+
+    function.walk(visit)
