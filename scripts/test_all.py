@@ -8,6 +8,7 @@ of processor as without AVX-512 (`KERNELS`; everything with NPU_SHIM_NIGHTLY=1).
 (skips.py) has failed.
 """
 
+import collections
 import concurrent.futures
 import os
 import subprocess
@@ -105,6 +106,7 @@ def _pytest(tier, arguments, env):
         if not os.path.exists(report):
             return 0, 1, 0
         root = xml.parse(report).getroot()
+    print("slowest files: " + ", ".join("%s %.0f s" % pair for pair in _slowest(root)))
     surprises = list(skips.unexpected(root, tier.extra, bool(env.get("NPU_SHIM_JAX"))))
     for test, reason in surprises:
         print("%s is skipped, and should run here: %s" % (test, reason))
@@ -116,6 +118,15 @@ def _pytest(tier, arguments, env):
     passed = ran - failed - skipped
     # pytest can fail without a failed test: nothing to run, a process that died
     return passed, (failed or int(status != 0)) + len(surprises), skipped - len(surprises)
+
+
+def _slowest(root, most=16):
+    """(file of tests, seconds that its tests took) for those that took most, from a JUnit report."""
+    seconds = collections.Counter()
+    for case in root.iter("testcase"):
+        parts = case.get("classname").split(".")
+        seconds[next((part for part in parts if part.startswith("test_")), parts[-1])] += float(case.get("time"))
+    return seconds.most_common(most)
 
 
 def _print(results):
