@@ -21,6 +21,11 @@ def pytest_addoption(parser):
     parser.addoption(SEED, type=int, default=None, metavar="N", help="shuffle the files of tests by this number")
 
 
+def pytest_configure(config):
+    if config.getoption(SEED) is not None:
+        config.option.loadscopereorder = False  # xdist would put the files with most tests first, whatever the seed
+
+
 def pytest_report_header(config):
     seed = config.getoption(SEED)
     return None if seed is None else "files in the order of %s %d: give the same to repeat it" % (SEED, seed)
