@@ -49,17 +49,19 @@ def _with_slots(opt):
 
 
 def make_hyperparameters(opt: Any, scope: str | None = None) -> None:
-    """Makes the hyperparameter tensors (`_lr_t`) outside of any conditional, where they can be fetched.
+    """Makes the hyperparameter tensors (`_lr_t`) of a step, outside of the branch in which it is applied.
+
+    They are made where the optimizer itself makes them: a rate that is a variable is read after what the step waits
+    for, and in a loop once in each iteration.
 
     Args:
         opt: optimizer.
         scope: name scope of those of `opt` itself; None is one of its name.
     """
-    with tf.init_scope():
-        for each in chain(opt):
-            if _prepares(each) and not _is_prepared(each):
-                with tf.name_scope(scope if scope and each is opt else _name_of(each)):
-                    each._prepare()
+    for each in chain(opt):
+        if _prepares(each):
+            with tf.name_scope(scope if scope and each is opt else _name_of(each)):
+                each._prepare()
 
 
 @contextlib.contextmanager
@@ -77,13 +79,21 @@ def keep_hyperparameters(opt: Any) -> Iterator[None]:
 
 
 def learning_rate(opt: Any) -> tf.Tensor | None:
-    """Returns the first learning rate found in the chain as a scalar tensor, or None."""
-    for each in chain(opt):
-        for name in RATE_ATTRIBUTES:
-            value = getattr(each, "__dict__", {}).get(name)
-            if value is not None:
-                return tf.convert_to_tensor(value() if callable(value) else value)
+    """Returns the first learning rate found in the chain as a scalar tensor that can be fetched, or None."""
+    with tf.init_scope():
+        for each in chain(opt):
+            for name in RATE_ATTRIBUTES:
+                value = getattr(each, "__dict__", {}).get(name)
+                if value is not None and not _is_elsewhere(value):
+                    return tf.convert_to_tensor(value() if callable(value) else value)
     return None
+
+
+def _is_elsewhere(value):
+    """Whether a value is a tensor of another graph, or of a branch, a loop or a function of this one."""
+    if not tf.is_tensor(value):
+        return False
+    return value.graph is not tf.get_default_graph() or value.op._get_control_flow_context() is not None
 
 
 @contextlib.contextmanager
@@ -175,9 +185,3 @@ def name_scope() -> str:
 def _prepares(opt):
     """Whether an optimizer has a `_prepare` without arguments: those of tf.contrib.optimizer_v2 pass it their state."""
     return isinstance(opt, tf.train.Optimizer) and not hasattr(opt, "_get_or_create_state")
-
-
-def _is_prepared(opt):
-    graph = tf.get_default_graph()
-    tensors = [value for name, value in vars(opt).items() if name in RATE_ATTRIBUTES[:2] and tf.is_tensor(value)]
-    return any(tensor.graph is graph for tensor in tensors)

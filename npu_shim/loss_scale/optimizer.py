@@ -103,7 +103,6 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             list of (gradient, variable); a gradient has its variable's dtype, is None where there is none and
             IndexedSlices where it is sparse.
         """
-        make_hyperparameters(self._opt)
         scale = as_factor(self._loss_scale_manager.get_loss_scale())
         scaled = (lambda: scale_loss(loss(), scale)) if callable(loss) else scale_loss(loss, scale)
         pairs = self._opt.compute_gradients(
@@ -258,7 +257,6 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
     @property
     def learning_rate(self) -> tf.Tensor | None:
         """The wrapped optimizer's learning rate: scalar tensor that can always be fetched, None when it has none."""
-        make_hyperparameters(self._opt)
         return learning_rate(self._opt)
 
     def when_finite(self, build: Callable[[], Any]) -> tf.Operation:
