@@ -8,6 +8,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options import collected
 from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -209,7 +210,11 @@ def _without_sources(tensors):
 
 
 def loss_scale(operations: Iterable[tf.Operation]) -> tf.Tensor | None:
-    """Returns the loss scale as a step reads it: a constant or a variable of that name; None without one."""
+    """Returns the loss scale that a step reads: one of a manager of ours, else what is called so; None without one."""
+    operations = list(operations)
+    for tensor in operations[0].graph.get_collection(collected.LOSS_SCALE) if operations else ():
+        if any(source.op in operations for source in tensor.op.inputs):  # it is an Identity of what the step reads
+            return tensor
     for op in operations:
         reads = op.type in ranges.READS and op.inputs
         holder = op.inputs[0].op if reads else op if op.type == "Const" else None

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import cli
+from npu_shim.loss_scale import automatic
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
 from npu_shim.session import calibration, dump, measures, training
@@ -157,6 +158,20 @@ def test_a_loss_scale_that_only_a_branch_reads_is_not_fetched():
         read = tf.cond(tf.placeholder(tf.bool, []), lambda: scale.read_value(), lambda: 1.0)
         assert training.loss_scale(dump.upstream(graph, [read.op], ())) is None
         assert training.loss_scale(dump.upstream(graph, [scale.read_value().op], ())) is not None
+
+
+@pytest.mark.parametrize("scale", ["auto", 8.0])
+def test_the_automatic_loss_scale_of_a_step_is_found(scale):
+    """It is read in a branch, which says whether it has a value yet."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        automatic.install(scale)
+        train, _ = build()
+        automatic.uninstall()
+        other = tf.constant(3.0)
+        session.run(tf.global_variables_initializer())
+        found = training.loss_scale(dump.upstream(graph, [train], ()))
+        assert session.run(found) == (2.0**15 if scale == "auto" else scale)
+        assert training.loss_scale(dump.upstream(graph, [other.op], ())) is None
 
 
 def test_gradients_of_a_conditional_are_not_measured(control_flow_of_version_1):
