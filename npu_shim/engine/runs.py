@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+import tensorflow.compat.v1 as tf
+
 from npu_shim.engine import admission, facts, loops, step
 from npu_shim.engine.access import UNKNOWN, Access
 from npu_shim.rewriter.errors import ConfigError, PlanError
@@ -109,7 +111,9 @@ class Runs:
             return known
         try:
             refused: str | Exception = "" if made is None else self._admit(made)
-        except (PlanError, ConfigError) as reason:
+        except tf.errors.OpError:  # the engine was asked for by name, and there is none
+            raise
+        except Exception as reason:
             refused = reason
         known.step = made
         if refused:

@@ -189,6 +189,21 @@ def test_a_worker_that_ends_while_a_session_connects_is_replaced(monkeypatch):
         assert session.run(step) == 1
 
 
+def test_a_device_that_nobody_expects_to_fail_leaves_the_step_to_the_session(monkeypatch, caplog):
+    """Regression: the session's run failed with what JAX had raised."""
+
+    def broken():
+        raise RuntimeError("no backend")
+
+    logging.getLogger("npu_shim").propagate = True
+    monkeypatch.setattr(engine, "open_device", broken)
+    x, y, loss, train, step = built()
+    with opened() as session, caplog.at_level(logging.WARNING, "npu_shim"):
+        session.run([loss, train], {x: A, y: B})
+        assert session.run(step) == 1
+    assert "runs in the session: RuntimeError: no backend" in caplog.text
+
+
 def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatch, caplog):
     logging.getLogger("npu_shim").propagate = True
     monkeypatch.setattr(engine, "open_device", lambda: remote.Worker("/no/python"))
