@@ -10,6 +10,7 @@ from typing import Any
 from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
 
+STEP_OPTIONS = ("recompute", "attention")
 SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
 
 
@@ -39,6 +40,8 @@ def add_step_arguments(parser: argparse.ArgumentParser) -> None:
                         "float32; default: in what the device takes, TF32 on NVIDIA GPUs")  # fmt: skip
     parser.add_argument("--recompute", metavar="M", help="auto (default), off or memory: what the backward pass "
                         "computes again instead of keeping it")  # fmt: skip
+    parser.add_argument("--attention", metavar="M", help="auto (default) or off: whether attention is a kernel in "
+                        "programs for GPUs")  # fmt: skip
     add_precision_arguments(parser)
 
 
@@ -48,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
     from npu_shim.pjrt import manifest
 
     source, fetches, feeds, given = step_of(args)
-    written, again = export.exported(source, fetches, feeds, args.out, jax=args.jax, **given)
+    written, step = export.exported(source, fetches, feeds, args.out, jax=args.jax, **given)
     if manifest.STATE not in written.sha256:
         print("no --checkpoint and no --init: the values of variables are not exported")
     print("%s: %d feeds, %d variables, %d results, as %s" % (
@@ -56,7 +59,8 @@ def main(args: argparse.Namespace) -> int:
     ))  # fmt: skip
     if "policy" in written.plan:
         print("{policy}: {lowered} of {slots} float slots lowered".format(**written.plan))
-    print(again.as_text(), end="")
+    print(step.recomputation.as_text(), end="")
+    print(step.attention.as_text(), end="")
     if written.kind == "hlo":
         print("no interpreter with JAX given (--jax): HLO, which npu_shim.pjrt makes into StableHLO when it loads it")
     return 0
@@ -80,7 +84,7 @@ def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     feeds = feeds_of(source, fetches, args, args.batch)
     given = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     given.update(constants=constants or None, float32_products=args.float32_products, device=_device(args.device))
-    given.update({"recompute": args.recompute} if args.recompute is not None else {})
+    given.update({name: getattr(args, name) for name in STEP_OPTIONS if getattr(args, name) is not None})
     given["values"] = _values(args.checkpoint, source.graph) if args.checkpoint else None
     return source.initialized(args.init) if args.init else source, fetches, feeds, given
 

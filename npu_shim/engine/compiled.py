@@ -33,7 +33,7 @@ class Running:
         most: how many programs are kept; one that gives way is freed on the device.
 
     Attributes:
-        recomputation: as that of `CompiledStep`.
+        recomputation, attention: as those of `CompiledStep`.
 
     Raises:
         ConfigError: there is no JAX.
@@ -43,7 +43,7 @@ class Running:
         self, prepared: Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
         engine.require(tf.__version__)
-        self.recomputation = None
+        self.recomputation = self.attention = None
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
         self._updated = [each for each in prepared.state if each.updated]
         self._lock = threading.RLock()
@@ -113,7 +113,7 @@ class Running:
                 raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
             if loading.trouble:
                 lines.once(loading.trouble)
-            self.recomputation, number = made.recomputation, loading.number
+            self.recomputation, self.attention, number = made.recomputation, made.attention, loading.number
             self._programs.add(shapes, number)
         return number
 

@@ -24,7 +24,8 @@ from npu_shim.xla import step_function
 from npu_shim.xla.sources import Source
 
 NO_OPTIONS = ("constants", "values", "device", "float32_products")  # arguments that say what the step is
-AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "recompute": "off"}  # changes nothing
+# changes nothing
+AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "recompute": "off", "attention": "off"}
 
 
 def of_graph(
@@ -129,7 +130,7 @@ def write_form(
         What was written.
     """
     export.require_xla()
-    step = step_function.prepare(source, fetches, feeds, **given).for_shapes()
+    step = step_function.prepare(source, fetches, feeds, **given).as_program().for_shapes()
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
     return manifest.write(path, export.without_origins(module), described)

@@ -64,7 +64,7 @@ def _identity(step, float32_products):
     feeds = [(each.name, each.dtype.name, each.shape.as_list()) for each in step.feeds]
     fetches = [each if isinstance(each, str) else (each.name, each.dtype.name) for each in step.fetches]
     state = [(each.name, each.variable.dtype.name, each.variable.shape.as_list(), each.updated) for each in step.state]
-    counts = export.plan_counts(step.plan), step.recomputation.counts()
+    counts = export.plan_counts(step.plan), step.recomputation.counts(), step.attention.counts()
     flags = [os.environ.get(name, "") for name in ("TF_XLA_FLAGS", "XLA_FLAGS")]
     settings = [tf.__version__, __version__, float32_products, marking.accelerator(), *flags]
     told = json.dumps([feeds, fetches, sorted(step.places.items()), state, counts, settings], default=str)

@@ -22,6 +22,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
+from npu_shim.export import calls
 from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.attention.spec import ATTRIBUTE
@@ -30,7 +31,6 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
-from npu_shim.xla.recompute.report import Recomputation
 from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
@@ -65,7 +65,7 @@ def export(
         jax: path of a Python interpreter with JAX, which makes StableHLO of the HLO; default $NPU_SHIM_JAX, else
             `npu-shim engine install`'s, else this one where it has JAX, else the HLO stays.
         device: "CPU" or "GPU", what it is for; one for a CPU computes low precision with float32's kernels.
-        **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory".
+        **options: as for `npu_shim.rewrite`; `recompute`: "auto", "off" or "memory"; `attention`: "auto" or "off".
 
     Returns:
         The `pjrt.manifest.Manifest`.
@@ -89,13 +89,14 @@ def exported(
     jax: str | None = None,
     device: str | None = None,
     **options: Any,
-) -> tuple[Manifest, Recomputation]:
-    """Exports as `export` does; returns (Manifest, `xla.recompute.report.Recomputation`)."""
+) -> tuple[Manifest, step_function.StepFunction]:
+    """Exports as `export` does; returns (Manifest, the `StepFunction` that it is of)."""
     require_xla()
     if float32_products not in PRODUCTS:
         raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
     source = source if isinstance(source, Source) else Source.of(source)
-    step = step_function.prepare(source, fetches, feeds, constants, values, device, **options).for_shapes()
+    prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options)
+    step = prepared.as_program().for_shapes()
     if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     if values is not None:
@@ -111,7 +112,7 @@ def exported(
     keys = step_checkpoint.keys_of(source.graph, [each.name for each in step.state])
     described = replace(described, slices={name: [key, part] for name, (key, part) in keys.items() if part})
     with tf_internals.eager_mode():
-        return manifest.write(out, program, described, state), step.recomputation
+        return manifest.write(out, program, described, state), step
 
 
 def _require_values(step, values):
@@ -159,7 +160,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     """Returns the step's HLO before optimization as an HloModuleProto."""
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
-    return hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+    return calls.by_name(hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized")))
 
 
 def without_origins(module: Any) -> bytes:
@@ -226,7 +227,7 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
         kind=kind,
         float32_products=float32_products,
         options={name: value for name, value in sorted(options.items()) if value is not None},
-        plan=dict(plan_counts(step.plan), recompute=step.recomputation.counts()),
+        plan=dict(plan_counts(step.plan), recompute=step.recomputation.counts(), attention=step.attention.counts()),
         versions={"npu_shim": __version__, "tensorflow": tf.__version__, "python": platform.python_version()},
         attention=_attention(step.graph_def),
     )

@@ -47,7 +47,8 @@ def compile_step(
         engine: what compiles and runs the program: "tensorflow", its own XLA; or "pjrt", today's XLA through JAX, in
             this process or in a worker, see `npu-shim engine install`.
         **options: as for `npu_shim.rewrite`, and `recompute`: "auto", "off" or "memory", how much of the forward pass
-            the backward pass computes again instead of keeping it; `xla_cache`, a folder in which engine "pjrt" keeps
+            the backward pass computes again instead of keeping it; `attention`: "auto" or "off", whether attention is
+            a kernel in programs of engine "pjrt" on GPUs; `xla_cache`, a folder in which engine "pjrt" keeps
             compiled programs for later processes; `programs`, how many programs are kept, one for each set of feed
             shapes: beyond it the one that was used least recently gives way, and is compiled anew when it is needed. A
             Session brings its own (those of its NpuOptimizer), over which these win; a session without NpuOptimizer and
@@ -114,6 +115,11 @@ class CompiledStep:
     def recomputation(self) -> Any:
         """What the last compiled program computes again, a `recompute.report.Recomputation`; None before a call."""
         return self._running.recomputation
+
+    @property
+    def attention(self) -> Any:
+        """What attention of the last compiled program is a kernel, an `attention.report.Attention`; None before."""
+        return self._running.attention
 
     def __call__(self, feeds: Mapping[Any, Any] | None = None) -> Any:
         """Runs one step, or `iterations_per_loop` of them.
@@ -228,13 +234,13 @@ class Running:
         most: how many programs are kept. TensorFlow 2.15's own cache keeps the machine code of those that gave way.
 
     Attributes:
-        recomputation: as that of `CompiledStep`.
+        recomputation, attention: as those of `CompiledStep`.
     """
 
     def __init__(
         self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
-        self.recomputation = None
+        self.recomputation = self.attention = None
         self._prepared, self._count = prepared, count
         self._programs = recent.Recent(most)  # shapes of the feeds -> the compiled function
 
@@ -243,7 +249,7 @@ class Running:
         program = self._programs.get(shapes)
         if program is None:
             made = self._prepared.for_shapes(shapes)
-            self.recomputation = made.recomputation
+            self.recomputation, self.attention = made.recomputation, made.attention
             program = compiled(made.function, made.graph_def, self._count)
             self._programs.add(shapes, program)
         return [each.numpy() for each in program(*[tf.constant(array) for array in arrays])]

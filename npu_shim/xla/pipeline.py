@@ -39,6 +39,8 @@ from npu_shim.xla import (
     stitches,
     unused,
 )
+from npu_shim.xla.attention import fusion
+from npu_shim.xla.attention.report import ELSEWHERE, OFF, Attention
 from npu_shim.xla.late_reads import VARIABLES
 from npu_shim.xla.lowering import lower
 from npu_shim.xla.recompute.report import Recomputation
@@ -51,11 +53,17 @@ class Context:
     Attributes:
         recompute: one of `options.recompute.MODES`.
         on_cpu: whether the step is for a CPU.
+        attention: "auto" or "off", see `options.attention`.
+        has_kernels: whether what runs the step has kernels for attention.
+        fused: what `fuse-attention` has found, None before it.
         recomputation: what `rematerialize` has found, None before it.
     """
 
     recompute: str = "auto"
     on_cpu: bool = False
+    attention: str = "auto"
+    has_kernels: bool = False
+    fused: Attention | None = field(default=None, compare=False)
     recomputation: Recomputation | None = field(default=None, compare=False)
 
 
@@ -94,6 +102,13 @@ def _unique_functions(graph_def: Any) -> Any:
 def _rematerialize(module: Module, context: Context) -> None:
     graph_def, context.recomputation = recompute.recomputed(graphdef.write(module), context.recompute, context.on_cpu)
     graphdef.replace(module, graph_def)
+
+
+def _fuse_attention(module: Module, context: Context) -> None:
+    if context.attention == "off":
+        context.fused = OFF
+    else:
+        context.fused = fusion.fused(module) if context.has_kernels else ELSEWHERE
 
 
 def _float32_on_cpu(module: Module, context: Context) -> None:
@@ -224,6 +239,12 @@ SHAPES = Pipeline(
             "order-reads-before-writes",
             protos(ordering.reads_first),
             "when all reads and writes are there",
+            requires=(FUNCTIONAL,),
+        ),
+        Pass(
+            "fuse-attention",
+            _fuse_attention,
+            "in front of rematerialization, which leaves calls as they are: a kernel keeps little for its gradient",
             requires=(FUNCTIONAL,),
         ),
         Pass(

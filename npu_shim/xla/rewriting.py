@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
-from npu_shim.options import passes, precision, recompute, watch_options
+from npu_shim.options import attention, passes, precision, recompute, watch_options
 from npu_shim.options import table as option_table
 from npu_shim.options.passes import Watching
 from npu_shim.options.rewriting import rewrite_graph
@@ -14,25 +14,43 @@ from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
 from npu_shim.xla import recent
 
+NO_REWRITE = frozenset([attention.KEY, recompute.KEY, stored.KEY, recent.KEY, *passes.VARIABLES])  # by themselves
 
-def options_of(source: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str, Watching]:
-    """Returns (option values, None if neither session nor call has any, mode of recomputation, who looks on).
+
+class Asked(NamedTuple):
+    """What a step's options ask for.
+
+    Attributes:
+        values: option values, None if neither session nor call has any.
+        recompute: one of `options.recompute.MODES`.
+        attention: one of `options.attention.MODES`.
+        watching: who looks on while passes run.
+    """
+
+    values: dict[str, Any] | None
+    recompute: str
+    attention: str
+    watching: Watching
+
+
+def options_of(source: Any, given: Mapping[str, Any]) -> Asked:
+    """Returns what the options of a step ask for.
 
     Args:
         source: the `sources.Source` of the step; its session's options hold where the call gives none.
         given: the call's options.
 
     Raises:
-        ConfigError: an option that there is not, or another mode of recomputation or word of `options.passes`.
+        ConfigError: an option that there is not, or a word that an option does not know.
     """
     own = option_table.of_keywords(given)
     values = {**(source.options or {}), **own}
-    mode, watching = recompute.wanted(values), passes.wanted(values)
-    if source.options is None and not own.keys() - {recompute.KEY, stored.KEY, recent.KEY, *passes.VARIABLES}:
-        return None, mode, watching
+    asked = Asked(values, recompute.wanted(values), attention.wanted(values), passes.wanted(values))
+    if source.options is None and not own.keys() - NO_REWRITE:
+        return asked._replace(values=None)
     for name in watch_options.switched_on(values):
         lines.once("%s has no effect in a step that is compiled as a whole: it watches sessions" % name)
-    return values, mode, watching
+    return asked
 
 
 def cache_of(source: Any, given: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import pipeline, random_ops, rewriting, writers
+from npu_shim.xla.attention.report import Attention
 from npu_shim.xla.recompute.report import Recomputation
 from npu_shim.xla.sources import Argument, Source
 
@@ -73,6 +74,7 @@ class StepFunction:
     graph_def: Any
     plan: Plan | None
     recomputation: Recomputation
+    attention: Attention
     places: Mapping[str, str]
 
     def hlo(self, stage: str = "hlo") -> str | bytes:
@@ -127,11 +129,15 @@ class Manner:
         recompute: one of `options.recompute.MODES`.
         on_cpu: whether it is for a CPU.
         watching: who looks on while passes run.
+        attention: one of `options.attention.MODES`.
+        has_kernels: whether what runs it has kernels for attention.
     """
 
     recompute: str
     on_cpu: bool
     watching: Watching
+    attention: str = "auto"
+    has_kernels: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,8 +163,13 @@ class Prepared:
     manner: Manner
 
     def on(self, platform: str) -> Prepared:
-        """The same for another platform, as JAX names it: "cpu", "gpu"."""
-        return replace(self, manner=replace(self.manner, on_cpu=platform == "cpu"))
+        """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
+        is_cpu = platform == "cpu"
+        return replace(self, manner=replace(self.manner, on_cpu=is_cpu, has_kernels=not is_cpu))
+
+    def as_program(self) -> Prepared:
+        """The same as a program that JAX compiles, on a GPU with its kernels unless it is for a CPU."""
+        return replace(self, manner=replace(self.manner, has_kernels=not self.manner.on_cpu))
 
     @without_collector()
     def for_shapes(self, shapes: Sequence[Any] = ()) -> StepFunction:
@@ -174,16 +185,17 @@ class Prepared:
         for node in graph_def.node:
             if node.name in feeds:
                 node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
-        context = pipeline.Context(self.manner.recompute, self.manner.on_cpu)
+        manner = self.manner
+        context = pipeline.Context(manner.recompute, manner.on_cpu, manner.attention, manner.has_kernels)
         with _shapes_that_fit(feeds):
             results = {**self.places, **pipeline.results_of(random_ops.advances(graph_def))}
             module = pipeline.module_of(graph_def, results)
-            graph_def = pipeline.run(pipeline.SHAPES, module, context, self.manner.watching)
+            graph_def = pipeline.run(pipeline.SHAPES, module, context, manner.watching)
             with tf_internals.eager_mode():
                 function = _function(graph_def, self.fetches, self.places, feeds, self.state)
         given = tuple(feeds.values())
-        made = (given, self.fetches, self.state, function, graph_def, self.plan, context.recomputation, self.places)
-        return StepFunction(*made)
+        told = (self.plan, context.recomputation, context.fused)
+        return StepFunction(given, self.fetches, self.state, function, graph_def, *told, self.places)
 
 
 @contextlib.contextmanager
@@ -222,12 +234,12 @@ def prepare(
     fed, fixed = _given(source, feeds, constants or {})
     nodes = [_name(each).partition(":")[0] for each in wanted]
     graph_def, placeholders = pruning.cut_out(source.graph_def, nodes, fed, fixed)
-    chosen, mode, watching = rewriting.options_of(source, options)
+    asked = rewriting.options_of(source, options)
     graph_def = writers.leave_out_containers(graph_def, source.graph_def)
-    graph_def = checked(graph_def, nodes, placeholders, watching)
+    graph_def = checked(graph_def, nodes, placeholders, asked.watching)
     names = [*map(_name, wanted)]
-    graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, chosen, device)
-    manner = Manner(mode, device == "CPU", watching)
+    graph_def, plan = rewriting.rewritten(source, graph_def, names, placeholders, asked.values, device)
+    manner = Manner(asked.recompute, device == "CPU", asked.watching, asked.attention)
     return lowered(graph_def, wanted, dict(zip(placeholders, fed)), plan, source, manner, values)
 
 

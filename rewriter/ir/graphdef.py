@@ -243,6 +243,8 @@ def _write_node(node: Node, proto: Any, text: Callable[[Value], str]) -> None:
 def _write_function(function: Function, proto: Any) -> None:
     if function.proto is None:
         _write_signature(function.signature, proto.signature)
+        for name, value in function.attributes.items():
+            encode(value, proto.attr[name])
     else:
         proto.CopyFrom(function.proto)
     del proto.node_def[:]

@@ -16,6 +16,7 @@ class Function(Graph):
         name: str.
         signature: its Definition.
         effects: name -> Node, the nodes that run though no result needs them (control results).
+        attributes: name -> Python value of the function's own attributes; of a new one, others stay in the proto.
         proto: the FunctionDef that it was read from, None for a new one.
     """
 
@@ -23,6 +24,7 @@ class Function(Graph):
         super().__init__(module)
         self.name, self.signature, self.proto = name, signature, proto
         self.effects: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {}
 
 
 class Module:

@@ -1,0 +1,37 @@
+"""The pass that makes attention calls; see the package."""
+
+from __future__ import annotations
+
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Value
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla import static_shapes, unused
+from npu_shim.xla.attention import apply, composite, pattern, report
+from npu_shim.xla.attention.contents import Contents, Shape
+
+
+def fused(module: Module) -> report.Attention:
+    """Replaces the attention of a module by calls; returns what was taken, and what was not.
+
+    Args:
+        module: a Module with functional control flow and feeds of full shapes.
+    """
+    if not any(True for _ in pattern.candidates(module.graph)):
+        return report.Attention("auto")
+    found = pattern.plan(module.graph, Contents(_Shapes(module).of))
+    apply.apply(module, found.matches, composite.function)
+    if found.matches:
+        unused.keep_needed(module.graph)
+    return report.described(found)
+
+
+class _Shapes:
+    """The shapes that TensorFlow infers for a module as it is now."""
+
+    def __init__(self, module: Module) -> None:
+        self._graph = static_shapes.loopless(graphdef.write(module))
+
+    def of(self, value: Value) -> Shape:
+        """The sizes of a value, None where one is open."""
+        shape = self._graph.get_operation_by_name(value.node.name).outputs[value.index].shape
+        return tuple(shape.as_list()) if shape.is_fully_defined() else None
