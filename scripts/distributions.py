@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import tempfile
-from typing import Dict
+from typing import Dict, List
 
 import tiers
 
@@ -45,23 +45,31 @@ def label(minor: str) -> str:
     return "tf" + minor.replace(".", "")
 
 
-def sdist(python: str) -> int:
-    """Writes the sdist to dist/ with a Python that has the package `build`; returns its status."""
-    command = [python, "-m", "build", "--sdist", "--outdir", str(DIST), str(tiers.ROOT)]
-    return subprocess.call(command, stdout=subprocess.DEVNULL)
+def sdist(python: str) -> bool:
+    """Writes the sdist to dist/ with a Python that has the package `build`; returns whether it could."""
+    return _quietly([python, "-m", "build", "--sdist", "--outdir", str(DIST), str(tiers.ROOT)])
 
 
-def wheel(minor: str, source: str) -> int:
-    """Writes the wheel for a TensorFlow to dist/, from a folder with the sources; returns pip's status."""
+def wheel(minor: str, source: str) -> bool:
+    """Writes the wheel for a TensorFlow to dist/, from a folder with the sources; returns whether it could."""
     tier = rows()[minor]
     trouble = tiers.install(tier)
     if trouble:
         print(trouble)
-        return 1
+        return False
     python = str(tier.bin / "python")
     with tempfile.TemporaryDirectory() as folder:
-        env = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
-        subprocess.run([python, "-c", BUILD, folder], cwd=str(tiers.ROOT), env=env, check=True)
-        env.update(NPU_SHIM_WHEEL=folder, NPU_SHIM_LABEL=label(minor))
-        command = [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(DIST), source]
-        return subprocess.call(command, env=env)
+        carried = {"NPU_SHIM_WHEEL": folder, "NPU_SHIM_LABEL": label(minor)}
+        pip = [python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(DIST), source]
+        return _quietly([python, "-c", BUILD, folder]) and _quietly(pip, **carried)
+
+
+def _quietly(command: List[str], **variables: str) -> bool:
+    """Runs a command, prints what it says if it fails, and returns whether it did not."""
+    env = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **variables)
+    done = subprocess.run(
+        command, cwd=str(tiers.ROOT), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode:
+        print(done.stdout.decode("utf-8", "replace"))
+    return not done.returncode
