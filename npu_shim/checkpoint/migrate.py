@@ -16,6 +16,7 @@ import numpy as np
 import npu_shim
 from npu_shim.checkpoint import files, ranges
 from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, Overflow, plan
+from npu_shim.checkpoint.ranges import RangeReport
 from npu_shim.rewriter.errors import ConfigError
 
 LOST = 0.01  # share of a tensor's values that may become zero without a warning; few trained weights do
@@ -37,9 +38,9 @@ class Migration:
     ranges: dict
     checksums: dict
 
-    def total(self) -> ranges.RangeReport:
+    def total(self) -> RangeReport:
         """Returns the RangeReport of all casts."""
-        return sum(self.ranges.values(), ranges.RangeReport())
+        return sum(self.ranges.values(), RangeReport())
 
 
 def migrate_checkpoint(

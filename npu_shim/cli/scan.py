@@ -44,9 +44,9 @@ def main(args: argparse.Namespace) -> int:
     for word, problems in (("", report.stops), ("perhaps: ", report.perhaps)):
         for each in problems:
             print("%s:%d: %s%s" % (each.path, each.line, word, each.reason))
-    for path, line, reason in report.unread:
+    for path, line, cause in report.unread:
         where = "%s:%d: not Python %s" % (path, line, platform.python_version()) if line else path + ": cannot be read"
-        print("%s: %s" % (where, reason))
+        print("%s: %s" % (where, cause))
     for line in report.silent:
         print(line)
     if args.all:

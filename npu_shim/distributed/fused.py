@@ -48,7 +48,8 @@ def _buckets(members, group, fusion):
     strategy = ranks.split_strategy(group) if fusion == BY_STRATEGY else None
     if strategy is not None:
         by, numbers = strategy
-        return {"idx": buckets.by_index, "size": buckets.by_share}[by](members, numbers)
+        choose = buckets.by_index if by == "idx" else buckets.by_share
+        return choose(members, numbers)
     limits = {ALONE: 0, BY_STRATEGY: settings.bucket_bytes(ranks.get_rank_size(group)), BY_ID: float("inf")}
     return buckets.by_bytes(members, limits[fusion])
 

@@ -143,7 +143,7 @@ def checkpoint(state: str, prefix: str) -> None:
         step_checkpoint.save(prefix, values, {name: slices.get(name, (name, "")) for name in values})
 
 
-def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> bytes:
+def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> Any:
     """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")

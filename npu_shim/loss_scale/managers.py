@@ -120,7 +120,7 @@ class ScheduledLossScaleManager(LossScaleManager):
         """The schedule.LossScaleState of a new run."""
         return self._start
 
-    def variables(self) -> list[Any]:
+    def variables(self) -> dict[str, Any]:
         """Returns the state variables in the current graph: dict of name to variable."""
         return dict(self._variables())
 

@@ -27,7 +27,7 @@ class Target:
     name: str
     part: str
     dtype: str
-    shape: object
+    shape: tuple[int, ...] | None
     tensor: str
 
     def fits(self, stored: Any, castable: Any) -> bool:

@@ -89,8 +89,8 @@ def _fix(made, appended, rows, count, nodes):
     start = np.zeros([1 + count * new, *rest], dtype.as_numpy_dtype)
     enter.input[0] = _constant(made, enter.name + "/start", start, ["^" + source_of(enter.input[0])])
     waits = controls(nodes[source_of(concat.input[2])])  # the axis is in the loop
-    begin = _constant(made, concat.name + "/begin", np.int32([new] + [0] * len(rest)), waits)
-    size = _constant(made, concat.name + "/size", np.int32([-1] * rows.rank), waits)
+    begin = _constant(made, concat.name + "/begin", np.array([new] + [0] * len(rest), np.int32), waits)
+    size = _constant(made, concat.name + "/size", np.array([-1] * rows.rank, np.int32), waits)
     kept = made.node.add(name=concat.name + "/kept", op="Slice", input=[concat.input[0], begin, size])
     kept.attr["T"].type, kept.attr["Index"].type = dtype.as_datatype_enum, tf.int32.as_datatype_enum
     concat.input[0] = kept.name

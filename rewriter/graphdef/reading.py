@@ -74,7 +74,7 @@ def reread(before: GraphView, graph_def: Any, touched: Iterable[int]) -> GraphVi
     changed = [*touched, *range(count, len(protos))]
     position.update((protos[number].name, number) for number in changed)
     library = {function.signature.name: function.signature for function in graph_def.library.function}
-    nodes = list(before.nodes) + [None] * (len(protos) - count)
+    nodes: List[Any] = [*before.nodes, *[None] * (len(protos) - count)]
     for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), _Ports(position))):
         nodes[number] = node
     return GraphView(tuple(nodes), functions=before.functions)

@@ -106,7 +106,7 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
         paths = best[:, None] + transition_params
         came_from.append(np.argmax(paths, 0))
         best = unary + np.max(paths, 0)
-    tags = [np.argmax(best)]
+    tags: list[Any] = [np.argmax(best)]
     for step in reversed(came_from):
         tags.append(step[tags[-1]])
     return tags[::-1], np.max(best)

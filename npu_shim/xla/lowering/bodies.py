@@ -148,7 +148,7 @@ def _argument(argument, given):
     return node
 
 
-def keep(function: Any) -> list[str]:
+def keep(function: Any) -> set[str]:
     """Names of the nodes of a body that it returns or that must run."""
     return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
 

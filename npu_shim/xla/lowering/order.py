@@ -32,7 +32,7 @@ def in_turn(graph_def: Any, lowered: Container[str]) -> Any:
     place = {node.name: number for number, node in enumerate(topological(made))}
     nodes = {node.name: node for node in made.node}
     for names in groups.values():
-        ordered = sorted(names, key=place.get)
+        ordered = sorted(names, key=place.__getitem__)
         for before, after in zip(ordered, ordered[1:]):
             if "^" + before not in nodes[after].input:
                 nodes[after].input.append("^" + before)
