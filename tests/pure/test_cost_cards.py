@@ -216,6 +216,20 @@ def test_a_convolution_by_cudnn_counts_as_the_convolution_it_belongs_to(name, le
     assert kernel.bytes == 2 * (8 * 10 * 10 * (32 + 64) + 64 * 9 * 32)  # without the space that cuDNN is lent
 
 
+@pytest.mark.parametrize(("name", "products"), [
+    ("forward", 64 + 32), ("backward_queries", 2 * 64 + 32), ("backward_keys", 2 * (64 + 32)),
+])  # fmt: skip
+def test_an_attention_kernel_counts_its_products(name, products):
+    """Of 4 batches and 16 heads, 128 queries and 256 keys; a call of another kernel by Triton is none of ours."""
+    given = ("bf16[4,128,16,64]", "bf16[4,256,16,64]", "bf16[4,256,16,32]")
+    call = 'r = bf16[4,128,16,64]{3,2,1,0} custom-call(p0, p1, p2), custom_call_target="__gpu$xla.gpu.triton", '
+    call += 'backend_config={debug = false, ir = "ML\\EFR\\22name\\00", name = "%s", num_warps = 4 : i32}'
+    (kernel,) = kernels_of([call % ("npu_shim_attention_" + name)], given).all
+    assert kernel.kind == "attention"
+    assert kernel.products == (("bfloat16", 2 * 4 * 16 * 128 * 256 * products),)
+    assert kernels_of([call % "others"], given).notes == {"operations of others are not counted, its bytes are"}
+
+
 def test_what_no_one_can_count_is_said():
     found = kernels_of(['r = f32[16]{0} custom-call(p0), custom_call_target="mine"'], ("f32[16]",))
     assert (found.all[0].kind, found.all[0].bytes) == ("other calls", 128)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Tuple
 PREFIX = "npu_shim_attention_"
 ATTRIBUTE = "_npu_shim_attention"
 FORWARD, BACKWARD = "forward", "backward"
+KERNEL = "kernel"  # said of a function that a program has a kernel for; of others why not
 Shape = Tuple[int, ...]
 
 

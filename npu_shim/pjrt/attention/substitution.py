@@ -13,9 +13,8 @@ from typing import Any, Mapping
 from npu_shim.pjrt import convert
 from npu_shim.pjrt.attention import lowering
 from npu_shim.pjrt.attention.blocks import refused
-from npu_shim.pjrt.attention.spec import Spec
+from npu_shim.pjrt.attention.spec import KERNEL, Spec
 
-KERNEL = "kernel"  # said of a function that is no composite any more
 FUNCTION = "func.func"
 OLDEST = (8, 0)  # compute capability: Triton compiles for Ampere and later
 

@@ -5,7 +5,8 @@ Run as a file, by any interpreter with JAX and its CUDA plugin:
     python card_compiler.py STEP TARGET OUT
 
 STEP is an exported step, TARGET a GpuTargetConfigProto as text; OUT gets before.hlo and after.hlo, the program before
-optimization and as it is scheduled on the card, and result.json: XLA's own memory figures, or what failed and why.
+optimization and as it is scheduled on the card, and result.json: XLA's own memory figures and what computes attention,
+or what failed and why.
 A process of its own: the settings below hold for a whole process, and XLA ends it where it meets what it cannot do.
 """
 
@@ -53,7 +54,8 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
     code = manifest.program(step, described)
     code = jax_door.stablehlo(code) if described.kind == "hlo" else code
     try:
-        compiled = Program(jax, described, code, device).compile()
+        program = Program(jax, described, code, device)
+        compiled = program.compile()
     except RuntimeError as reason:
         raise Failed("compile", reason) from reason
     for name, text in (("before.hlo", jax_door.hlo_text(code)), ("after.hlo", compiled.as_text())):
@@ -61,7 +63,7 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
             f.write(text)
     memory = compiled.memory_analysis()
     sizes = {name: int(getattr(memory, name + "_size_in_bytes")) for name in ("argument", "output", "alias", "temp")}
-    return {"jax": jax.__version__, "memory": sizes}
+    return {"jax": jax.__version__, "memory": sizes, "attention": program.attention}
 
 
 def _device(topologies: Any, target: str) -> Any:

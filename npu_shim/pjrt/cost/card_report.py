@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
+from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.cost import hlo, kernels, report
 from npu_shim.pjrt.cost.cards import UNITS, Card
 from npu_shim.pjrt.cost.compiling import Compiled
@@ -69,8 +70,13 @@ def of_compiled(name: str, made: Compiled, card: Card) -> CardCost:
         int(kernels.moved(found.all)), _by_kind(found.all),
         {units: {"products": pair[0], "operations": pair[1]} for units, pair in products.items()},
         sum(kernel.converts * kernel.times for kernel in found.all), seconds, by_memory, "JAX " + made.jax,
-        tuple(sorted(found.notes)),
+        tuple(sorted(found.notes | _attention(made.attention))),
     )  # fmt: skip
+
+
+def _attention(said: Mapping[str, str]) -> set[str]:
+    """Why an attention has no kernel on the card, a line each."""
+    return {"attention stays as the graph has it: %s" % why for why in said.values() if why != KERNEL}
 
 
 def bound(found: Iterable[Kernel], card: Card) -> tuple[float, float]:

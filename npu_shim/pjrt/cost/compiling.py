@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Mapping
 
 from npu_shim.pjrt import manifest, other_python
@@ -38,6 +38,7 @@ class Compiled:
         after: its HLO as it is scheduled on the card.
         memory: "argument", "output", "alias", "temp": XLA's own figures, bytes.
         jax: the release that compiled it.
+        attention: as in `pjrt.program.Program`.
     """
 
     described: Manifest
@@ -45,6 +46,7 @@ class Compiled:
     after: str
     memory: Mapping[str, int]
     jax: str
+    attention: Mapping[str, str] = field(default_factory=dict)
 
 
 def interpreter(wanted: str | None = None) -> str:
@@ -86,7 +88,8 @@ def compiled(folder: str, card: Card, python: str | None = None) -> Compiled:
         if "failed" in result:
             last = (result["reason"].strip().splitlines() or ["no reason"])[0]
             raise ConfigError(FAILURES[result["failed"]] % (python, last))
-        return Compiled(described, _text(out, "before.hlo"), _text(out, "after.hlo"), result["memory"], result["jax"])
+        before, after = (_text(out, name) for name in ("before.hlo", "after.hlo"))
+        return Compiled(described, before, after, result["memory"], result["jax"], result["attention"])
 
 
 def require_room(described: Manifest, card: Card) -> None:

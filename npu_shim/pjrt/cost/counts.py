@@ -22,6 +22,8 @@ ARITHMETIC = {
 REDUCTIONS = {"reduce", "reduce-window", "select-and-scatter", "scatter"}
 CALLS = {"call", "fusion"}
 FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
+# our kernel (pjrt.attention.kernels) -> products over the width of a head, over that of its values
+ATTENTION = {"forward": (1, 1), "backward_queries": (2, 1), "backward_keys": (2, 2)}
 WINDOW = {"size": 1, "stride": 1, "pad": (0, 0), "lhs_dilate": 1, "rhs_dilate": 1}
 
 
@@ -112,6 +114,13 @@ def dot(attributes: str, left: Shape, _: Shape, result: Shape) -> int:
     for dimension in re.findall(r"\d+", contracted.group(1) if contracted else ""):
         total *= left.sizes[int(dimension)]
     return total
+
+
+def attention(kernel: str, queries: Shape, keys: Shape, values: Shape) -> int:
+    """bf16[B,S,H,D], bf16[B,T,H,D], bf16[B,T,H,E] -> 2*B*H*S*T times D and E, as often as `ATTENTION` says."""
+    batch, rows, heads, width = queries.sizes
+    of_width, of_values = ATTENTION[kernel]
+    return 2 * batch * heads * rows * keys.sizes[1] * (of_width * width + of_values * values.sizes[3])
 
 
 def convolution(attributes: str, left: Shape, right: Shape, result: Shape) -> int:

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator, Mapping, Sequence
 
+from npu_shim.pjrt.attention.spec import PREFIX
 from npu_shim.pjrt.cost import counts, traffic, trips
 from npu_shim.pjrt.cost.hlo import Computation, Instruction, Module, Shape
 
@@ -26,9 +27,10 @@ KINDS = (
     ("reductions", {"reduce", "reduce-window", "select-and-scatter"}), ("random", {"rng-bit-generator", "rng"}),
     ("copies, transposes", {"transpose", "copy"}),
 )  # fmt: skip
-CONVERTS, ELEMENTWISE, FILLS, OTHERS = "converts", "elementwise", "fills", "other calls"
-ORDER = (*(kind for kind, _ in KINDS), CONVERTS, ELEMENTWISE, FILLS, OTHERS)
-LIBRARIES = {"__cublas": "matrix products", "__cudnn$conv": "convolutions", "__cub$": "sorts"}
+ATTENTION, CONVERTS, ELEMENTWISE, FILLS, OTHERS = "attention", "converts", "elementwise", "fills", "other calls"
+ORDER = (ATTENTION, *(kind for kind, _ in KINDS), CONVERTS, ELEMENTWISE, FILLS, OTHERS)
+LIBRARIES = {"__cublas": "matrix products", "__cudnn$conv": "convolutions", "__cub$": "sorts", PREFIX: ATTENTION}
+TRITON = "__gpu$xla.gpu.triton"  # calls of it have a name of their own
 # what cuDNN's names say of a convolution: which of (first operand, second, result) are its image, kernel and result
 CONVOLUTIONS = {"BackwardInput": (2, 1, 0), "BackwardFilter": (0, 2, 1), "": (0, 1, 2)}
 HIGHEST = re.compile(r"operand_precision\"?[=:][\[{]\"?highest", re.IGNORECASE)  # HLO's spelling, and the libraries'
@@ -152,10 +154,13 @@ def _product(scope: Scope, instruction: Instruction) -> tuple[str, int] | None:
         return None
     target = _target(instruction) if instruction.code == "custom-call" else ""
     kind = PRODUCTS.get(instruction.code) or _library(target)
-    if kind not in PRODUCTS.values() or instruction.shapes[0].dtype not in counts.FLOATS:
+    if kind not in (ATTENTION, *PRODUCTS.values()) or instruction.shapes[0].dtype not in counts.FLOATS:
         return None
     left, right = (scope[name].shapes[0] for name in instruction.operands[:2])
-    if kind == "convolutions":
+    if kind == ATTENTION:
+        values = scope[instruction.operands[2]].shapes[0]
+        operations = counts.attention(target[len(PREFIX) :], left, right, values)
+    elif kind == "convolutions":
         image, kernel, result = _roles(target, left, right, instruction.shapes[0])
         operations = counts.convolution(instruction.attributes, image, kernel, result)
     else:
@@ -186,4 +191,6 @@ def _library(target: str) -> str:
 
 def _target(instruction: Instruction) -> str:
     found = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
+    if found and found.group(1) == TRITON:
+        found = re.search(r'[{ ]name = "([^"]*)"', instruction.attributes) or found
     return found.group(1) if found else "a call"

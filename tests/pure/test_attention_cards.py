@@ -1,0 +1,91 @@
+"""The attention kernels compiled for cards that are not there. Needs JAX, and an interpreter with its CUDA plugin."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+
+jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
+
+from npu_shim.pjrt import arrays, manifest  # noqa: E402
+from npu_shim.pjrt.attention.spec import Spec  # noqa: E402
+from npu_shim.pjrt.cost import cards, compiling, hlo, kernels  # noqa: E402
+from npu_shim.pjrt.manifest import Manifest, Tensor  # noqa: E402
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    """An interpreter with JAX and its CUDA plugin: $NPU_SHIM_JAX, or this one."""
+    python = os.environ.get("NPU_SHIM_JAX") or sys.executable
+    look = "import jax_plugins, pkgutil; print(*(m.name for m in pkgutil.iter_modules(jax_plugins.__path__)))"
+    done = subprocess.run([python, "-c", look], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if b"xla_cuda" not in done.stdout:
+        pytest.skip("'%s' has no JAX with its CUDA plugin: pip install 'npu-shim[pjrt-cuda]'" % python)
+    return python
+
+
+def specs():
+    """Every dtype and width of the tables of blocks, with and without dropout, bias and lengths that blocks divide."""
+    for dtype, widths in (("bfloat16", (64, 80, 128, 256)), ("float16", (64,)), ("float32", (32, 64, 128, 256))):
+        for width in widths:
+            batch, queries, keys = (2, 512, 512) if width % 64 == 0 else (3, 200, 77)
+            forward = Spec(
+                "forward", (batch, 4, queries, width), (batch, 4, keys, width), (batch, 4, keys, width), dtype,
+                scale=0.1, bias=(batch, 1, 1, keys) if width % 128 else (1, 4, queries, keys), bias_dtype="float32",
+                rate=0.0 if width == 32 else 0.1,
+            )  # fmt: skip
+            yield forward
+            yield dataclasses.replace(forward, kind="backward")
+
+
+def written(folder, wanted):
+    """Writes a program that calls a function for each Spec, which computes something else; returns the Manifest."""
+    given = [(spec, each) for spec in wanted for each in spec.arguments]
+    results = [(spec, each) for spec in wanted for each in spec.results]
+    described = Manifest(
+        *(
+            tuple(Tensor(kind, "%s/%s:0" % (spec.name, each.name), each.shape, each.dtype) for spec, each in pairs)
+            for kind, pairs in (("feed", given), ("fetch", results))
+        ),
+        attention={spec.name: spec.as_json() for spec in wanted},
+    )
+
+    def function(spec):
+        def run(*operands):
+            total = sum(each.astype("float32").sum() for each in operands)
+            return [jax.numpy.full(each.shape, total, arrays.dtype_of(each.dtype)) for each in spec.results]
+
+        run.__name__ = run.__qualname__ = spec.name
+        return jax.jit(run)
+
+    def step(*operands):
+        left, made = list(operands), []
+        for spec in wanted:
+            made += function(spec)(*(left.pop(0) for _ in spec.arguments))
+        return made
+
+    avals = [jax.ShapeDtypeStruct(each.shape, arrays.dtype_of(each.dtype)) for _, each in given]
+    artifact = jax.export.export(jax.jit(step), platforms=["cuda"])(*avals).mlir_module_serialized
+    return manifest.write(str(folder), artifact, described)
+
+
+@pytest.mark.parametrize("name", ["h100", "a100", "rtx4090", "b200"])
+def test_kernels_are_compiled_for_a_card(name, plugin, tmp_path):
+    wanted = list(specs())
+    described = written(tmp_path / "step", wanted)
+    made = compiling.compiled(str(tmp_path / "step"), cards.card(name), plugin)
+    assert made.attention == dict.fromkeys(described.attention, "kernel")
+    found = kernels.Kernels(hlo.parse(made.after))
+    assert [each.kind for each in found.all].count("attention") == 3 * len(wanted) // 2
+    assert not found.notes
+
+
+def test_a_card_before_ampere_keeps_what_the_graph_has(plugin, tmp_path):
+    described = written(tmp_path / "step", list(specs())[:2])
+    made = compiling.compiled(str(tmp_path / "step"), cards.card("t4"), plugin)
+    why = "kernels are for compute capability 8.0 and later, 'Tesla T4' has 7.5"
+    assert made.attention == dict.fromkeys(described.attention, why)
