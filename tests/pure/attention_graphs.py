@@ -89,6 +89,7 @@ RULES = {
     "Transpose": lambda shapes, node: tuple(
         shapes.of(node.inputs[0])[axis] for axis in shapes.contents.integers(node.inputs[1])
     ),
+    "ExpandDims": lambda shapes, node: tuple(np.expand_dims(np.empty(shapes.of(node.inputs[0])), 1).shape),
     **dict.fromkeys(["Shape", "BroadcastGradientArgs"], lambda shapes, node: (4,)),
     **dict.fromkeys(["Sum", "Max"], _reduced),
     **dict.fromkeys(PRODUCTS, _product),

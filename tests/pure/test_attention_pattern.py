@@ -166,6 +166,14 @@ PLANTED = {
     "keys for all of the batch": (
         [("k:Placeholder{dtype=bfloat16, shape=<2,4,32,8>}", "k:Placeholder{dtype=bfloat16, shape=<1,4,32,8>}")],
         "'s0' (BatchMatMulV2) multiplies [2, 4, 16, 8] by [1, 4, 32, 8], which broadcasts"),
+    "scores that are multiplied by zeros": (
+        [("s3:Cast", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
+          "sb:Mul{T=bfloat16}(s2, b) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
+        "'p' (Softmax) reads its scores"),
+    "zeros that no bias pushes out": (
+        [("s2:AddV2", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
+          "sb:Mul{T=bfloat16}(s1, b) s2:AddV2")), ("(s1, mask)", "(sb, mask)")],
+        "its scores are multiplied by 'b0', and no bias says that these count for nothing"),
     "no second product": ([("o:BatchMatMulV2{T=bfloat16}(p3, v)", "o:Neg{T=bfloat16}(p3)")],
                           "'y' (Tanh) reads its probabilities"),
 }  # fmt: skip
@@ -235,3 +243,33 @@ def test_layers_of_one_kind_share_their_functions():
     assert [match.name for match in plan.matches] == ["p", "p_2"]
     assert len(module.functions) == 2
     assert sum(node.op == "StatelessCase" for node in module.graph) == 4
+
+
+# -- biases that are as large as scores by constants alone -------------------------------------------------------------
+
+WIDE = """
+m:Placeholder{dtype=bfloat16, shape=<2,1,32>} ones:Const{dtype=bfloat16, value=bfloat16<2,16,1>(%s)}
+one:Const{dtype=bfloat16, value=bfloat16<>(1)} low:Const{dtype=bfloat16, value=bfloat16<>(-10000)}
+first:Const{dtype=int32, value=int32<1>(1)}
+m1:Mul{T=bfloat16}(ones, m) m2:ExpandDims{T=bfloat16, Tdim=int32}(m1, first) m3:Sub{T=bfloat16}(one, m2)
+mask:Mul{T=bfloat16}(m3, low)
+"""
+MASK = "mask:Placeholder{dtype=bfloat16, shape=<2,1,1,32>}"
+
+
+def with_mask(numbers):
+    return changed(TRAINING, (MASK, WIDE % ", ".join(map(str, numbers))))
+
+
+def test_a_mask_that_ones_repeat_for_all_queries_is_narrow():
+    module, plan = applied(with_mask([1] * 32))
+    assert plan.matches[0].forward.bias == (2, 1, 1, 32)
+    mask = module.graph["p/attention/forward"].inputs[4].node
+    assert (mask.name, mask.op) == ("mask/narrow", "Mul")
+    assert module.graph["ones/narrow"].attrs["value"].dims == (1, 1, 1)
+
+
+def test_a_mask_of_each_query_stays():
+    module, plan = applied(with_mask([1] * 31 + [0]))
+    assert plan.matches[0].forward.bias == (2, 1, 16, 32)
+    assert module.graph["p/attention/forward"].inputs[4].node.name == "mask"

@@ -114,7 +114,7 @@ def by_hand(net, mask, rate):
     return merged(tf.matmul(w / tf.reduce_sum(w, axis=-1, keepdims=True), value))
 
 
-WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum]
+WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum, by_hand]
 
 
 def prepared(way, options, rate=0.0, batch=BATCH, gated=True):

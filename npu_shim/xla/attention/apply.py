@@ -125,19 +125,25 @@ class _Writer:
 
     def _one_bias(self, bias: Bias) -> Value:
         """A bias times its factor, in four dimensions."""
-        walk, value, dtype = self._walk, bias.value, _dtype(self._match.forward.bias_dtype)
+        walk, dtype = self._walk, _dtype(self._match.forward.bias_dtype)
+        value, shape = self._narrow(bias.value)
         if bias.dtype != self._match.forward.bias_dtype:
             value = self._add("bias", "Cast", [value], {"SrcT": _dtype(bias.dtype), "DstT": dtype}).value
         if bias.factor != 1:
             factor = self._constant("factor", dtype, bias.factor)
             value = self._add("bias", "Mul", [value, factor], {"T": dtype}).value
-        shape = walk.contents.shape(bias.value) or ()
         sizes = dict(zip(reversed(walk.axes), reversed(shape)))
         whole = [sizes.get(letter, 1) for letter in walk.axes]
         if tuple(whole) != shape:
             sized = self._constant("shape", INT32, whole)
             value = self._add("bias", "Reshape", [value, sized], {"T": dtype, "Tshape": INT32}).value
         return self._bias_laid_out(value, sizes, dtype)
+
+    def _narrow(self, value: Value) -> tuple[Value, tuple[int, ...]]:
+        """A bias, and its shape, without what constants alone make large, unless its gradient is asked for."""
+        if self._match.backward is not None and self._match.backward.bias_gradient:
+            return value, self._walk.contents.shape(value) or ()
+        return self._match.narrowing.written(value, self._graph), self._match.narrowing.shape(value)
 
     def _bias_laid_out(self, value: Value, sizes: dict[str, int], dtype: DType) -> Value:
         own = "".join(letter for letter in "bhst" if letter in self._walk.axes)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple
 
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter.analysis import order
-from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
 from npu_shim.xla.attention import contractions
-from npu_shim.xla.attention.contents import SHAPE_OPS, Contents
+from npu_shim.xla.attention.contents import SHAPE_OPS, Contents, Shape
 from npu_shim.xla.attention.contractions import Contraction, Operand
 from npu_shim.xla.attention.misses import Miss
+from npu_shim.xla.attention.narrowing import Narrowing
 from npu_shim.xla.attention.steps import RULES
 from npu_shim.xla.attention.walk import Walk, close
 
@@ -39,12 +40,14 @@ class Match(NamedTuple):
         forward: its Spec.
         backward: the Spec of its gradient, None for a graph without.
         walk: what is known of its nodes.
+        narrowing: the narrow forms of its biases.
     """
 
     name: str
     forward: Spec
     backward: Spec | None
     walk: Walk
+    narrowing: Narrowing
 
 
 class NearMiss(NamedTuple):
@@ -93,11 +96,12 @@ def plan(graph: Graph, contents: Contents) -> Plan:
     """
     place = {node: number for number, node in enumerate(order.topological(graph))}
     matches, misses = [], []
+    narrowing = Narrowing(contents)
     taken: set[Node] = set()
     for node, products in candidates(graph):
         if node in taken:
             continue
-        found = _found(node, products, contents, place)
+        found = _found(node, products, narrowing, contents, place)
         if isinstance(found, Match):
             matches.append(found)
             taken.update(found.walk.nodes)
@@ -106,13 +110,15 @@ def plan(graph: Graph, contents: Contents) -> Plan:
     return Plan(tuple(matches), tuple(misses))
 
 
-def _found(node: Node, products: list[Node], contents: Contents, place: dict[Node, int]) -> Match | Miss:
+def _found(
+    node: Node, products: list[Node], narrowing: Narrowing, contents: Contents, place: dict[Node, int]
+) -> Match | Miss:
     first: Miss | None = None
     for product in products:  # a bias may be a product too, as ALBERT's
         try:
             walk = _walked(product, contents, place)
             if walk.soft is node:
-                return _match(walk)
+                return _match(walk, narrowing)
         except Miss as miss:
             first = first or miss
     return first or Miss("its scores are no product of queries and keys")
@@ -153,26 +159,26 @@ def _lettered(product: Contraction) -> Contraction:
 # -- what a kernel is told ---------------------------------------------------------------------------------------------
 
 
-def _match(walk: Walk) -> Match:
+def _match(walk: Walk, narrowing: Narrowing) -> Match:
     assert walk.soft is not None
     _require_closed(walk)
-    forward = _spec(walk)
     names = {result.name for result in walk.results}
+    forward = _spec(walk, walk.contents.shape if "dbias" in names else narrowing.shape)
     if walk.d_out is None:
-        return Match(walk.soft.name, forward, None, walk)
+        return Match(walk.soft.name, forward, None, walk, narrowing)
     if not names & {"dq", "dk", "dv"}:
         raise Miss("its gradient ends before a product", walk.soft)
     backward = dataclasses.replace(forward, kind=BACKWARD, bias_gradient="dbias" in names)
-    return Match(walk.soft.name, forward, backward, walk)
+    return Match(walk.soft.name, forward, backward, walk, narrowing)
 
 
-def _spec(walk: Walk) -> Spec:
+def _spec(walk: Walk, shape_of: Callable[[Value], Shape]) -> Spec:
     assert walk.scores is not None
     assert walk.v is not None
     dtype, wide = _dtypes(walk)
     q, k, v = map(walk.shape_of, ("bhsd", "bhtd", "bhte"))
     biases = walk.scores.biases
-    bias = _bias_shape(walk) if biases else None
+    bias = _bias_shape(walk, shape_of) if biases else None
     dtypes = {bias.dtype for bias in biases}
     bias_dtype = "" if not biases else dtypes.pop() if len(dtypes) == 1 else "float32"
     return Spec(FORWARD, q, k, v, dtype, wide, walk.scores.factor, bias, bias_dtype, _rate(walk))
@@ -200,12 +206,12 @@ def _rate(walk: Walk) -> float:
     return round(1 - keep, 6)
 
 
-def _bias_shape(walk: Walk) -> tuple[int, ...]:
+def _bias_shape(walk: Walk, shape_of: Callable[[Value], Shape]) -> tuple[int, ...]:
     """The shape of all biases together, [b, h, s, t] with 1 where they are broadcast."""
     assert walk.scores is not None
     sizes = dict.fromkeys("bhst", 1)
     for bias in walk.scores.biases:
-        shape = walk.contents.shape(bias.value) or ()
+        shape = shape_of(bias.value) or ()
         for letter, size in zip(reversed(walk.axes), reversed(shape)):
             sizes[letter] = max(sizes[letter], size)
     return tuple(sizes[letter] for letter in "bhst")

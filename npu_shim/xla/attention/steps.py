@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Callable, Mapping, Sequence
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.attention import contractions, dropout, terms
+from npu_shim.xla.attention import choices, contractions, dropout, terms
 from npu_shim.xla.attention.contractions import Operand
 from npu_shim.xla.attention.misses import Miss
 from npu_shim.xla.attention.terms import Factors, Indicator, RowMaximum, Scores, Slope, Term
@@ -35,7 +35,21 @@ def multiplied(walk: Walk, node: Node) -> Term:
     term, other = (x, node.inputs[1]) if x is not None else (y, node.inputs[0])
     assert term is not None
     number = walk.contents.number(other)
-    return _kept(walk, node, term, other) if number is None else terms.scaled(term, number)
+    if number is not None:
+        return terms.scaled(term, number)
+    chosen = choices.choice_of(other)
+    if chosen is not None and isinstance(term, (Scores, Slope)):
+        return _chosen(walk, node, term, chosen)
+    return _kept(walk, node, term, other)
+
+
+def _chosen(walk: Walk, node: Node, term: Scores | Slope, choice: Node) -> Term:
+    """Scores times zeros and ones; or their gradient, which is 0 there already."""
+    if isinstance(term, Scores) and term.choice is None:
+        return term._replace(choice=choice)
+    if isinstance(term, Slope) and choice in walk.choices:
+        return term
+    raise walk.unknown(node)
 
 
 def selected(walk: Walk, node: Node) -> Term:
@@ -100,7 +114,14 @@ def _with_bias(walk: Walk, node: Node, number: int, signs: Sequence[float]) -> T
         raise Miss("the shape of its bias '%s' is not known" % other, node)
     if len(shape) > len(whole) or any(n not in (1, m) for n, m in zip(reversed(shape), reversed(whole))):
         raise Miss("its bias '%s' has shape %s, its scores %s" % (other, list(shape), list(whole)), node)
-    return scores._replace(biases=(*scores.biases, terms.Bias(other, signs[1 - number], repr(node.attrs["T"]))))
+    if scores.choice is not None:
+        if not choices.pushes_out(other, signs[1 - number], scores.choice, walk.contents):
+            raise Miss("its scores are multiplied by '%s', and no bias says that these count for nothing" % (
+                scores.choice.name), node)  # fmt: skip
+        walk.choices.add(scores.choice)
+    return scores._replace(
+        choice=None, biases=(*scores.biases, terms.Bias(other, signs[1 - number], repr(node.attrs["T"])))
+    )
 
 
 def _scores(walk: Walk, node: Node, number: int) -> Scores:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Sequence, Union
 
-from npu_shim.rewriter.ir.graph import Value
+from npu_shim.rewriter.ir.graph import Node, Value
 
 
 class Bias(NamedTuple):
@@ -28,11 +28,15 @@ class Bias(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """The product of queries and keys, times a factor, with biases."""
+    """The product of queries and keys, times a factor, with biases.
+
+    `choice` is a node of zeros and ones that it is multiplied by, until a bias pushes what is 0 then out of softmax.
+    """
 
     axes: str
     factor: float = 1.0
     biases: tuple[Bias, ...] = ()
+    choice: Node | None = None
 
 
 class RowMaximum(NamedTuple):

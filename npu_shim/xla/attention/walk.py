@@ -46,6 +46,7 @@ class Walk:
         scores: the Scores of which the softmax is taken.
         soft: the node that takes it.
         mask: dropout's Mask, None for none.
+        choices: nodes of bools that scores are multiplied by.
         results: the Results.
         nodes: all nodes that have a part in it.
     """
@@ -66,6 +67,7 @@ class Walk:
         self.scores: Scores | None = None
         self.soft: Node | None = None
         self.mask: Mask | None = None
+        self.choices: set[Node] = set()
         self.results: list[Result] = []
         self.nodes: dict[Node, None] = {product.node: None}
         self._place, self._rules = place, rules
@@ -141,7 +143,7 @@ class Walk:
     def begin_softmax(self, node: Node) -> str:
         """Notes the node that takes the softmax of the scores; returns their letters."""
         scores = self._terms[node.inputs[0]]
-        if not isinstance(scores, Scores) or self.soft is not None or scores.axes[-1] != "t":
+        if not isinstance(scores, Scores) or self.soft is not None or scores.axes[-1] != "t" or scores.choice:
             raise self.unknown(node)
         self.scores, self.soft = scores, node
         return scores.axes

@@ -1,0 +1,107 @@
+"""Biases without the dimensions along which constants alone make them large. No TensorFlow.
+
+    mask = ones[b, s, 1] * mask[b, 1, t]                     BERT's: equal for all queries
+    mask = matmul(ones[b, 1, s, 1], mask[b, 1, t, 1]^T)      ALBERT's
+
+A kernel reads [b, 1, 1, t] for it, in place of [b, 1, s, t] once for each head.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import numpy as np
+
+from npu_shim.rewriter.ir.attributes import Tensor
+from npu_shim.rewriter.ir.graph import Graph, Node, Value
+from npu_shim.xla.attention.contents import Contents
+from npu_shim.xla.attention.contractions import BATCHED
+
+ELEMENTWISE = frozenset([
+    "Add", "AddV2", "Cast", "Div", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "StopGradient", "Sub",
+])  # fmt: skip
+LARGEST = 1 << 20  # elements of a constant that are looked at
+SCOPE = "/narrow"
+
+
+class Narrowing:
+    """The narrow forms of a graph's values.
+
+    Args:
+        contents: what is known of the graph's constants and shapes.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._shapes: dict[Value, tuple[int, ...]] = {}
+        self._made: dict[Value, Value] = {}
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """The sizes of a value's narrow form; the value's shape is known."""
+        if value not in self._shapes:
+            whole = self._contents.shape(value)
+            assert whole is not None
+            found = self._narrow(value.node, len(whole))
+            self._shapes[value] = whole if found is None else found
+        return self._shapes[value]
+
+    def written(self, value: Value, graph: Graph) -> Value:
+        """The narrow form of a value, as nodes of the graph; the value itself if it is as narrow as it can be."""
+        if self.shape(value) == self._contents.shape(value):
+            return value
+        if value not in self._made:
+            self._made[value] = self._copied(value.node, graph).value
+        return self._made[value]
+
+    def _narrow(self, node: Node, rank: int) -> tuple[int, ...] | None:
+        if _uniform(node, self._contents) is not None:
+            return (1,) * rank
+        if any(self._contents.shape(value) is None for value in node.inputs):
+            return None
+        rule = RULES.get(node.op)
+        return rule(self, node) if rule else None
+
+    def _copied(self, node: Node, graph: Graph) -> Node:
+        name = graph.free_name(node.name + SCOPE)
+        number = _uniform(node, self._contents)
+        if number is not None:
+            dims, dtype = self.shape(node.value), node.attrs["dtype" if node.op == "Const" else "T"]
+            attrs = {"dtype": dtype, "value": Tensor(dtype, dims, (number,))}
+            return graph.add(name, "Const", attrs=attrs, origin=node)
+        inputs = [self.written(value, graph) for value in node.inputs]
+        return graph.add(name, node.op, inputs, attrs=dict(node.attrs.items()), device=node.device, origin=node)
+
+    def broadcast(self, node: Node) -> tuple[int, ...]:
+        """Of an elementwise op."""
+        return tuple(np.broadcast_shapes(*map(self.shape, node.inputs)))
+
+    def expanded(self, node: Node) -> tuple[int, ...] | None:
+        """Of ExpandDims."""
+        axis = self._contents.number(node.inputs[1])
+        return None if axis is None else tuple(np.expand_dims(np.empty(self.shape(node.inputs[0])), int(axis)).shape)
+
+    def repeated(self, node: Node) -> tuple[int, ...] | None:
+        """Of a product of a column of ones and a row."""
+        turned, other = node.attrs.get("adj_x", False), node.attrs.get("adj_y", False)
+        x, y = (self._contents.shape(value) or () for value in node.inputs)
+        if turned or x[-1] != 1 or _uniform(node.inputs[0].node, self._contents) is None:
+            return None
+        narrow, columns = self.shape(node.inputs[1]), y[-2 if other else -1]
+        return None if narrow != y else (*y[:-2], 1, columns)
+
+
+def _uniform(node: Node, contents: Contents) -> float | None:
+    """The number that all elements of a constant are, None if they differ or it is no constant."""
+    if node.op == "Fill":
+        return contents.number(node.inputs[1])
+    if node.op != "Const" or node.attrs["value"].size > LARGEST:
+        return None
+    numbers = set(node.attrs["value"].numbers() or ())
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+RULES: dict[str, Callable[[Narrowing, Node], tuple[int, ...] | None]] = {
+    **dict.fromkeys(ELEMENTWISE, Narrowing.broadcast),
+    **dict.fromkeys(BATCHED, Narrowing.repeated),
+    "ExpandDims": Narrowing.expanded,
+}
