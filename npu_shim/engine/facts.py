@@ -133,7 +133,8 @@ def _may_wait(op, definition, is_of_variable):
         return True
     if any(attr.type in ("func", "list(func)") for attr in definition.attr):
         return definition.is_stateful and not _makes_handles(definition)
-    if is_of_variable or op.startswith(NEVER_WAITS) or any(attr.name == "seed" for attr in definition.attr):
+    reads_or_writes = is_of_variable and ("Variable" in op or op.startswith("Resource"))  # others take the value only
+    if reads_or_writes or op.startswith(NEVER_WAITS) or any(attr.name == "seed" for attr in definition.attr):
         return False
     return "PyFunc" in op or (definition.is_stateful and not _makes_handles(definition))
 
@@ -321,12 +322,26 @@ class _Facts:
     def _repeats(self, node, taken, written):
         if written:
             return False
-        if taken or node.op in HANDLES:
+        if node.op in HANDLES:
             return True
         definition = self._ops.get(node.op)
-        if definition is None:  # a call by the function's name
-            return not any(self._is_stateful(inner) for b in writers.called(node, self._bodies) for inner in b.node_def)
-        return not definition.is_stateful
+        called = writers.called(node, self._bodies)
+        if called and (taken or definition is None):  # an op that calls is stateful if its function may only read
+            return not any(self._does_more_than_read(body, set()) for body in called)
+        return node.op in writers.READS or not (definition is None or definition.is_stateful)
+
+    def _does_more_than_read(self, body, seen):
+        """Whether a function has stateful ops but those that read variables; `seen`: names of functions."""
+        if body.signature.name in seen:
+            return False
+        seen.add(body.signature.name)
+        for node in body.node_def:
+            called = writers.called(node, self._bodies)
+            if any(self._does_more_than_read(inner, seen) for inner in called):
+                return True
+            if not called and node.op not in writers.READS and self._is_stateful(node):
+                return True
+        return False
 
     def _is_stateful(self, node):
         return node.op not in self._ops or self._ops[node.op].is_stateful

@@ -7,7 +7,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import report
+from npu_shim.engine import facts, report
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
 from npu_shim.options import engine as options
@@ -224,3 +224,38 @@ def test_a_function_that_fails_leaves_the_state_as_it_was_and_the_next_step_goes
         session.run(train, {x: data()[0]})
         assert session.run(step) == 2
         assert sum(len(each.programs) for each in vars(session)[engine.ENGINE].known.values()) == 2
+
+
+@pytest.mark.parametrize("kind", ["py_func", "numpy_function", "function of a variable"])
+def test_a_python_function_behind_the_step_runs_though_nobody_takes_its_result(kind):
+    seen = []
+    x = tf.placeholder(tf.float32, [None, 6], "x")
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(x, 6) - x))
+    step = tf.get_variable("step", initializer=np.int64(0), use_resource="variable" in kind, trainable=False)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+
+    def note(value):
+        seen.append(int(value))
+        return value
+
+    @tf.function
+    def noted():
+        return tf.numpy_function(note, [step], tf.int64)
+
+    with tf.control_dependencies([train]):
+        if kind == "function of a variable":
+            behind = noted()
+        else:
+            behind = getattr(tf, kind)(note, [step], tf.int64)
+    compared([loss, tf.group(behind)], [{x: each} for each in data()])
+    assert len(seen) == 2 * STEPS
+
+
+def test_what_takes_the_value_of_a_variable_may_wait_all_the_same():
+    step = tf.get_variable("step", initializer=np.int64(0), use_resource=False)
+    queue = tf.FIFOQueue(1, tf.int64, shapes=[[]])
+    ops = [queue.enqueue(step), tf.py_func(lambda value: value, [step], tf.int64).op, step.assign_add(1).op]
+    graph_def = tf.get_default_graph().as_graph_def()
+    needed = facts.needed_by({node.name: node for node in graph_def.node}.__getitem__, [op.name for op in ops], ())
+    found = facts.blocking(facts.nodes_of(graph_def, [op.name for op in ops]), facts.variables_touched(needed, {}))
+    assert found == {ops[0].name, ops[1].name}
