@@ -140,8 +140,11 @@ def is_module(path: str) -> bool:
     if path in rows or "python" not in parts or parts[0] not in rows:
         return path in _contrib_modules()
     # "layers.python.layers" has the names of "layers"; a file below it may be another package's
-    if len(parts) <= parts.index("python") + 2:
+    depth = len(parts) - parts.index("python")
+    if depth <= 2:
         return True
+    if depth > 3 and parts[-1] == parts[-2]:  # what a file is named for: "nn.python.ops.alpha_dropout.alpha_dropout"
+        return False
     return parts[-1] in table()["files"].get(parts[0], "").split() and _real_contrib_module(path) is None
 
 

@@ -61,8 +61,8 @@ def test_a_hint_never_contradicts_itself(name):
 
 @only_2
 def test_what_is_gone_says_what_to_use():
-    assert names.resolve("tf.contrib.layers.real_valued_column") is None
-    assert names.explain("tf.contrib.layers.real_valued_column").endswith("use tf.feature_column.numeric_column")
+    assert names.resolve("tf.contrib.layers.regression_target") is None
+    assert names.explain("tf.contrib.layers.regression_target").endswith("use tf.losses.mean_squared_error")
 
 
 def test_a_file_is_read_as_python_would_bind_it(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ mean equal variable names as well. A case is a function (tf, contrib) -> (nested
 this folder by what they are about.
 """
 
+import importlib
 import zlib
 
 import numpy as np
@@ -17,6 +18,15 @@ CASES = {}
 def case(function):
     CASES[function.__name__] = function
     return function
+
+
+def module(tf, path):
+    """A module of tf.contrib that is not an attribute of its package in 1.15."""
+    if tf.__version__.startswith("1."):
+        return importlib.import_module("tensorflow.contrib." + path)
+    from npu_shim.compat import faces
+
+    return faces.find(path)
 
 
 def values(name, *shape):
@@ -52,4 +62,4 @@ def _flat(x):
     return [y for part in x for y in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
-from . import functions, hparams, optimizers, rnn, seq2seq  # noqa: E402, F401  # fill CASES
+from . import feature_columns, functions, hparams, optimizers, rnn, seq2seq  # noqa: E402, F401  # fill CASES
