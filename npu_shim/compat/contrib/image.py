@@ -122,40 +122,6 @@ def compose_transforms(*transforms: Any) -> tf.Tensor:
     return matrices_to_flat_transforms(composed)
 
 
-def dense_image_warp(image: Any, flow: Any, name: str = "dense_image_warp") -> tf.Tensor:
-    """Moves each pixel: output[b, y, x] = image[b, y - flow[..., 0], x - flow[..., 1]], bilinear, clipped at the edges.
-
-    Args:
-        image: float [batch, height, width, channels].
-        flow: float32 [batch, height, width, 2].
-        name: the name scope.
-    """
-    with tf.name_scope(name):
-        image = tf.convert_to_tensor(image)
-        shape = tf.shape(image)
-        y, x = tf.meshgrid(tf.range(shape[1]), tf.range(shape[2]), indexing="ij")
-        grid = tf.cast(tf.stack([y, x], 2), flow.dtype)
-        warped = _bilinear(image, grid - flow)
-        warped.set_shape(image.shape)
-        return warped
-
-
-def _bilinear(image, points):
-    """Values [batch, height, width, channels] at points [batch, height, width, 2] (y, x)."""
-    last = tf.cast(tf.shape(image)[1:3] - 2, points.dtype)
-    corner = tf.clip_by_value(tf.floor(points), 0.0, tf.maximum(last, 0.0))
-    weight = tf.cast(tf.clip_by_value(points - corner, 0.0, 1.0), image.dtype)
-    low = tf.cast(corner, tf.int32)
-
-    def at(dy, dx):
-        return tf.gather_nd(image, low + tf.constant([dy, dx]), batch_dims=1)
-
-    wy, wx = weight[..., :1], weight[..., 1:]
-    top = at(0, 0) + wx * (at(0, 1) - at(0, 0))
-    bottom = at(1, 0) + wx * (at(1, 1) - at(1, 0))
-    return top + wy * (bottom - top)
-
-
 def resampler(data: Any, warp: Any, name: str = "resampler") -> tf.Tensor:
     """Samples images at points (Jaderberg et al. 2015), bilinear; 0 outside.
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import case, values
+from . import case, module, values
 
 
 @case
@@ -161,3 +161,69 @@ def _until_the_end(tf, make, *args):
         coordinator.request_stop()
         coordinator.join(threads)
     return "; ".join([str([tensor.shape.as_list() for tensor in tensors]), *sorted(told)])
+
+
+@case
+def sampled_losses(tf, contrib):
+    weights, biases = tf.constant(values("weights", 9, 4)), tf.constant(values("biases", 9))
+    labels, inputs = tf.constant([[0, 1], [1, 5]], tf.int64), tf.constant(values("inputs", 2, 4))
+    sampled = ([3, 4, 5, 6, 7], [[0.5, 0.2], [0.5, 0.1]], [0.5, 0.4, 0.3, 0.2, 0.1])
+    parts = {"div": [weights[:5], weights[5:]], "mod": [weights[::2], weights[1::2]]}
+    losses = [
+        contrib.nn.rank_sampled_softmax_loss(part, biases, labels, inputs, 5, 3, 9, 2, sampled, 0.7, remove, strategy)
+        for strategy, part in sorted(parts.items())
+        for remove in (False, True)
+    ]
+    one = ([3, 4, 5], [[0.5], [0.5]], [0.5, 0.4, 0.3])
+    sparse = contrib.nn.sampled_sparse_softmax_loss(weights, biases, labels[:, :1], inputs, 3, 9, one)
+    x = tf.constant(values("x", 3, 2))
+    forward = module(tf, "nn.python.ops.fwd_gradients").fwd_gradients([x * x, tf.sin(x)], [x], [2 * tf.ones_like(x)])
+    return [losses, sparse, tf.gradients(losses[0], inputs), forward, contrib.nn.scaled_softplus(x, 0.3, 0.4)]
+
+
+@case
+def warps_and_colours(tf, contrib):
+    picture = tf.constant(np.abs(values("image", 2, 6, 5, 3)))
+    points = np.array([[[1, 1], [4, 3], [2, 0]], [[0, 4], [5, 1], [3, 2]]], np.float32)
+    moved = points + values("moves", 2, 3, 2)
+    image, query = contrib.image, tf.constant(values("query", 2, 7, 2))
+    splines = [
+        image.interpolate_spline(points, values("at", 2, 3, 2), query, order, weight)
+        for order, weight in ((1, 0.0), (2, 0.01), (3, 0.0), (4, 0.1))
+    ]
+    warped = [
+        image.sparse_image_warp(picture, points, moved, order, 0.0, edge) for order, edge in ((1, 0), (2, 1), (2, 2))
+    ]
+    colours = module(tf, "image.python.ops.distort_image_ops")
+    turned = [colours.adjust_hsv_in_yiq(picture, 0.4, 0.5, 1.5), colours.adjust_hsv_in_yiq(picture[0], -2.0)]
+    return [splines, warped, turned, tf.gradients(warped[1][0], picture)]
+
+
+@case
+def placed_variables(tf, contrib):
+    cluster = tf.train.ClusterSpec({"ps": ["a:1", "b:1", "c:1"], "worker": ["d:1"]})
+    training, out = contrib.training, []
+    for strategy in (
+        training.RandomStrategy(3, seed=4),
+        training.GreedyLoadBalancingStrategy(3, training.byte_size_load_fn),
+    ):
+        with tf.Graph().as_default():
+            with tf.device(tf.train.replica_device_setter(cluster=cluster, ps_strategy=strategy)):
+                made = [tf.Variable(np.zeros(size, np.float32), name="v%d" % size) for size in (8, 2, 3, 4, 9, 1)]
+            out.append([v.device for v in made])
+    return [tf.constant(device) for devices in out for device in devices]
+
+
+@case
+def resampled(tf, contrib):
+    training = contrib.training
+    inputs = [tf.constant(values("a", 4, 2)), tf.range(4)]
+    kept = training.resample_at_rate(inputs, tf.constant([0.0, 0.0, 0.0, 0.0]))
+    _, rates = training.weighted_resample([tf.range(3)], tf.constant([50.0, 50.0, 50.0]), 40.0, seed=3)
+    probs = [0.0, 1.0, 0.0]
+    data, labels = training.stratified_sample(
+        [tf.constant(values("x", 3, 2)), tf.range(3)], tf.constant([1, 1, 1]), probs, 4, [0.0, 1.0, 0.0], True
+    )
+    rejected = training.rejection_sample([tf.constant([2.0, 3.0])], lambda x: tf.constant(1.0), 2)
+    shapes = [str(t.shape.as_list()) for t in (*data, labels, *rejected)]
+    return [kept, tf.reduce_max(rates), tf.reduce_min(rates), [tf.constant(shape) for shape in shapes]]

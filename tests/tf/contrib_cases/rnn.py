@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import case, values
+from . import case, module, values
 
 
 def _rnn(tf, cell, depth=4, scope=None, inputs=None):
@@ -116,3 +116,53 @@ def rnn_stacked(tf, contrib):
 @case
 def cudnn_cells(tf, contrib):
     return _each(tf, [contrib.cudnn_rnn.CudnnCompatibleLSTMCell(6), contrib.cudnn_rnn.CudnnCompatibleGRUCell(6)])
+
+
+@case
+def rnn_grid(tf, contrib):
+    make = contrib.rnn.GridLSTMCell
+    inputs = tf.constant(values("in", 3, 4, 6))
+    blocks = {"start_freqindex_list": [0, 2], "end_freqindex_list": [4, 6], "num_frequency_blocks": [3, 2]}
+    cells = [
+        make(3, feature_size=2, frequency_skip=2, num_frequency_blocks=[3], use_peepholes=True),
+        make(3, feature_size=2, frequency_skip=1, num_frequency_blocks=[5], share_time_frequency_weights=True,
+             use_peepholes=True, couple_input_forget_gates=True, num_unit_shards=2),
+        make(2, feature_size=3, frequency_skip=1, num_frequency_blocks=[4], state_is_tuple=False, cell_clip=0.1),
+        contrib.rnn.BidirectionalGridLSTMCell(2, feature_size=2, frequency_skip=1, num_frequency_blocks=[5],
+                                              backward_slice_offset=1, use_peepholes=True),
+    ]  # fmt: skip
+    blocks["num_frequency_blocks"] = [3, 3]
+    cells.append(make(2, feature_size=2, frequency_skip=1, forget_bias=0.5, **blocks))
+    out = []
+    for index, cell in enumerate(cells):
+        outputs, state = tf.nn.dynamic_rnn(cell, inputs, dtype=tf.float32, scope="cell%d" % index)
+        out.append([outputs, state, _gradients(tf, outputs)])
+    return out
+
+
+@case
+def rnn_time_and_frequency(tf, contrib):
+    out = []
+    for index, options in enumerate(({}, {"use_peepholes": True, "cell_clip": 0.1, "num_unit_shards": 2})):
+        cell = contrib.rnn.TimeFreqLSTMCell(3, feature_size=2, frequency_skip=2, **options)
+        with tf.variable_scope("cell%d" % index):
+            outputs, state = cell(tf.constant(values("in", 2, 6)), tf.constant(values("state", 2, 18)))
+        out.append([outputs, state, _gradients(tf, outputs)])
+    return out
+
+
+@case
+def rnn_normalized(tf, contrib):
+    cells = module(tf, "rnn.python.ops.rnn_cell")
+    weights, layers = cells.WeightNormLSTMCell, cells.LayerNormLSTMCell
+    every = {"use_peepholes": True, "cell_clip": 0.3, "num_proj": 3, "proj_clip": 0.2}
+    return _each(tf, [
+        weights(5), weights(5, norm=False, forget_bias=0.5), weights(5, **every), layers(5), layers(5, **every),
+        layers(5, layer_norm=True, norm_gain=0.7, norm_shift=0.1, **every), layers(5, layer_norm=True),
+    ])  # fmt: skip
+
+
+@case
+def rnn_gated(tf, contrib):
+    cells = module(tf, "rnn.python.ops.rnn_cell")
+    return _each(tf, [cells.MinimalRNNCell(5), cells.CFNCell(5), cells.CFNCell(5, activation="sigmoid")])

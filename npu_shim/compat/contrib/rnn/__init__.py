@@ -11,7 +11,10 @@ from npu_shim.compat.contrib.rnn.blocks import (
     TimeReversedFusedRNN,
 )
 from npu_shim.compat.contrib.rnn.cells import IntersectionRNNCell, NASCell, SRUCell, UGRNNCell
+from npu_shim.compat.contrib.rnn.compiled import CompiledWrapper
 from npu_shim.compat.contrib.rnn.convolutional import Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell, ConvLSTMCell
+from npu_shim.compat.contrib.rnn.gated import CFNCell, MinimalRNNCell
+from npu_shim.compat.contrib.rnn.grid import BidirectionalGridLSTMCell, GridLSTMCell, TimeFreqLSTMCell
 from npu_shim.compat.contrib.rnn.indy import GLSTMCell, IndRNNCell, IndyGRUCell, IndyLSTMCell
 from npu_shim.compat.contrib.rnn.linear import LayerRNNCell, Linear, linear
 from npu_shim.compat.contrib.rnn.loops import (
@@ -24,6 +27,7 @@ from npu_shim.compat.contrib.rnn.lstm_cells import (
     LayerNormBasicLSTMCell,
     PhasedLSTMCell,
 )
+from npu_shim.compat.contrib.rnn.normalized import LayerNormLSTMCell, WeightNormLSTMCell
 from npu_shim.compat.contrib.rnn.wrappers import (
     AttentionCellWrapper,
     EmbeddingWrapper,
@@ -33,11 +37,12 @@ from npu_shim.compat.contrib.rnn.wrappers import (
 )
 
 __all__ = [
-    "AttentionCellWrapper", "Conv1DLSTMCell", "Conv2DLSTMCell", "Conv3DLSTMCell", "ConvLSTMCell",
-    "CoupledInputForgetGateLSTMCell", "EmbeddingWrapper", "FusedRNNCell", "FusedRNNCellAdaptor", "GLSTMCell",
-    "GRUBlockCell", "GRUBlockCellV2", "HighwayWrapper", "IndRNNCell", "IndyGRUCell", "IndyLSTMCell",
-    "InputProjectionWrapper", "IntersectionRNNCell", "LSTMBlockCell", "LSTMBlockFusedCell", "LSTMBlockWrapper",
-    "LayerNormBasicLSTMCell", "LayerRNNCell", "Linear", "NASCell", "OutputProjectionWrapper", "PhasedLSTMCell",
-    "SRUCell", "TimeReversedFusedRNN", "UGRNNCell", "linear", "stack_bidirectional_dynamic_rnn",
-    "stack_bidirectional_rnn", "transpose_batch_time",
+    "AttentionCellWrapper", "BidirectionalGridLSTMCell", "CFNCell", "CompiledWrapper", "Conv1DLSTMCell",
+    "Conv2DLSTMCell", "Conv3DLSTMCell", "ConvLSTMCell", "CoupledInputForgetGateLSTMCell", "EmbeddingWrapper",
+    "FusedRNNCell", "FusedRNNCellAdaptor", "GLSTMCell", "GRUBlockCell", "GRUBlockCellV2", "GridLSTMCell",
+    "HighwayWrapper", "IndRNNCell", "IndyGRUCell", "IndyLSTMCell", "InputProjectionWrapper", "IntersectionRNNCell",
+    "LSTMBlockCell", "LSTMBlockFusedCell", "LSTMBlockWrapper", "LayerNormBasicLSTMCell", "LayerNormLSTMCell",
+    "LayerRNNCell", "Linear", "MinimalRNNCell", "NASCell", "OutputProjectionWrapper", "PhasedLSTMCell", "SRUCell",
+    "TimeFreqLSTMCell", "TimeReversedFusedRNN", "UGRNNCell", "WeightNormLSTMCell", "linear",
+    "stack_bidirectional_dynamic_rnn", "stack_bidirectional_rnn", "transpose_batch_time",
 ]  # fmt: skip

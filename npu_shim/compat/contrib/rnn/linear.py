@@ -94,6 +94,13 @@ def layer_norm(x: Any, scope: Any, gain: float = 1.0, shift: float = 0.0) -> tf.
     return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-3 if x.dtype == tf.float16 else 1e-12)
 
 
+def sharded(name: str, shape: Any, dtype: Any, shards: int) -> tf.Tensor:
+    """A matrix of a shape in `shards` variables, split by rows: "NAME_0", "NAME_1" and so on."""
+    sizes = [shape[0] // shards + (index < shape[0] % shards) for index in range(shards)]
+    parts = [tf.get_variable("%s_%d" % (name, i), [rows, shape[1]], dtype) for i, rows in enumerate(sizes)]
+    return parts[0] if shards == 1 else tf.concat(parts, 0)
+
+
 def input_depth(shape: Any) -> int:
     """The depth of inputs [batch, depth]; ValueError when it is not known."""
     depth = tf.TensorShape(shape).as_list()[-1]

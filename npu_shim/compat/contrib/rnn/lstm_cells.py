@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib.rnn.linear import Cell, LSTMStateTuple, input_depth, layer_norm, linear
+from npu_shim.compat.contrib.rnn.linear import Cell, LSTMStateTuple, input_depth, layer_norm, linear, sharded
 
 
 class LayerNormBasicLSTMCell(Cell):
@@ -138,7 +138,7 @@ class CoupledInputForgetGateLSTMCell(Cell):
         units = self._num_units
         c, m = state if self._state_is_tuple else tf.split(state, [units, self._output_size], 1)
         rows = input_depth(inputs.shape) + self._output_size
-        kernel = _sharded("W", [rows, 3 * units], inputs.dtype, self._num_unit_shards)
+        kernel = sharded("W", [rows, 3 * units], inputs.dtype, self._num_unit_shards)
         bias = tf.get_variable("B", [3 * units], inputs.dtype, tf.zeros_initializer())
         gates = tf.matmul(tf.concat([inputs, m], 1), kernel)
         if not self._layer_norm:
@@ -149,17 +149,10 @@ class CoupledInputForgetGateLSTMCell(Cell):
         c = self._norm(f * c + (1 - f) * self._activation(j), "state")
         m = tf.sigmoid(o + self._peephole("W_O_diag", c)) * self._activation(c)
         if self._num_proj is not None:
-            m = tf.matmul(m, _sharded("W_P", [units, self._num_proj], inputs.dtype, self._num_proj_shards))
+            m = tf.matmul(m, sharded("W_P", [units, self._num_proj], inputs.dtype, self._num_proj_shards))
             if self._proj_clip is not None:
                 m = tf.clip_by_value(m, -self._proj_clip, self._proj_clip)
         return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
-
-
-def _sharded(name, shape, dtype, shards):
-    """A matrix in `shards` variables, split by rows."""
-    sizes = [shape[0] // shards + (index < shape[0] % shards) for index in range(shards)]
-    parts = [tf.get_variable("%s_%d" % (name, i), [rows, shape[1]], dtype) for i, rows in enumerate(sizes)]
-    return parts[0] if shards == 1 else tf.concat(parts, 0)
 
 
 class PhasedLSTMCell(Cell):

@@ -16,6 +16,7 @@ from npu_shim.compat.contrib.seq2seq.beam_search import (
     tile_batch,
 )
 from npu_shim.compat.contrib.seq2seq.beam_step import BeamSearchDecoderState
+from npu_shim.compat.contrib.seq2seq.decoder_layers import BaseDecoder, BasicDecoderV2, BeamSearchDecoderV2
 from npu_shim.compat.contrib.seq2seq.decoders import BasicDecoder, BasicDecoderOutput, Decoder, dynamic_decode
 from npu_shim.compat.contrib.seq2seq.helpers import (
     CustomHelper,
@@ -25,6 +26,16 @@ from npu_shim.compat.contrib.seq2seq.helpers import (
     SampleEmbeddingHelper,
 )
 from npu_shim.compat.contrib.seq2seq.losses import sequence_loss
+from npu_shim.compat.contrib.seq2seq.samplers import (
+    CustomSampler,
+    GreedyEmbeddingSampler,
+    InferenceSampler,
+    SampleEmbeddingSampler,
+    Sampler,
+    ScheduledEmbeddingTrainingSampler,
+    ScheduledOutputTrainingSampler,
+    TrainingSampler,
+)
 from npu_shim.compat.contrib.seq2seq.scores import hardmax, monotonic_attention, safe_cumprod
 from npu_shim.compat.contrib.seq2seq.training_helpers import (
     ScheduledEmbeddingTrainingHelper,
@@ -35,10 +46,12 @@ from npu_shim.compat.contrib.seq2seq.wrapper import AttentionWrapper, AttentionW
 
 __all__ = [
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
-    "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder", "BeamSearchDecoderOutput",
-    "BeamSearchDecoderState", "CustomHelper", "Decoder", "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper",
-    "Helper", "InferenceHelper", "LuongAttention", "LuongMonotonicAttention", "SampleEmbeddingHelper",
-    "ScheduledEmbeddingTrainingHelper", "ScheduledOutputTrainingHelper", "TrainingHelper", "dynamic_decode",
-    "gather_tree", "gather_tree_from_array", "hardmax", "monotonic_attention", "safe_cumprod", "sequence_loss",
-    "tile_batch",
+    "BahdanauMonotonicAttention", "BaseDecoder", "BasicDecoder", "BasicDecoderOutput", "BasicDecoderV2",
+    "BeamSearchDecoder", "BeamSearchDecoderOutput", "BeamSearchDecoderState", "BeamSearchDecoderV2", "CustomHelper",
+    "CustomSampler", "Decoder", "FinalBeamSearchDecoderOutput", "GreedyEmbeddingHelper", "GreedyEmbeddingSampler",
+    "Helper", "InferenceHelper", "InferenceSampler", "LuongAttention", "LuongMonotonicAttention",
+    "SampleEmbeddingHelper", "SampleEmbeddingSampler", "Sampler", "ScheduledEmbeddingTrainingHelper",
+    "ScheduledEmbeddingTrainingSampler", "ScheduledOutputTrainingHelper", "ScheduledOutputTrainingSampler",
+    "TrainingHelper", "TrainingSampler", "dynamic_decode", "gather_tree", "gather_tree_from_array", "hardmax",
+    "monotonic_attention", "safe_cumprod", "sequence_loss", "tile_batch",
 ]  # fmt: skip

@@ -142,7 +142,8 @@ def dynamic_decode(
         raise TypeError("Expected decoder to be type Decoder, but saw: %s" % type(decoder))
     with tf.variable_scope(scope, "decoder") as varscope:
         # what reads a variable inside the loop is not cached on a device outside of it
-        if tf.get_default_graph()._get_control_flow_context() is None and varscope.caching_device is None:
+        inside = tf.executing_eagerly() or tf.get_default_graph()._get_control_flow_context() is not None
+        if not inside and varscope.caching_device is None:
             varscope.set_caching_device(lambda op: op.device)
         limit = _limit(maximum_iterations)
         finished, inputs, state = decoder.initialize()
