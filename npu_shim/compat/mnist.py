@@ -27,7 +27,7 @@ class DataSet:
         one_hot: bool, of fake labels.
         dtype: "uint8" or "float32", or one of TensorFlow's dtypes.
         reshape: whether images are [count, height * width].
-        seed: int, of the shuffling.
+        seed: int, of the shuffling; None for the default graph's, see `_sow`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DataSet:
         dtype = np.dtype(getattr(dtype, "as_numpy_dtype", dtype)).name
         if dtype not in ("uint8", "float32"):
             raise TypeError("Invalid image dtype %r, expected uint8 or float32" % dtype)
-        self._random = np.random.RandomState(seed)
+        _sow(seed)
         self._fake, self._one_hot = fake_data, one_hot
         if fake_data:
             images, labels = np.ones([10000, 28, 28, 1], np.uint8), np.zeros([10000], np.int64)
@@ -94,8 +94,21 @@ class DataSet:
         return np.concatenate([rest[0], new[0]]), np.concatenate([rest[1], new[1]])
 
     def _shuffle(self) -> None:
-        order = self._random.permutation(self.num_examples)
+        order = np.arange(self.num_examples)
+        np.random.shuffle(order)
         self._images, self._labels = self._images[order], self._labels[order]
+
+
+def _sow(seed: int | None) -> None:
+    """Seeds NumPy for a data set, as TensorFlow 1.15's does: what the script seeds later goes before that.
+
+    Args:
+        seed: as given; None for the default graph's, and, where that has none, for one of the system's.
+    """
+    from tensorflow.compat.v1 import get_seed
+
+    of_graph, own = get_seed(seed)
+    np.random.seed(of_graph if seed is None else own)
 
 
 def read_data_sets(
