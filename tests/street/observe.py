@@ -171,17 +171,21 @@ def keep_float32():
 
 
 def sow(number):
-    """Seeds Python and NumPy, and every graph when it is made; what the script itself seeds later goes before that."""
+    """Seeds Python and NumPy, and every graph when it is made; what the script itself seeds later goes before that.
+
+    A graph whose seed is taken away has this one again: an Estimator sets its graph's to None if it is given none.
+    """
     random.seed(number)
     np.random.seed(number)
     graph = import_tensorflow().Graph
-    made = graph.__init__
+    made, seed = graph.__init__, graph.seed
 
     def seeded(self, *args, **kwargs):
         made(self, *args, **kwargs)
         self.seed = number
 
     graph.__init__ = seeded
+    graph.seed = property(seed.fget, lambda self, value: seed.fset(self, number if value is None else value))
 
 
 def engine_of(words):

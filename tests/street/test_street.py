@@ -1,14 +1,16 @@
 """The street: how runs are judged, and a sample of them where NPU_SHIM_ZOO names a checkout of the collection."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 import street
 import table
 import way_table
-from drive import folder_of, repositories_of, run, run_way
+from drive import _start, folder_of, repositories_of, run, run_way
 from judge import NO_STEP, NOT_TAKEN, OTHER, OWN_FAULT, STOPS, WHOLE, Ran, judge, judge_way, last_error
-from recipe import REPOSITORIES, Recipe, chosen, recipes
+from recipe import HERE, REPOSITORIES, Recipe, chosen, recipes
 from ways import ENGINE, FLOAT32, MIXED, THREE, chosen_ways
 
 # a loop that is stopped, and a script that ends by itself with a checkpoint
@@ -160,6 +162,25 @@ def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
     assert "--zoo DIR" in said
     assert "has no folder TensorFlow" in said
     assert "has no checkout such as" in said
+
+
+def test_sets_of_words_have_one_order_in_all_ways(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    orders = set()
+    for number in range(3):
+        with open(str(tmp_path / str(number)), "w") as log:
+            command = "-c 'print(list({str(n) for n in range(50)}))'"
+            assert _start(RECIPE, command, tmp_path, [], {}, log) == 0
+        orders.add((tmp_path / str(number)).read_text())
+    assert len(orders) == 1
+
+
+def test_graphs_keep_the_seed_that_estimators_take_away():
+    code = "import observe; observe.sow(5); import tensorflow.compat.v1 as tf; graph = tf.Graph()\n"
+    code += "for given, seed in ((None, 5), (7, 7)):\n    graph.seed = given\n    assert graph.seed == seed, graph.seed"
+    own = {**os.environ, "NPU_SHIM_TRACE": os.devnull, "PYTHONPATH": str(HERE)}
+    done = subprocess.run([sys.executable, "-c", code], env=own, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_results_of_other_networks_stay_in_the_file(tmp_path):

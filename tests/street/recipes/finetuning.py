@@ -1,5 +1,6 @@
 """BERT and its kin, fine-tuned at a toy's size: pairs of sentences, names in sentences."""
 
+import numpy as np
 from data import BERT_WORDS, folders, tiny_bert, write
 from recipe import Recipe
 
@@ -25,7 +26,8 @@ def one_weight(path):
     import tensorflow.compat.v1 as tf
 
     with tf.Graph().as_default(), tf.Session() as session:
-        tf.get_variable("bert/pooler/dense/bias", [32], use_resource=False)
+        bias = np.linspace(-1, 1, 32, dtype="float32")
+        tf.get_variable("bert/pooler/dense/bias", initializer=bias, use_resource=False)
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, str(path))
 
