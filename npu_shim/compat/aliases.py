@@ -52,6 +52,7 @@ NAMES = {
         "asfarray": (__name__ + ".asfarray", "NumPy 2.0"),
         "msort": (__name__ + ".msort", "NumPy 2.0"),
         "math": ("math", "NumPy 2.0"),
+        "cast": (_LIBRARIES + "cast", "NumPy 2.0"),
         "in1d": ("numpy.isin", "NumPy 2.4"),
         "trapz": ("numpy.trapezoid", "NumPy 2.4"),
         "row_stack": ("numpy.vstack", "NumPy 2.5"),
@@ -105,14 +106,22 @@ METHODS = {
     "threading": {"Thread.isAlive": ("threading.Thread.is_alive", "Python 3.9")},
     "pandas.core.series": {"Series.append": (_LIBRARIES + "with_rows", "pandas 2.0")},
 }
+# attributes that are gone: module -> Class.attribute -> (the attribute of the object that it means, the version)
+ATTRIBUTES = {"networkx.classes.graph": {"Graph.node": ("nodes", "NetworkX 2.4")}}
 # functions whose arguments have changed: module -> name -> a wrapper that accepts both forms
 FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "yaml": dict.fromkeys(("load", "load_all"), libraries.takes_a_loader),
     "absl.flags._argument_parser": {"EnumParser.__init__": libraries.takes_enum_words},
     "skimage.metrics": {"structural_similarity": libraries.takes_multichannel},
     "networkx": {"adjacency_matrix": libraries.gives_matrices},
+    "librosa.filters": {"mel": libraries.takes_positions("sr", "n_fft", "n_mels", "fmin", "fmax", "htk", "norm")},
+    "librosa.core.spectrum": {
+        "stft": libraries.takes_positions("n_fft", "hop_length", "win_length", "window", "center", "dtype", "pad_mode"),
+        "istft": libraries.takes_positions("hop_length", "win_length", "window", "center", "dtype", "length"),
+    },
     "numpy": {
         "fromstring": libraries.takes_bytes,
+        "load": libraries.explains_pickles,
         **dict.fromkeys(("array", "asarray", "asanyarray"), libraries.takes_ragged),
         **dict.fromkeys(("ndim", "shape", "size"), libraries.measures_ragged),
         **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), libraries.takes_iterators),
@@ -145,7 +154,7 @@ def install() -> None:
     if switch == "off" or installed():
         return
     sys.meta_path.append(missing.Finder({name: target for name, (target, _) in MODULES.items()}, _report_use))
-    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *FUNCTIONS, *_packages()}, _patch_module))
+    missing.when_loaded(dict.fromkeys({*NAMES, *METHODS, *ATTRIBUTES, *FUNCTIONS, *_packages()}, _patch_module))
 
 
 def installed() -> bool:
@@ -169,6 +178,11 @@ def _patch_module(module: Any) -> None:
         owner = getattr(module, holder, None)
         if owner is not None and not hasattr(owner, last):
             setattr(owner, last, _method(path, target, version))
+    for path, (target, version) in ATTRIBUTES.get(name, {}).items():
+        holder, _, last = path.partition(".")
+        owner = getattr(module, holder)
+        if not hasattr(owner, last):
+            setattr(owner, last, property(_attribute(path, target, version)))
     for path, takes_both in FUNCTIONS.get(name, {}).items():
         holder, _, last = path.rpartition(".")
         owner = getattr(module, holder, None) if holder else module
@@ -182,6 +196,14 @@ def _method(path: str, target: str, version: str) -> Callable[..., Any]:
         return missing.load(target)(self, *args, **kwargs)
 
     return method
+
+
+def _attribute(path: str, target: str, version: str) -> Callable[[Any], Any]:
+    def attribute(self: Any) -> Any:
+        _log("%s, which %s removed, is %s here" % (path, version, target))
+        return getattr(self, target)
+
+    return attribute
 
 
 def _report_use(name: str) -> None:

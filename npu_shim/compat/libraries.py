@@ -8,9 +8,14 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import re
 import warnings
 from typing import Any, Callable
+
+from npu_shim.rewriter.errors import ConfigError, nearest
+
+PICKLES = "NPU_SHIM_PICKLES"  # environment variable: whether numpy.load may read pickled objects unasked
 
 
 def font_size(font: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
@@ -127,6 +132,68 @@ def takes_bytes(fromstring: Callable[..., Any], say: Callable[[str], None]) -> C
     return of_bytes
 
 
+def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+    """numpy.load of a file of pickled objects, which needed no allow_pickle=True until NumPy 1.16.2.
+
+    A pickle can run any code as it is read, so the user has to allow it: NPU_SHIM_PICKLES=on.
+    """
+    from numpy import ndarray
+
+    @functools.wraps(load)
+    def of_objects(file: Any, mmap_mode: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not args and "allow_pickle" not in kwargs and _pickles_are_read():
+            found = load(file, mmap_mode, allow_pickle=True, **kwargs)
+            # an archive reads its arrays when they are asked for
+            if found.dtype.hasobject if isinstance(found, ndarray) else not hasattr(found, "files"):
+                say("numpy.load reads pickled objects here, as until NumPy 1.16.2: %s is on" % PICKLES)
+            return found
+        try:
+            return load(file, mmap_mode, *args, **kwargs)
+        except ValueError as reason:
+            if "allow_pickle=False" not in str(reason) or args or "allow_pickle" in kwargs:
+                raise
+            text = (
+                "'%s' holds pickled objects, which numpy.load read unasked until NumPy 1.16.2, or is no file of "
+                "NumPy's. A pickle can run any code as it is read: if you trust the file, set %s=on"
+                % (getattr(file, "name", file), PICKLES)
+            )
+            raise ValueError(text) from reason
+
+    return of_objects
+
+
+def _pickles_are_read() -> bool:
+    """Whether the user allows it; raises ConfigError for a value that is neither on nor off."""
+    switch = os.environ.get(PICKLES, "off")
+    if switch not in ("on", "off", ""):
+        raise ConfigError("%s is '%s', expected on or off%s" % (PICKLES, switch, nearest(switch, ["on", "off"])))
+    return switch == "on"
+
+
+def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str], None]], Callable[..., Any]]:
+    """Lets a function take arguments by position that later versions take by keyword only: `names`, in their order."""
+
+    def takes_both(function: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
+        kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+        if inspect.Parameter.KEYWORD_ONLY not in kinds:
+            return function
+        own = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+        @functools.wraps(function)
+        def by_position(*args: Any, **kwargs: Any) -> Any:
+            more = dict(zip(names, args[own:]))
+            if len(more) < len(args) - own or more.keys() & kwargs.keys():
+                return function(*args, **kwargs)  # whose error says what is wrong
+            if more:
+                which = (function.__module__ + "." + function.__name__, ", ".join(more))
+                say("%s takes %s by position here, which its library has stopped to do" % which)
+            return function(*args[:own], **kwargs, **more)
+
+        return by_position
+
+    return takes_both
+
+
 def takes_iterators(stack: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
     """A function of NumPy that stacks what an iterator gives, as until NumPy 1.23: `np.stack(map(f, images))`."""
 
@@ -195,6 +262,16 @@ def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], No
         return sparse.csr_matrix(found)
 
     return as_sparse_matrix
+
+
+class _Cast:
+    def __getitem__(self, dtype: Any) -> Callable[[Any], Any]:
+        import numpy as np
+
+        return lambda x: np.asarray(x).astype(dtype)
+
+
+cast = _Cast()  # numpy.cast: cast[dtype](x) is an array of that dtype
 
 
 class output:

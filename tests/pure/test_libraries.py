@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npu_shim.compat import libraries, scipy_images
+from npu_shim.rewriter.errors import ConfigError
 
 SAID = []
 ROWS = {"yaml.py": "class FullLoader: pass\ndef load(stream, Loader): return stream, Loader.__name__\n",
@@ -50,6 +51,80 @@ def test_rows_wait_for_their_library_and_say_once_what_they_do(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("yaml.load without Loader, which PyYAML 6.0 refuses, takes FullLoader here") == 1
     assert "FreeTypeFont.getsize, which Pillow 10 removed, is npu_shim's libraries.font_size here" in done.stderr
+
+
+LATER = {"librosa/__init__.py": "from librosa import filters\nfrom librosa.core.spectrum import istft\n",
+         "librosa/filters.py": "def mel(*, sr, n_fft, n_mels=128, fmin=0.0): return sr, n_fft, n_mels, fmin\n",
+         "librosa/core/__init__.py": "", "librosa/core/spectrum.py":
+         "def istft(x, *, hop_length=0, win_length=0, n_fft=None, window=0): return x, hop_length, n_fft, window\n",
+         "networkx/__init__.py": "from networkx.classes.graph import DiGraph\n", "networkx/classes/__init__.py": "",
+         "networkx/classes/graph.py": "class Graph: nodes = {7: 'seven'}\nclass DiGraph(Graph): pass\n"}  # fmt: skip
+POSITIONS = """
+from npu_shim.compat import aliases
+aliases.install()
+import librosa, networkx
+assert librosa.filters.mel(22050, 2048, 80) == librosa.filters.mel(22050, 2048, n_mels=80) == (22050, 2048, 80, 0.0)
+assert librosa.istft(1, 256, 1024, "hann") == (1, 256, None, "hann")
+for wrong in ((1, 2, 3, 4, 5, 6, 7, 8), (1, 2)):
+    try:
+        librosa.filters.mel(*wrong, sr=3)
+    except TypeError as error:
+        assert "positional" in str(error), error
+    else:
+        assert False
+assert networkx.DiGraph().node[7] == "seven"
+"""
+
+
+def test_arguments_by_position_and_attributes_of_later_libraries(tmp_path):
+    for name, text in LATER.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", POSITIONS], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "librosa.filters.mel takes sr, n_fft, n_mels by position here" in done.stderr
+    assert done.stderr.count("Graph.node, which NetworkX 2.4 removed, is nodes here") == 1
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A file of a dict of arrays, as VGG's weights are passed on."""
+    np.save(str(tmp_path / "vgg16.npy"), {"conv1": np.ones(2)}, allow_pickle=True)
+    return str(tmp_path / "vgg16.npy")
+
+
+def test_pickled_objects_are_read_where_the_user_allows_it(weights, monkeypatch):
+    said = []
+    load = libraries.explains_pickles(np.load, said.append)
+    monkeypatch.setenv(libraries.PICKLES, "on")
+    assert list(load(weights, encoding="latin1").item()) == ["conv1"]
+    assert said == ["numpy.load reads pickled objects here, as until NumPy 1.16.2: NPU_SHIM_PICKLES is on"]
+    np.save(weights, np.arange(3))
+    assert load(weights).tolist() == [0, 1, 2]
+    assert len(said) == 1
+
+
+def test_pickled_objects_are_refused_with_the_way_out(weights, monkeypatch):
+    load = libraries.explains_pickles(np.load, SAID.append)
+    monkeypatch.delenv(libraries.PICKLES, raising=False)
+    with pytest.raises(ValueError, match=r"vgg16.npy' holds pickled.* NumPy 1\.16\.2.* set NPU_SHIM_PICKLES=on"):
+        load(weights, encoding="latin1")
+    with pytest.raises(ValueError, match=r"^(?!.*NPU_SHIM)"):  # the script has decided
+        load(weights, allow_pickle=False)
+    assert load(weights, allow_pickle=True).shape == ()
+    monkeypatch.setenv(libraries.PICKLES, "onn")
+    with pytest.raises(ConfigError, match=r"NPU_SHIM_PICKLES is .onn., expected on or off .did you mean .on."):
+        load(weights)
+
+
+def test_cast_gives_arrays_of_a_dtype():
+    given = libraries.cast[np.float32]([1, 2])
+    assert given.dtype == np.float32
+    assert given.tolist() == [1, 2]
+    assert libraries.cast["int64"](np.array([1.5])).tolist() == [1]
 
 
 # what SciPy 1.1.0 gives for them
