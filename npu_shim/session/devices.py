@@ -1,13 +1,55 @@
-"""What the devices of this process compute in."""
+"""What the devices of this process compute in, and graphs that name devices that it does not have."""
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.session import lines
+
 FIRST_WITH_BFLOAT16 = (8, 0)  # CUDA compute capability, Ampere's; source: NVIDIA's CUDA programming guide
 FLOAT16, BFLOAT16 = "allow_mix_precision", "allow_mix_precision_bf16"
+_SOFTENED = "_npu_shim_softened"  # attribute of a session that has run nothing yet: its config was changed
+
+
+@functools.lru_cache(maxsize=None)
+def has_gpu() -> bool:
+    """Whether TensorFlow has a GPU in this process."""
+    return bool(tf.config.experimental.list_physical_devices("GPU"))
+
+
+def softened(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
+    """Returns a session's config with which graphs that name GPUs run on the CPU where TensorFlow has no GPU.
+
+    Such a graph is an error in plain TensorFlow unless its script asks for soft placement. Here the engine may have
+    the GPU that TensorFlow does not know, and a script can be tried without one.
+    """
+    is_config = config is None or isinstance(config, tf.ConfigProto)  # TensorFlow has an error of its own for others
+    if not is_config or (config and config.allow_soft_placement) or has_gpu():
+        return config
+    made = tf.ConfigProto()
+    made.CopyFrom(config or made)
+    made.allow_soft_placement = True
+    return made
+
+
+def keep(session: Any) -> None:
+    """Notes that the config of a session was softened."""
+    setattr(session, _SOFTENED, True)
+
+
+def tell_of_placement(session: Any) -> None:
+    """Logs, before the first run of a session with a softened config, that its graph names GPUs."""
+    if not vars(session).pop(_SOFTENED, False):
+        return
+    named = next((op for op in session.graph.get_operations() if ":gpu:" in op.device.lower()), None)
+    if named is not None:
+        lines.once(
+            "TensorFlow has no GPU here, and the graph places ops on one ('%s' on %s): in the session they run on the "
+            "CPU" % (named.name, named.device)
+        )
 
 
 @functools.lru_cache(maxsize=None)

@@ -102,6 +102,11 @@ def turn_on(scale: str | float | None = "auto") -> None:
         _every_session = True
 
 
+def is_on() -> bool:
+    """Whether this process is one of `npu-shim run`, or `enable` is on."""
+    return _reads_requests or _every_session
+
+
 def begin_run(every: bool, scale: str | float | None = "auto") -> None:
     """Begins a process of `npu-shim run`.
 

@@ -27,6 +27,7 @@ from npu_shim.session import (
     call_scopes,
     channels,
     clusters,
+    devices,
     doors,
     enabling,
     kernel_names,
@@ -120,6 +121,7 @@ def _patch_init(init, original):
 def _patch_extend_graph(original):
     def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
         call_scopes.watch(self.graph)
+        devices.tell_of_placement(self)
         return original(self)
 
     return extend
@@ -145,7 +147,10 @@ def _base_init(self, original, target, graph, config):
         config = config_proto.for_session(config, options.values, number, not target, remaps)
         if not in_session:
             _prepare_for_engine(config)
-    given, (target, config) = target, cluster.joined(target, config, graph)
+    placed = config if target or not enabling.is_on() else devices.softened(config)
+    if placed is not config:
+        devices.keep(self)
+    given, (target, config) = target, cluster.joined(target, placed, graph)
     original(self, target, graph, config=config)
     if target != given:
         seconds = None if entry is None else options.values.get("hccl_timeout")

@@ -16,7 +16,7 @@ import npu_shim
 from npu_shim.loss_scale import automatic, managers
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.options import config_proto, forced
-from npu_shim.session import devices, enabling
+from npu_shim.session import devices, enabling, lines
 
 ROW = [[1, 2, 3, 2049.0]]  # its sum is 2055 in float32, 2054 in float16
 SCRIPT = """
@@ -133,7 +133,8 @@ class TestEnable:
         monkeypatch.setenv(forced.VARIABLE, json.dumps({"precision_mode_v2": "mixed_bfloat16"}))
         assert dtypes() == {"bfloat16"}
 
-    def test_the_scripts_config_stays_what_it_is(self):
+    def test_the_scripts_config_stays_what_it_is(self, monkeypatch):
+        monkeypatch.setattr(devices, "has_gpu", lambda: True)  # without one ops on GPUs are placed on the CPU
         npu_shim.enable(precision_mode="allow_mix_precision")
         config = tf.ConfigProto(log_device_placement=True)
         config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.OFF
@@ -387,3 +388,45 @@ def test_a_plain_script_as_a_user_runs_it(tmp_path, options, arguments, total, l
     assert done.returncode == 0, told
     assert np.float32(out.split("SUM ")[1]) == total
     assert ("npu_shim: " + line in told) == bool(line)
+
+
+def placed_on_a_gpu():
+    """The value of an op that the script places on a GPU."""
+    with tf.Graph().as_default():
+        with tf.device("/gpu:0"):
+            six = tf.square(tf.Variable(2.0)) + 2.0
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            return session.run(six)
+
+
+@pytest.mark.skipif(devices.has_gpu(), reason="the graph runs where it says")
+@pytest.mark.parametrize("begin", [lambda: enabling.begin_run(False), lambda: npu_shim.enable(engine="session")])
+def test_graphs_that_name_gpus_run_without_one_and_a_line_says_so(begin, said):
+    begin()
+    lines.once.cache_clear()
+    assert placed_on_a_gpu() == placed_on_a_gpu() == 6.0
+    assert len(said("TensorFlow has no GPU here, and the graph places ops on one")) == 1
+
+
+@pytest.mark.skipif(devices.has_gpu(), reason="the graph runs where it says")
+def test_plain_sessions_place_as_they_did(said):
+    npu_shim.patch()
+    npu_shim.unpatch()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?i)device:GPU:0"):
+        placed_on_a_gpu()
+    assert not said("has no GPU here")
+
+
+def test_a_config_is_copied_and_soft_placement_stays(monkeypatch):
+    config = tf.ConfigProto(log_device_placement=True)
+    monkeypatch.setattr(devices, "has_gpu", lambda: False)
+    made = devices.softened(config)
+    assert made.allow_soft_placement
+    assert made.log_device_placement
+    assert not config.allow_soft_placement
+    assert devices.softened(made) is made
+    assert devices.softened("no config") == "no config"
+    monkeypatch.setattr(devices, "has_gpu", lambda: True)
+    assert devices.softened(config) is config
+    assert devices.softened(None) is None
