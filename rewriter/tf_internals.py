@@ -254,6 +254,21 @@ def eager_mode() -> Any:
     return context.eager_mode()
 
 
+def executing_eagerly_outside_functions() -> bool:
+    """Whether ops run at once here, or would where the function that is being traced is called."""
+    from tensorflow.python.framework import ops
+
+    eagerly: bool = ops.executing_eagerly_outside_functions()
+    return eagerly
+
+
+def eager_gradients() -> Any:
+    """Returns the module whose `imperative_grad` computes the gradients of what a tape has recorded."""
+    from tensorflow.python.eager import imperative_grad
+
+    return imperative_grad
+
+
 def constant_value(tensor: Any) -> Any:
     """Returns the value (np.ndarray) of a tensor of a graph that constants and known shapes determine; None for others.
 

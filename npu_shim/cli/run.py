@@ -103,8 +103,9 @@ def main(argv: Sequence[str]) -> int:
     scale = checked_scale(options)
     told = {REPORT, CALIBRATE} & options.keys()
     every = told or os.environ.get(forced.VARIABLE) or os.environ.get(engine.VARIABLE)
-    begin = functools.partial(_begin, bool(every), scale)
-    with _telling_what_is_unmet([pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]):
+    asked = [pair for pair in given if pair[0] in requests.TAKES and pair not in NO_REQUESTS]
+    begin = functools.partial(_begin, bool(every), scale, asked)
+    with _telling_what_is_unmet(asked):
         return _run_and_tell(argv, options, begin) if told else _run(argv, begin)
 
 
@@ -187,16 +188,17 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
     return status
 
 
-def _begin(every: bool, scale: str | float | None) -> None:
+def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str]]) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
-    from npu_shim.session import enabling
+    from npu_shim.session import eager, enabling
     from npu_shim.session.trial import protocol, recording
 
     if quiet.is_on():
         quiet.install()
     horovod.install()
     enabling.begin_run(every or protocol.is_asked(), scale)
+    eager.refuse_training(asked)
     if protocol.is_asked():
         recording.begin()
 

@@ -5,6 +5,7 @@ import os
 
 import forked
 import pytest
+import tensorflow.compat.v1 as tf
 
 PLAIN = """
 import tensorflow as tf
@@ -42,6 +43,43 @@ import tensorflow as tf
 tf.enable_eager_execution()
 print(tf.matmul(tf.ones([2, 2]), tf.ones([2, 2])))
 """
+EAGER_TRAINING = """
+import tensorflow as tf
+tf.enable_eager_execution()
+w = tf.Variable([2.0])
+with tf.GradientTape() as tape:
+    loss = tf.reduce_sum(w * w)
+print("GRADIENT", tape.gradient(loss, w).numpy())
+"""
+# a gradient of a tape in a graph, and an eager one in a script whose session trains
+TAPE_IN_A_GRAPH = """
+import tensorflow as tf
+w = tf.constant([2.0])
+with tf.GradientTape() as tape:
+    tape.watch(w)
+    loss = tf.reduce_sum(w * w)
+slope = tape.gradient(loss, w)
+"""
+EAGER_BESIDE_A_SESSION = """
+import tensorflow as tf
+tf.enable_eager_execution()
+with tf.Graph().as_default():
+    w = tf.Variable([1.0])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w))))
+""" + EAGER_TRAINING.partition("execution()")[2]
+TENSORFLOW_2 = """
+import tensorflow as tf
+w = tf.Variable([2.0])
+@tf.function
+def step():
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(w * w)
+    w.assign_sub(tape.gradient(loss, w))
+    return loss
+print("LOSS", step())
+"""
 SET = "--set precision_mode=force_fp32 has reached no session: it goes before the options of sessions"
 FLOAT16 = "--precision-mode allow_mix_precision has reached no session: it lowers the graphs of sessions"
 MODE = "--precision-mode auto has reached no session: it lowers the graphs of sessions"
@@ -69,6 +107,11 @@ CASES = {
     "a session in a child": (IN_A_CHILD, "--set precision_mode=force_fp32", 0, ()),
     "a session that is closed at once": (CLOSED, "--precision-mode auto", 0, (MODE,)),
     "eager execution": (EAGER, "--precision-mode auto", 0, (MODE,)),
+    "eager training": (EAGER_TRAINING, "--precision-mode auto", 1, (MODE,)),
+    "eager training of which nothing is asked": (EAGER_TRAINING, "--engine auto", 0, ()),
+    "a tape in a graph": (TAPE_IN_A_GRAPH, "--precision-mode auto", 0, (MODE,)),
+    "eager training beside a session's": (EAGER_BESIDE_A_SESSION, "--precision-mode auto", 0, ()),
+    "a script for TensorFlow 2": (TENSORFLOW_2, "--engine auto", 1, ()),
     "nothing asked": (PLAIN, "--engine auto", 0, ()),
 }
 
@@ -95,6 +138,23 @@ def test_what_reaches_no_session_is_said_at_the_end(said, name):
     if lines:
         assert done.output.splitlines()[-1] in told or "Error" in done.output
     assert "NPU_SHIM_REQUESTS" not in os.environ
+
+
+def test_eager_training_is_an_error_that_says_what_this_is_for(said):
+    refused = said["eager training"].output
+    assert "GRADIENT [4.]" not in refused
+    assert "npu-shim run --precision-mode auto: it lowers the graphs of sessions" in refused
+    assert "and the script trains eagerly" in refused
+    assert "take tf.enable_eager_execution() out of the script, or run it without --precision-mode" in refused
+    for name in ("eager training of which nothing is asked", "eager training beside a session's"):
+        assert "GRADIENT [4.]" in said[name].output
+
+
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="its functions make resource variables")
+def test_a_script_for_tensorflow_2_is_told_what_this_is_for(said):
+    done = said["a script for TensorFlow 2"]
+    assert "npu-shim run is for the graphs and sessions of TensorFlow 1" in done.output
+    assert "run a script for TensorFlow 2 with python itself" in done.output
 
 
 def test_tune_says_what_it_would_have_taken(tmp_path):
