@@ -139,11 +139,23 @@ class Runs:
         known.reason = admission.why_no_step(described, facts.local_variables(graph)) or ""
         if known.reason:
             return None
-        made = step.make(self._source_now(), request, described, taken, self._options)
+        made = self._made(known, request, described, taken)
         shared = sorted(self._read_elsewhere.intersection(made.updated))
         if shared:
             known.refuse(DATASET % shared[0])
         return None if shared else made
+
+    def _made(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
+        """Makes the Step of a run, with the programs of an earlier run where these serve."""
+        same_feeds = [each for key, each in self.known.items() if key[-1] == request.key[-1]]
+        owners = {id(each.step): each for each in same_feeds if each.step is not None and each.step.earlier is None}
+        steps = [each.step for each in owners.values()]
+        made = step.make(self._source_now(), request, described, taken, self._options, steps)
+        if made.earlier is not None:
+            owner = owners[id(made.earlier)]
+            known.programs = owner.programs
+            LOG.info("npu_shim: engine: %s is a part of %s, and runs its program", request.text, owner.text)
+        return made
 
     def _exclude_dataset_variables(self, nodes: Any, taken: Any) -> None:
         """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""

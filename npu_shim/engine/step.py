@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
-from npu_shim.engine import facts, rest
+from npu_shim.engine import facts, rest, sharing
 from npu_shim.engine.access import Access
 from npu_shim.engine.cut import Place
 from npu_shim.export import programs
@@ -143,6 +143,7 @@ class Step:
         waiting: tensor -> value of the constants that wait for the session's parts.
         blocking: names of the nodes that may wait for what happens outside of the run.
         graph: the session's tf.Graph.
+        earlier: the Step whose program this one runs too, None for one with programs of its own.
     """
 
     cut: Any
@@ -154,6 +155,7 @@ class Step:
     waiting: Mapping[str, Any]
     blocking: FrozenSet[str]
     graph: Any
+    earlier: Any = None
 
     @property
     def updated(self):
@@ -253,7 +255,7 @@ def _with_known_feeds(graph_def, values):
     return graph_def
 
 
-def make(source, request, nodes, taken, options):
+def make(source, request, nodes, taken, options, steps=()):
     """Returns the Step of a run.
 
     Args:
@@ -262,6 +264,7 @@ def make(source, request, nodes, taken, options):
         nodes: name -> cut.Node, for all nodes that the run needs.
         taken: name of a node -> (variables that it takes, variables that it writes).
         options: the `session_options.SessionOptions` of the session.
+        steps: earlier Steps with the same feeds, whose programs may serve.
 
     Raises:
         PlanError or ConfigError: why it is not taken.
@@ -272,17 +275,16 @@ def make(source, request, nodes, taken, options):
     if cut.refusal:
         raise PlanError(cut.refusal)
     _require_shared(source.graph, cut)
-    graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
     wanted = [_outputs(source, request, cut, fetches, number) for number in range(len(cut.programs))]
     names = [each if isinstance(each, str) else each.name for outputs in wanted for each in outputs]
-    graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
-    rewritten = graph_def, plan, dict(zip(placeholders, user))
+    earlier = sharing.step_for(cut, set(names) - {name for each in cut.programs for name in each.runs}, nodes, steps)
+    compiled = earlier.parts if earlier else _programs(source, request, cut, wanted, names, user, options)
     parts = tuple(
-        Part(program, _prepared(source, cut, program, outputs, rewritten, options), _host_run(
+        replace(part, then=_host_run(
             [name for name in fetches if source_of(name) in program.hosts or _is_read(cut, program, name)]
             + _given(cut, program), program.effects, program.needs, taken, nodes,
         ))
-        for program, outputs in zip(cut.programs, wanted)
+        for part, program in zip(compiled, cut.programs)
     )  # fmt: skip
     state = [each for part in parts for each in part.prepared.state]
     own = {each.name: random_ops.initial_state() for each in state if each.name == random_ops.STATE}
@@ -295,7 +297,19 @@ def make(source, request, nodes, taken, options):
     handles = {name: node for name, node in handles.items() if name not in own}
     values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
     waiting = {name + ":0": tf.make_ndarray(value) for name, value in zip(cut.waiting, values)}
-    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken), source.graph)
+    return Step(cut, feed, parts, handles, own, nodes, waiting, facts.blocking(nodes, taken), source.graph, earlier)
+
+
+def _programs(source, request, cut, wanted, names, user, options):
+    """Returns a Part for each program of a cut, prepared, and without the session's part behind it."""
+    graph_def, placeholders = pruning.cut_out(source.graph_def, request.nodes, user)
+    graph_def, plan = _rewritten(source, graph_def, [*names, *request.tensors, *cut.fed], placeholders, options)
+    rewritten = graph_def, plan, dict(zip(placeholders, user))
+    nothing = HostRun((), (), (), Access())
+    return [
+        Part(program, _prepared(source, cut, program, outputs, rewritten, options), nothing)
+        for program, outputs in zip(cut.programs, wanted)
+    ]
 
 
 def _is_read(cut, program, tensor):

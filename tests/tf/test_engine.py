@@ -662,3 +662,64 @@ def test_labels_that_a_sampler_has_drawn_cost_no_program_of_their_own():
                 assert programs_of(session) == 1
     assert len(counts) > 2
     np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
+
+
+def summarized(kind, runs, histogram=False):
+    """The losses of a network in runs with summaries ("with") and without, the summaries, the session."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        x, y, loss, logits, train, _ = fed_classifier()
+        tf.summary.scalar("loss", loss)
+        tf.summary.scalar("largest", tf.reduce_max(logits))
+        if histogram:
+            tf.summary.histogram("first", tf.reshape(tf.trainable_variables()[0], [-1, 1]) * tf.ones([1, 30]))
+        merged = tf.summary.merge_all()
+        with opened(kind) as session:
+            found, texts = [], []
+            for how, (a, b) in zip(runs, batches(len(runs))):
+                fetched = session.run([train, loss, *([merged] if how == "with" else [])], {x: a, y: b})
+                found.append(fetched[1])
+                texts += fetched[2:]
+            return found, [tf.Summary.FromString(text) for text in texts], session
+
+
+def different_programs(session):
+    return len({id(known.programs) for known in of(session).known.values() if known.programs})
+
+
+@pytest.mark.parametrize("runs", [("with", "without", "without", "with"), ("without", "with", "without", "with")])
+def test_a_step_with_and_without_scalar_summaries_is_one_program_if_the_larger_comes_first(runs):
+    wanted, found = summarized("session", runs), summarized("pjrt", runs)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    for one, other in zip(found[1], wanted[1]):
+        assert [value.tag for value in one.value] == [value.tag for value in other.value]
+        values = [[value.simple_value for value in text.value] for text in (one, other)]
+        np.testing.assert_allclose(values[0], values[1], rtol=2e-5)
+    assert len(steps_of(found[2])) == 2
+    assert different_programs(found[2]) == (1 if runs[0] == "with" else 2)
+
+
+def test_a_step_without_large_summaries_does_not_compute_them():
+    runs = ("with", "without", "without")
+    wanted, found = summarized("session", runs, histogram=True), summarized("pjrt", runs, histogram=True)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    assert different_programs(found[2]) == 2
+
+
+def test_a_step_that_fetches_nothing_does_not_wait_for_summaries():
+    x, y, loss, _, train, _ = fed_classifier()
+    a, b = next(batches())
+    with opened() as session:
+        session.run([train, loss], {x: a, y: b})
+        session.run(train, {x: a, y: b})
+    assert different_programs(session) == len(steps_of(session)) == 2
+
+
+def test_a_step_that_writes_more_is_another_program():
+    x, y, loss, _, train, _ = fed_classifier()
+    average = tf.train.ExponentialMovingAverage(0.5).apply([loss])
+    with opened() as session:
+        for fetches in ([train, average], [train], [train, average]):
+            a, b = next(batches())
+            session.run(fetches, {x: a, y: b})
+    assert different_programs(session) == len(steps_of(session)) == 2
