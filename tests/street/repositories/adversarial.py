@@ -1,5 +1,6 @@
 """Generative networks that train against each other, on made-up images."""
 
+import numpy as np
 from data import images, mnist, tfrecords
 from recipe import Recipe
 from recipes.adversarial import cifar, faces, pairs
@@ -19,6 +20,20 @@ def fruit(net, random):
         photos = [(net / name / ("%d.jpg" % n)).read_bytes() for n in range(6)]
         rows = [{"image/file_name": "%d.jpg" % n, "image/encoded_image": photo} for n, photo in enumerate(photos)]
         tfrecords(net / "data" / (name + ".tfrecords"), rows)
+
+
+def portraits_as_bytes(net, random, side=32, count=32):
+    """Portraits in the records that a flow reads, in two parts."""
+    for part in ("train", "validation"):
+        rows = [
+            {
+                "shape": np.array([side, side, 3]),
+                "data": random.integers(0, 256, (side, side, 3)).astype(np.uint8).tobytes(),
+                "label": np.array([0]),
+            }
+            for _ in range(count)
+        ]
+        tfrecords(net / "records" / part / (part + "-r05-s-0000-of-0001.tfrecords"), rows)
 
 
 SIDES = ("trainA", "trainB", "testA", "testB")
@@ -58,6 +73,47 @@ RECIPES = (
         again="main.py --phase=test --img_size=64 --n_dis=4 --ch=4 --dataset=two",
         limit=600,
         apart=1.0,
+    ),
+    Recipe(
+        "xhujoy/CycleGAN-tensorflow",
+        "main.py --dataset_dir=two --epoch=1 --load_size=72 --fine_size=64 --ngf=4 --ndf=4 --save_freq=3",
+        lambda net, random: pairs(net / "datasets" / "two", random, (64, 64), parts=("",), sides=SIDES, count=3),
+        commit="bd19873a2e",
+        checkpoint="checkpoint/**/*.index",
+        again="main.py --phase=test --dataset_dir=two --fine_size=64 --ngf=4 --ndf=4",
+        limit=600,
+        apart=1.0,  # two networks against each other
+    ),
+    Recipe(
+        "taki0112/Self-Attention-GAN-Tensorflow",
+        "main.py --epoch=1 --iteration=2 --batch_size=2 --img_size=16 --sample_num=4 --print_freq=2 --save_freq=2",
+        lambda net, random: images(net / "dataset" / "celebA", random, 8, (40, 40)),
+        commit="6c073a4c8b",
+        checkpoint="checkpoint/**/*.index",
+        limit=600,
+        apart=1.0,
+    ),
+    Recipe(
+        "carpedm20/BEGAN-tensorflow",
+        "main.py --dataset=faces --use_gpu=False --max_step=6 --log_step=2 --input_scale_size=16 --batch_size=4 "
+        "--conv_hidden_num=64",
+        lambda net, random: images(net / "data" / "faces", random, 8, (40, 40)),
+        commit="722b3f1a2f",
+        limit=600,
+        apart=1.0,  # a queue: which images come is not known
+    ),
+    Recipe(
+        "openai/glow",
+        "train.py --problem=celeba --data_dir={net}/records --image_size=32 --n_train=32 --n_test=5 --n_batch_train=8 "
+        "--n_batch_init=8 --width=16 --depth=2 --n_levels=2 --epochs=2 --epochs_full_valid=1",
+        portraits_as_bytes,
+        commit="91b2c577a5",
+        checkpoint="logs/model_best_loss.ckpt.index",
+        again="train.py --problem=celeba --data_dir={net}/records --image_size=32 --n_train=32 --n_test=5 "
+        "--n_batch_train=8 --n_batch_init=8 --width=16 --depth=2 --n_levels=2 --epochs=1 "
+        "--restore_path={net}/logs/model_best_loss.ckpt",
+        limit=600,
+        apart=0.3,  # noise
     ),
     Recipe(
         "vanhuyz/CycleGAN-TensorFlow",

@@ -61,6 +61,16 @@ RECIPES = (
         apart=1.0,  # a queue, and crops drawn in each step
     ),
     Recipe(
+        "jakeret/tf_unet",
+        "scripts/launcher.py",
+        path=["."],
+        commit="0dcdf2ff1e",
+        steps=4,
+        loss=(0.2, 2),
+        limit=600,
+        apart=0.3,  # dropout
+    ),
+    Recipe(
         "hardikbansal/CycleGAN",
         "main.py",
         lambda net, random: pairs(

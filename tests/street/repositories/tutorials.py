@@ -8,6 +8,7 @@ from recipe import Recipe
 QUIET = {"MPLBACKEND": "Agg"}  # their plots wait for someone to close the window
 
 SAVER = "05 - TensorBoard, Saver"
+CONVOLUTIONAL = "6_Convolutional_Neural_Network/code"
 
 RECIPES = (
     Recipe(
@@ -68,6 +69,34 @@ RECIPES = (
         env=QUIET,
         steps=8,
         apart=0.3,  # draws from the latent space
+    ),
+    Recipe(
+        "chiphuyen/stanford-tensorflow-tutorials",
+        "07_convnet_mnist.py",
+        lambda net, random: mnist(net / "examples" / "data" / "mnist", random, train=6000, test=300, compressed=False),
+        cwd="examples",
+        commit="51e53daaa2",
+        env=QUIET,
+        steps=8,
+        apart=0.3,  # dropout
+    ),
+    Recipe(
+        "easy-tensorflow/easy-tensorflow",
+        "main.py",
+        lambda net, random: mnist(net / CONVOLUTIONAL / "MNIST_data", random, train=5400, test=300),
+        cwd=CONVOLUTIONAL,
+        commit="4413f921ef",
+        env=QUIET,
+    ),
+    Recipe(
+        "yongyehuang/Tensorflow-Tutorial",
+        "train.py",
+        lambda net, random: mnist(net / "data" / "MNIST_data", random, train=5400, test=300),
+        cwd="models/m01_batch_normalization",
+        commit="88b5cdbdf4",
+        steps=8,
+        loss=(1.5, 4),
+        apart=0.3,  # dropout
     ),
     Recipe(
         "hwalsuklee/tensorflow-mnist-VAE",
