@@ -1,19 +1,25 @@
 """Attention of compiled steps: the finder on real gradients, and its calls beside TensorFlow's own nodes."""
 
+import os
 from dataclasses import replace
 
+import differential
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from npu_shim import export
+from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla import step_function
+from npu_shim.xla.attention import composite
 from npu_shim.xla.sources import Source
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps"),
     pytest.mark.usefixtures("control_flow_of_version_1"),
 ]
+INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 BATCH, LENGTH, HEADS, SIZE = 2, 12, 2, 8
 WIDTH = HEADS * SIZE
 FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
@@ -117,12 +123,12 @@ def by_hand(net, mask, rate):
 WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum, by_hand]
 
 
-def prepared(way, options, rate=0.0, batch=BATCH, gated=True):
-    """A Prepared of two layers and Adam, and what it is fed."""
+def built(way, rate=0.0, gated=True):
+    """(Session, fetches, feeds) of a step of two layers and Adam."""
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(5)
-        x = tf.placeholder(tf.float32, [batch, LENGTH, WIDTH], "x")
-        mask = tf.placeholder(tf.int32, [batch, LENGTH], "mask")
+        x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
+        mask = tf.placeholder(tf.int32, [BATCH, LENGTH], "mask")
         net = x
         for layer in range(2):
             with tf.variable_scope("layer%d" % layer):
@@ -131,9 +137,15 @@ def prepared(way, options, rate=0.0, batch=BATCH, gated=True):
         optimizer = tf.train.AdamOptimizer(0.01)
         gate = optimizer.GATE_OP if gated else optimizer.GATE_NONE
         train = optimizer.apply_gradients(optimizer.compute_gradients(loss, gate_gradients=gate))
-        with tf.Session(graph=graph) as session:
-            session.run(tf.global_variables_initializer())
-            return step_function.prepare(Source.of(session), [loss, train], [x, mask], **options)
+        session = tf.Session(graph=graph)
+        session.run(tf.global_variables_initializer())
+        return session, [loss, train], [x, mask]
+
+
+def prepared(way, options, rate=0.0, gated=True):
+    """The Prepared of such a step."""
+    session, fetches, feeds = built(way, rate, gated)
+    return step_function.prepare(Source.of(session), fetches, feeds, **options)
 
 
 def losses(step, count=20):
@@ -159,3 +171,114 @@ def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
     assert (counts["forward"], counts["backward"], counts["near_misses"]) == (2, 2, 0), step.attention.as_text()
     assert before[-1] < before[0]
     np.testing.assert_allclose(losses(step), before, rtol=2e-5)
+
+
+@pytest.mark.parametrize("way", [bert, transformer], ids=lambda way: way.__name__)
+def test_dropout_in_bfloat16_is_taken_and_repeats_itself(way):
+    step = prepared(way, BFLOAT16, rate=0.25)
+    made = with_calls(step)
+    assert made.attention.counts()["backward"] == 2, made.attention.as_text()
+    assert {(each.dtype, each.rate) for each in made.attention.taken} == {("bfloat16", 0.25)}
+    first, again = losses(made, 5), losses(with_calls(prepared(way, BFLOAT16, rate=0.25)), 5)
+    np.testing.assert_array_equal(first, again)
+    assert len(set(first)) == 5
+    assert not np.array_equal(first, losses(with_calls(prepared(way, BFLOAT16)), 5))
+
+
+def test_gradients_that_wait_for_each_other_are_taken():
+    """As Optimizer.minimize gates them."""
+    for gated in (True, False):
+        assert with_calls(prepared(bert, FLOAT32, rate=0.1, gated=gated)).attention.counts()["backward"] == 2
+
+
+def test_inference_is_taken():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
+        mask = tf.placeholder(tf.int32, [BATCH, LENGTH], "mask")
+        out = bert(x, mask, 0.0)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            feeds = [np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f"),
+                     np.ones([BATCH, LENGTH], np.int32)]  # fmt: skip
+            expected = session.run(out, dict(zip([x, mask], feeds)))
+            step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
+    assert step.attention.counts() == {"mode": "auto", "forward": 1, "backward": 0, "near_misses": 0}
+    with tf_internals.eager_mode():
+        found = tf.function(step.function, autograph=False, jit_compile=True)(*map(tf.constant, feeds))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_probability_that_is_fetched_stays():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
+        weights = tf.nn.softmax(tf.matmul(heads(x, "q"), heads(x, "k"), transpose_b=True), name="weights")
+        out = tf.matmul(weights, heads(x, "v"))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            step = with_calls(step_function.prepare(Source.of(session), [out, weights], [x]))
+    assert step.attention.counts()["near_misses"] == 1
+    assert "'weights' stays: 'weights' is fetched" in step.attention.as_text()
+
+
+@pytest.mark.parametrize("option", ["off", "auto"])
+def test_a_step_for_a_cpu_or_without_the_option_is_as_it_was(option):
+    step = prepared(bert, dict(FLOAT32, attention=option))
+    plain = (step if option == "auto" else replace(step, manner=replace(step.manner, has_kernels=True))).for_shapes()
+    assert "StatelessCase" not in {node.op for node in plain.graph_def.node}
+    assert plain.attention.taken == ()
+    assert plain.attention.because
+    assert plain.attention.as_text().count("\n") == 1
+
+
+@pytest.mark.skipif(not INTERPRETER, reason="no interpreter with JAX: NPU_SHIM_JAX names none")
+def test_an_exported_step_calls_its_functions_by_name_and_trains_as_before(tmp_path):
+    random = np.random.RandomState(3)
+    feeds = [random.normal(size=[BATCH, LENGTH, WIDTH]).astype("f"), np.ones([BATCH, LENGTH], np.int32)]
+    batches = {"%d|%s" % (number, name): each for number in range(5) for name, each in zip(("x:0", "mask:0"), feeds)}
+    for option in ("auto", "off"):
+        (tmp_path / option).mkdir()
+        made = export.export(*built(bert), str(tmp_path / option / "step"), attention=option, **FLOAT32)
+        assert made.plan["attention"]["mode"] == option
+        assert made.plan["attention"]["forward"] == (2 if option == "auto" else 0)
+        np.savez(str(tmp_path / option / "batches.npz"), **batches)
+        program = b"".join(path.read_bytes() for path in (tmp_path / option / "step").glob("program*"))
+        for kind in (b"forward", b"backward"):
+            assert (b"npu_shim_attention_" + kind in program) == (option == "auto")
+    differential.run_under_jax([tmp_path / "auto", tmp_path / "off"], INTERPRETER)
+    found, expected = (dict(np.load(str(tmp_path / option / "results.npz"))) for option in ("auto", "off"))
+    assert len(found) > 5
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+# -- the functions alone -----------------------------------------------------------------------------------------------
+
+SPEC = Spec(FORWARD, (2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), "float32", scale=0.5)
+SPECS = {
+    "plain": SPEC,
+    "bias": replace(SPEC, bias=(2, 1, 1, 7), bias_dtype="float32"),
+    "bias and dropout": replace(SPEC, bias=(1, 3, 5, 7), bias_dtype="float32", rate=0.25),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_backward_function_is_the_gradient_of_the_forward_function(name):
+    forward = SPECS[name]
+    backward = replace(forward, kind=BACKWARD, bias_gradient=forward.bias is not None)
+    random = np.random.RandomState(2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = {each.name: tf.constant(random.normal(size=each.shape).astype("f")) for each in forward.given}
+        given.update({"seed": tf.constant([3, 5])} if forward.rate else {})
+        out, lse = composite._forward(forward, given)
+        d_out = tf.constant(random.normal(size=forward.out).astype("f"))
+        inputs = [given[each.name] for each in forward.given[: len(backward.results)]]
+        expected = tf.gradients(out, inputs, d_out)
+        found = composite._backward(backward, dict(given, out=out, lse=lse, d_out=d_out))
+        shapes = [tuple(each.shape.as_list()) for each in (out, lse, *found)]
+        assert shapes == [each.shape for each in (*forward.results, *backward.results)]
+        for one, other in zip(*session.run([expected, found])):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+        if not forward.rate:
+            scores = np.einsum("bhsd,bhtd->bhst", *session.run([given["q"], given["k"]])) * forward.scale
+            scores = scores + (session.run(given["bias"]) if forward.bias else 0)
+            np.testing.assert_allclose(session.run(lse), np.log(np.exp(scores).sum(-1)), rtol=1e-5, atol=1e-6)
