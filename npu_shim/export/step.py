@@ -100,7 +100,7 @@ def exported(
     if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     if values is not None:
-        _require_values(step, values)
+        _require_values(step, values, source)
     module = hlo_module(step, float32_products)
     require_fixed_sizes(describe(step, module, kind="hlo", float32_products=float32_products, options={}), module)
     program, kind = stablehlo(without_origins(module), jax or engine.interpreter() or _own_jax())
@@ -115,8 +115,9 @@ def exported(
         return manifest.write(out, program, described, state), step
 
 
-def _require_values(step, values):
+def _require_values(step, values, source):
     names = [each.name for each in step.state if each.name not in values and each.name != random_ops.STATE]
+    names = [name for name in names if not source.is_local(name)]
     if names:
         raise ConfigError(*("no value is given for variable '%s'%s" % (name, nearest(name, values)) for name in names))
 

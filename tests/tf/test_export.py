@@ -248,6 +248,27 @@ def test_the_command_takes_a_checkpoint(graph_file, tmp_path, capsys):
         np.testing.assert_array_equal(found[name], reader.get_tensor(name))
 
 
+@pytest.mark.parametrize("name", ["model.meta", "graph.pb"])
+def test_the_command_takes_what_a_script_with_a_loss_scale_has_saved(tmp_path, capsys, name):
+    """Regression: the counters of NPULossScaleOptimizer are local, and so in no checkpoint, which was an error."""
+    from npu_shim import loss_scale
+
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None, 3], "x")
+        loss = tf.reduce_mean(tf.square(_dense(x, 2, "layer")), name="loss")
+        manager = loss_scale.ExponentialUpdateLossScaleManager(init_loss_scale=1024, incr_every_n_steps=2)
+        optimizer = loss_scale.NPULossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), manager)
+        optimizer.minimize(loss, name="train")
+        session.run(tf.global_variables_initializer())
+        saved = tf.train.Saver().save(session, str(tmp_path / "model"))
+        (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    argv = ["export", str(tmp_path / name), "--fetches", "loss:0,train", "--batch", "2"]
+    assert cli.main([*argv, "--out", str(tmp_path / "step"), "--checkpoint", saved]) == 0, capsys.readouterr().err
+    found = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
+    assert found["loss_scale"] == 1024
+    assert found["loss_scale_steps"].tolist() == [0, 0, 0]
+
+
 def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
     argv = ["export", graph_file[0], *COMMAND, "--shape", "x=4,64", "--shape", "y:0=4", "--out", str(tmp_path / "step")]
     assert cli.main(argv) == 0
