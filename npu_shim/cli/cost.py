@@ -11,8 +11,10 @@ from typing import Any
 
 from npu_shim.cli.export import add_step_arguments, feeds_of, step_of
 from npu_shim.cli.plan import OPTIONS, names
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import manifest, whole
 from npu_shim.rewriter.errors import ConfigError
+
+GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "checkpoint")  # files of a folder that stands for a graph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,15 +62,29 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("--fit finds a batch, --target takes the one that is given; give one")
     if args.jax and not (args.target or args.fit):
         raise ConfigError("--jax names the interpreter that compiles for a card; give --target or --fit with it")
-    if args.fit and os.path.isdir(args.what[0]):
+    if args.fit and _is_step(args.what[0]):
         raise ConfigError("'%s' has the batch it was exported with; --fit takes a graph" % args.what[0])
     missing = [path for path in args.what if not os.path.isdir(path)]
     if missing and len(args.what) > 1:
         raise ConfigError("'%s' is not a folder; to compare several things, give exported steps" % missing[0])
+    graphs = args.what if len(args.what) == 1 else ()
+    for path in args.what:
+        if os.path.isdir(path) and not (_is_step(path) or (path in graphs and _has_graph(path))):
+            also = ", and has no SavedModel and no checkpoint" if graphs else ""
+            raise ConfigError("'%s' is not an exported step: it has no %s%s" % (path, manifest.FILE, also))
 
 
 def _are_steps(args: argparse.Namespace) -> bool:
-    return all(os.path.isdir(path) for path in args.what)
+    return all(map(_is_step, args.what))
+
+
+def _is_step(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, manifest.FILE))
+
+
+def _has_graph(path: str) -> bool:
+    """Whether a folder is that of a SavedModel or of checkpoints."""
+    return any(os.path.exists(os.path.join(path, name)) for name in GRAPHS)
 
 
 def _costs(args: argparse.Namespace) -> list[Any]:

@@ -5,6 +5,7 @@ A SavedModel is named by its folder or by its saved_model.pb; a checkpoint by it
 
 from __future__ import annotations
 
+import collections
 import errno
 import gzip
 import io
@@ -55,6 +56,10 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
         raise ConfigError("'%s' is not a graph in %s format (%s)" % (path, kind, reason)) from reason
     if not graph.node or not all(node.name and node.op for node in graph.node):
         raise ConfigError("'%s' is not a graph in %s format: it has no operations" % (path, kind))
+    counts = collections.Counter(node.name for node in graph.node)
+    twice = sorted(name for name in counts if counts[name] > 1)
+    if twice:
+        raise ConfigError("'%s' is not a graph in %s format: it has two nodes '%s'" % (path, kind, twice[0]))
     return graph, targets
 
 

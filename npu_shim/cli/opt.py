@@ -48,6 +48,7 @@ def main(args: argparse.Namespace) -> int:
     from npu_shim.rewriter.ir import graphdef, text
     from npu_shim.rewriter.passes import pipeline
     from npu_shim.xla.pipeline import PIPELINES, Context, module_of, results_of
+    from npu_shim.xla.sources import Source
 
     chosen = passes_of(args.passes, PIPELINES)
     shown = {step.name for step in passes_of(args.dump_after, PIPELINES)}
@@ -55,6 +56,7 @@ def main(args: argparse.Namespace) -> int:
     fetches = names(args.fetches) or targets
     if not fetches:
         raise ConfigError("--fetches is needed: the tensors and operations that a training step fetches and runs")
+    Source.of(graph)  # TensorFlow says what is wrong with a graph
     module = module_of(graph, results_of(fetches))
 
     def changed(number: int, step: Pass, module: Any) -> None:

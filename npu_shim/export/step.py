@@ -92,13 +92,9 @@ def exported(
 ) -> tuple[Manifest, step_function.StepFunction]:
     """Exports as `export` does; returns (Manifest, the `StepFunction` that it is of)."""
     require_xla()
-    if float32_products not in PRODUCTS:
-        raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
     source = source if isinstance(source, Source) else Source.of(source)
     prepared = step_function.prepare(source, fetches, feeds, constants, values, device, **options)
     step = prepared.as_program().for_shapes()
-    if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
-        raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     if values is not None:
         _require_values(step, values, source)
     module = hlo_module(step, float32_products)
@@ -158,7 +154,16 @@ def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) 
 
 
 def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
-    """Returns the step's HLO before optimization as an HloModuleProto."""
+    """Returns the step's HLO before optimization as an HloModuleProto.
+
+    Raises:
+        ConfigError: the step has no result, or `float32_products` is not one of PRODUCTS.
+        PlanError: as `hlo_of`.
+    """
+    if float32_products not in PRODUCTS:
+        raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
+    if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
+        raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
     return calls.by_name(hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized")))

@@ -80,13 +80,10 @@ class Source:
         """Makes a Source of a tf.Graph, a Session (plain, interactive, monitored) or a GraphDef.
 
         Raises:
-            ConfigError: `given` is something else.
+            ConfigError: `given` is something else, or a GraphDef that TensorFlow cannot import.
         """
         if isinstance(given, tf.GraphDef):
-            graph = tf.Graph()
-            with graph.as_default():
-                tf.import_graph_def(given, name="")
-            return cls(graph, given, {})
+            return cls(_imported(given), given, {})
         if isinstance(given, tf.Graph):
             return cls(given, given.as_graph_def(), {})
         session = given._tf_sess() if hasattr(given, "_tf_sess") else given
@@ -228,3 +225,14 @@ def _argument(tensor):
     if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
         return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
     return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
+
+
+def _imported(graph_def):
+    graph = tf.Graph()
+    try:
+        with graph.as_default():
+            tf.import_graph_def(graph_def, name="")
+    except (ValueError, TypeError, tf.errors.OpError) as reason:
+        why = str(reason).splitlines()[0].partition(". ")[0]
+        raise ConfigError("TensorFlow %s cannot import the graph: %s" % (tf.__version__, why)) from reason
+    return graph

@@ -10,6 +10,7 @@ from typing import Any, Iterable, Mapping, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.xla import random_ops
 from npu_shim.xla.sources import VARIABLE_OPS
@@ -64,12 +65,12 @@ def values(prefix: str, graph: Any) -> dict[str, np.ndarray]:
         keys = {**keys_of(graph, wanted), **_parts_of(wanted, shapes)}
         known = [name for name in wanted if keys[name][0] in shapes]
         problems = [_problem(_Declared.of(wanted[name]), keys[name], shapes, dtypes) for name in known]
-        problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
-        if problems:
-            raise ConfigError(*problems)
+        _raise_any(prefix, problems)
         found = {name: _part(reader.get_tensor(keys[name][0]), keys[name][1]) for name in known}
         if random_ops.STATE in shapes:
             found[random_ops.STATE] = reader.get_tensor(random_ops.STATE)
+    except ConfigError:
+        raise
     except (tf.errors.OpError, ValueError, RuntimeError) as reason:
         raise ConfigError("checkpoint '%s' cannot be read: %s" % (prefix, str(reason).splitlines()[0])) from reason
     return found
@@ -189,9 +190,7 @@ def load(
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     names = sorted(name for name in variables if name != random_ops.STATE or name in shapes)
     problems = [_problem(variables[name], keys[name], shapes, dtypes) for name in names]
-    problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
-    if problems:
-        raise ConfigError(*problems)
+    _raise_any(prefix, problems)
     if tf.io.gfile.isdir(prefix):
         prefix = tf.train.latest_checkpoint(prefix)
     tensors = tf.raw_ops.RestoreV2(
@@ -203,13 +202,20 @@ def load(
     return dict(zip(names, tensors))
 
 
+def _raise_any(prefix, problems):
+    problems = ["checkpoint '%s': %s" % (prefix, problem) for problem in problems if problem]
+    if problems:
+        raise ConfigError(*problems)
+
+
 def _problem(variable, place, shapes, dtypes):
     key, part = place
     if key not in shapes:
         return "no variable '%s'%s" % (key, nearest(key, shapes))
     if dtypes[key] != variable.dtype:
         found, expected = dtypes[key].name, variable.dtype.name
-        return "'%s' is %s, the step has %s; npu-shim migrate-checkpoint converts it" % (key, found, expected)
+        hint = "; npu-shim migrate-checkpoint converts it" if {found, expected} <= set(FLOATS) else ""
+        return "'%s' is %s, the step has %s%s" % (key, found, expected, hint)
     expected = tf.TensorShape([int(size) for size in part.split()[:-1]]) if part else variable.shape
     if not expected.is_compatible_with(shapes[key]):
         return "'%s' has shape %s, the step has %s" % (key, list(shapes[key]), expected.as_list())
