@@ -30,6 +30,6 @@ def test_where_a_wheel_was_installed(tmp_path):
 
 
 @pytest.mark.parametrize("extra", ["cpu", "gpu", "cpu-tf221", "gpu-tf221"])
-def test_a_tensorflow_comes_with_what_report_and_plot_need(extra):
+def test_a_tensorflow_comes_with_what_contrib_report_and_plot_need(extra):
     declared = META.partition("\n%s = [" % extra)[2].partition("]\n")[0]
-    assert '"npu-shim[report,plot]"' in declared
+    assert '"npu-shim[contrib,report,plot]"' in declared
