@@ -81,7 +81,7 @@ class Reader:
         with _damage_as_os_error(self.prefix):
             if dtype == "float16" and name in self.slices:
                 return self._joined(name)
-            value = self._reader.get_tensor(name)
+            value = self._whole(name, dtype)
         # A scalar string arrives as bytes; a numpy array of bytes would lose its trailing zeros.
         value = np.asarray(value, object if isinstance(value, bytes) else None)
         self._since_release += value.nbytes
@@ -90,13 +90,21 @@ class Reader:
     def _joined(self, name):
         """Joins the parts of a float16 tensor; TensorFlow can only read each part as it is stored."""
         whole = np.empty(self._reader.get_variable_to_shape_map()[name], np.float16)
-        with tf.Graph().as_default(), _session() as session:
-            for bounds in self.slices[name]:
-                (part,) = session.run(tf.raw_ops.RestoreV2(
-                    prefix=self.prefix, tensor_names=[name], shape_and_slices=[_spec(whole.shape, bounds)],
-                    dtypes=[tf.float16]))
-                whole[index.region(*bounds)] = part
+        for bounds in self.slices[name]:
+            whole[index.region(*bounds)] = self._restored(name, np.float16, _spec(whole.shape, bounds))
         return whole
+
+    def _whole(self, name, dtype):
+        try:
+            return self._reader.get_tensor(name)
+        except tf.errors.UnimplementedError:  # of a V1 checkpoint, TensorFlow's ops only read what is partitioned
+            return self._restored(name, dtype)
+
+    def _restored(self, name, dtype, part=""):
+        with tf.Graph().as_default(), _session() as session:
+            (value,) = session.run(tf.raw_ops.RestoreV2(
+                prefix=self.prefix, tensor_names=[name], shape_and_slices=[part], dtypes=[tf.as_dtype(dtype)]))
+        return value
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """iterations_per_loop: several training steps in one session run.
 
 On the NPU a device loop runs the training step `iterations_per_loop` times before control returns to Python. Here the
-session does it: a run that fetches a repeated operation first runs that operation alone, with the same feeds, until
+session does it: a run that needs a repeated operation first runs that operation alone, with the same feeds, until
 one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
 one run of n steps, and the other fetches are computed once. Of all that an engine makes a loop on the device (see
 `doors.several`).
@@ -23,11 +23,12 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.argument_checks import check_positive_integer
 from npu_shim.rewriter import tf_internals
-from npu_shim.session import doors
+from npu_shim.session import doors, dump
 
 LOG = logging.getLogger("npu_shim")
 
 _LOOPS = "_npu_shim_loops"  # attribute of a session: operation name -> (operation, function () -> steps)
+_NEEDED = "_npu_shim_needed"  # attribute of a session: (version of its graph, (operations, feeds) -> names)
 
 
 def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_per_loop: int = 1) -> tf.Operation:
@@ -39,14 +40,15 @@ def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_
         iterations_per_loop: int >= 1, steps in one run.
 
     Returns:
-        A tf.Operation. Running it, alone or among other fetches, as an object or by its name, runs `train_op`
-        `iterations_per_loop` times; running `train_op` itself still runs it once. For 1 it is `train_op` unchanged, and
-        in a finalized graph (MonitoredSession) it is `train_op`, repeated from now on.
+        A tf.Operation. Running it, or what depends on it, alone or among other fetches, as an object or by its name,
+        runs `train_op` `iterations_per_loop` times; running `train_op` itself still runs it once. For 1 it is
+        `train_op` unchanged, and in a finalized graph (MonitoredSession) it is `train_op`, repeated from now on.
 
     Raises:
-        TypeError: `iterations_per_loop` is not an int.
+        TypeError: `iterations_per_loop` is not an int, or `sess` is no session.
         ValueError: it is not above 0, or `train_op` is not an Operation.
     """
+    plain = _plain_session(sess)
     if not isinstance(train_op, tf.Operation):
         raise ValueError("npu_shim: set_iteration_per_loop: train_op must be a tf.Operation, got %s" % type(train_op))
     check_positive_integer(iterations_per_loop, "set_iteration_per_loop: iterations_per_loop")
@@ -56,13 +58,17 @@ def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_
     if not train_op.graph.finalized:
         with train_op.graph.as_default():
             looped = tf.group(train_op, name="IterationOp")
-    repeat(_plain_session(sess), looped, lambda _: iterations_per_loop)
+    repeat(plain, looped, lambda _: iterations_per_loop)
     return looped
 
 
 def _plain_session(sess):
     # a MonitoredSession runs its fetches, with those of its hooks, on the tf.Session inside
-    return sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
+    plain = sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
+    if not isinstance(plain, doors.base_session()):
+        expected = "sess must be a tf.Session or MonitoredSession, got %s" % type(sess)
+        raise TypeError("npu_shim: set_iteration_per_loop: " + expected)
+    return plain
 
 
 def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., int]) -> None:
@@ -81,7 +87,7 @@ def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., in
 
 
 def _repeated(session, once, fetches, feed_dict, options, run_metadata):
-    pending = [(op, steps(session)) for op, steps in _fetched_loops(session, fetches)]
+    pending = [(op, steps(session)) for op, steps in _loops_of_run(session, fetches, feed_dict or {})]
     left = _Deadline(options)
     several, lengths = doors.several(once), {length for _, length in pending}
     if several is not None and len(lengths) == 1 and lengths != {1} and not left.is_set:
@@ -123,13 +129,26 @@ class _Deadline:
         return made
 
 
-def _fetched_loops(session, fetches):
-    """Returns the repeated operations among the fetches, each once, in the order of registration, with their steps."""
+def _loops_of_run(session, fetches, feeds):
+    """Returns the repeated operations that a run needs, each once, in the order of registration, with their steps."""
     handler = tf_internals.fetch_handler(session.graph, fetches)
-    names = {operation.name for operation in handler.targets()} | {tensor.op.name for tensor in handler.fetches()}
+    operations = {*handler.targets(), *(tensor.op for tensor in handler.fetches())}
     # the result of an assignment to a resource variable is fetched as a read after it
-    names |= {each.op.name for each in _flatten(fetches) if hasattr(each, "op")}
-    return [loop for name, loop in vars(session)[_LOOPS].items() if name in names]
+    operations |= {each.op for each in _flatten(fetches) if isinstance(getattr(each, "op", None), tf.Operation)}
+    needed = _needed(session, operations, frozenset(getattr(key, "name", key) for key in feeds))
+    return [loop for name, loop in vars(session)[_LOOPS].items() if name in needed]
+
+
+def _needed(session, operations, feeds):
+    """Returns the names of operations and of all that a run of them needs; those of the last graph are remembered."""
+    version, known = vars(session).get(_NEEDED, (None, {}))
+    if version != session.graph.version:
+        known = {}
+        setattr(session, _NEEDED, (session.graph.version, known))
+    key = frozenset(operations), feeds
+    if key not in known:
+        known[key] = {operation.name for operation in dump.upstream(session.graph, operations, feeds)}
+    return known[key]
 
 
 def _flatten(fetches):

@@ -84,6 +84,30 @@ def test_set_iteration_per_loop_by_object_name_and_among_others(graph):
         assert "run" not in vars(other)
 
 
+def test_what_depends_on_the_looped_operation_repeats_it_too(graph):
+    variable, step = counter()
+    with tf.Session() as session:
+        session.run(variable.initializer)
+        looped = iterations.set_iteration_per_loop(session, step, 5)
+        with tf.control_dependencies([looped]):
+            after = variable.read_value()
+            grouped = tf.group(tf.no_op())
+        doubled = after * 2
+        assert session.run(doubled) == 10
+        session.run(grouped)
+        assert session.run(variable) == 10
+        assert session.run(doubled, {after: 7}) == 14  # nothing of it is needed
+        assert session.run([doubled, looped])[0] == 30
+        assert session.make_callable(doubled)() == 40
+        assert session.run(variable) == 20
+
+
+@pytest.mark.parametrize("session", [None, "session"])
+def test_what_is_no_session_is_told(graph, session):
+    with pytest.raises(TypeError, match=r"sess must be a tf\.Session or MonitoredSession, got <class"):
+        iterations.set_iteration_per_loop(session, counter()[1], 2)
+
+
 def test_two_loops_on_one_session(graph):
     (slow, slow_step), (fast, fast_step) = counter("slow"), counter("fast")
     with tf.Session() as session:

@@ -107,17 +107,23 @@ def test_what_it_writes_is_restored_by_a_plain_saver(source, target, to):
     assert np.array_equal(slot, model()["net/w/Adam"])
 
 
-@pytest.mark.parametrize("kind", ["V1", "sharded", "partitioned"])
+FORMATS = {
+    "V1": {"write_version": 1}, "sharded": {"sharded": True}, "partitioned": {"partitions": 3},
+    "partitioned V1": {"write_version": 1, "partitions": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
 def test_every_format_is_read_as_the_same_tensors(tmp_path, target, kind):
     tensors = {"w": np.random.RandomState(1).randn(9, 4).astype(np.float32), "v": np.arange(6, dtype=np.float32)}
-    options = {"V1": {"write_version": 1}, "sharded": {"sharded": True}, "partitioned": {"partitions": 3}}[kind]
-    path = save(str(tmp_path / "s" / "m"), tensors, session_config=tf.ConfigProto(device_count={"CPU": 2}), **options)
-    assert os.path.exists(path + ".index") == (kind != "V1")
+    config = tf.ConfigProto(device_count={"CPU": 2})
+    path = save(str(tmp_path / "s" / "m"), tensors, session_config=config, **FORMATS[kind])
+    assert os.path.exists(path + ".index") == ("V1" not in kind)
     assert os.path.exists(path + ".data-00001-of-00002") == (kind == "sharded")
     npu_shim.migrate_checkpoint(path, target, "float16")
     assert same(contents(target), {n: ("float16", v.astype(np.float16)) for n, v in tensors.items()})
     with tf.Graph().as_default(), tf.Session() as session:
-        parts = tf.fixed_size_partitioner({"V1": 2, "sharded": 2, "partitioned": 3}[kind])
+        parts = tf.fixed_size_partitioner(3 if kind == "partitioned" else 2)
         w = tf.get_variable("w", [9, 4], tf.float16, partitioner=parts)
         builder = None if kind == "partitioned" else npu_shim.CastingSaverBuilder()
         tf.train.Saver({"w": w}, builder=builder).restore(session, target)
