@@ -9,7 +9,7 @@ KINDS = ("cpu", "cuda12", "cuda13")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.add_argument("action", choices=["install"], help="make the environment, or make it anew")
+    parser.add_argument("action", choices=["install"], help="make the environment, or replace it")
     parser.add_argument(
         "kind", nargs="?", choices=KINDS, help="for what JAX computes on; default: cuda12 where an NVIDIA GPU is, else "
         "cpu",

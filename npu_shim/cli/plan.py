@@ -26,7 +26,7 @@ ALONE = {"engine": ("json", "html", "explain", "diff", "write"), "diff": ("json"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also with .gz behind it; a "
+    parser.add_argument("graph", metavar="GRAPH", help="a graph: .pb, .pbtxt or .meta, also followed by .gz; a "
                         "SavedModel; or a checkpoint with its .meta")  # fmt: skip
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations that are fetched or run")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors that are fed; placeholders need no name")

@@ -77,8 +77,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "what leaves float16, what is lost below it, and what to change",
     )  # fmt: skip
     parser.add_argument(
-        SET, metavar="KEY=VALUE", help="an option that goes before that of every session's own config, as a key of "
-        "NpuOptimizer's parameter_map; KEY= takes it away; may be given several times; as NPU_SHIM_OPTIONS",
+        SET, metavar="KEY=VALUE", help="an option that overrides that of every session's own config, as a key of "
+        "NpuOptimizer's parameter_map; KEY= removes it; may be given several times; as NPU_SHIM_OPTIONS",
     )  # fmt: skip
     parser.add_argument(
         VERBOSE, action="store_true", help="show all that TensorFlow says: which names of TensorFlow 1 it calls "

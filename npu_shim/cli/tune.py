@@ -76,7 +76,7 @@ def _stop(*_: Any) -> None:
 def _wanted(args: argparse.Namespace) -> Wanted:
     """The user's wishes, checked before any trial runs."""
     if "--criterion" in args.args:
-        raise ConfigError("--criterion stands behind SCRIPT, where all belongs to the script: put it before SCRIPT")
+        raise ConfigError("--criterion follows SCRIPT, after which all belongs to the script: put it before SCRIPT")
     asked = criteria.parsed(args.criterion or ["loss"], args.metric is not None)
     try:
         re.compile(args.metric or "")

@@ -186,7 +186,7 @@ def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str]
                 return function(*args, **kwargs)  # whose error says what is wrong
             if more:
                 which = (function.__module__ + "." + function.__name__, ", ".join(more))
-                say("%s takes %s by position here, which its library has stopped to do" % which)
+                say("%s takes %s by position here, which its library no longer takes" % which)
             return function(*args[:own], **kwargs, **more)
 
         return by_position

@@ -31,5 +31,5 @@ def why_no_step(nodes: Mapping[str, Node], local: Collection[str] = ()) -> str |
         return None
     count = sum(nodes[name].computes for name in learned)  # an initializer copies variables beside much random work
     if learned.isdisjoint(writers) or count < ENOUGH:
-        return "it holds little work: no product in front of what it writes, and %d floating-point ops" % count
+        return "it holds little work: no product before what it writes, and %d floating-point ops" % count
     return None

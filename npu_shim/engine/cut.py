@@ -344,7 +344,7 @@ class _Cutting:
         """Raises _Refused for a node that two programs would compute with different results."""
         node = self._nodes[name]
         if not node.shared and not node.op.startswith(CONTAINERS):
-            problem = "draws anew each time, and is needed before and behind what must run in the session"
+            problem = "draws anew each time, and is needed before and after what must run in the session"
             raise _Refused("node '%s' (%s) %s" % (name, node.op, problem))
 
     def _stays(self, name: str) -> bool:

@@ -31,7 +31,7 @@ def why_none(made: Any, operations: Collection[str]) -> str | None:
         if name not in repeated and not node.shared:
             return "'%s' (%s) belongs to the last step only" % (name, node.op)
         if name in repeated and (name in last.hosts or name in last.effects):
-            return "'%s' (%s) runs in the session behind each step" % (name, node.op)
+            return "'%s' (%s) runs in the session after each step" % (name, node.op)
     fed = made.feed.access
     both = sorted(fed.touched.intersection(made.updated)) + sorted(fed.written.intersection(made.handles))
     return "what feeds a step takes variable '%s', which belongs to the steps" % both[0] if both else None

@@ -15,7 +15,7 @@ MODE, SET, ENGINE, REPORT, CALIBRATE = "--precision-mode", "--set", "--engine", 
 # request -> what it does where it is met
 TAKES = {
     MODE: "lowers the graphs of sessions",
-    SET: "goes before the options of sessions",
+    SET: "overrides the options of sessions",
     ENGINE: "runs the training steps of sessions that name no engine themselves",
     REPORT: "shows the graphs of sessions",
     CALIBRATE: "measures the training steps of sessions",

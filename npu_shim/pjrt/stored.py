@@ -106,7 +106,7 @@ def write(cache: str, name: str, content: bytes) -> None:
 
 def unusable(cache: str, name: str, reason: Exception) -> str:
     """Says that a file cannot be read."""
-    return "'%s' cannot be used and is made anew: %s" % (os.path.join(cache, name), _text(reason))
+    return "'%s' cannot be used and is compiled again: %s" % (os.path.join(cache, name), _text(reason))
 
 
 def not_kept(cache: str, reason: Exception) -> str:

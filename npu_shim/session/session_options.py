@@ -67,7 +67,7 @@ def _tell_of_another_mode(own: Mapping[str, Any], values: Mapping[str, Any]) -> 
     for name in PRECISION_MODES:
         mode = next((values[other] for other in PRECISION_MODES if other in values), None)
         if own.get(name) and mode not in (None, own[name]):
-            text = "%s '%s' of the session's config gives way to '%s', which was asked for outside of the script"
+            text = "%s '%s' of the session's config is overridden by '%s', which was asked for outside of the script"
             lines.once(text % (name, own[name], mode))
 
 

@@ -32,7 +32,7 @@ V1_OPS = frozenset(["Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCo
 JOINED_GRADIENTS = re.compile(r"Switch_grad/cond_grad\S* .*not in any CondContext")
 ROWS = (
     "one branch takes rows of a variable and the other all of it, and TensorFlow joins their gradients outside of "
-    "the tf.cond: take the rows (tf.gather) in front of it, or run the step in the session instead"
+    "the tf.cond: take the rows (tf.gather) before it, or run the step in the session instead"
 )
 IN_SESSION = "run the step in the session instead, where NPU_SHIM_XLA=on compiles all but such loops"
 UNBOUND = (

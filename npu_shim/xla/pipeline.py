@@ -149,7 +149,7 @@ RESOURCES = Pipeline(
         Pass(
             "anchor-fetches",
             fetched.anchor,
-            "in front of whatever removes a tensor: from here on every fetch is a node that stays",
+            "before whatever removes a tensor: from here on every fetch is a node that stays",
         ),
         Pass(
             "hoist-branch-reads",
@@ -165,7 +165,7 @@ RESOURCES = Pipeline(
         Pass(
             "lower-slice-writes",
             slice_writes.as_choices,
-            "behind the conversion of variables, which makes such writes of StridedSliceAssign",
+            "after the conversion of variables, which makes such writes of StridedSliceAssign",
             requires=(NO_REFERENCES,),
             ensures=(NO_SLICE_WRITES,),
         ),
@@ -210,17 +210,17 @@ SHAPES = Pipeline(
         Pass(
             "refuse-open-sizes",
             protos(open_sizes.require_sound),
-            "behind legalization, which gives many ops a form that is right on padding; changes nothing",
+            "after legalization, which gives many ops a form that is right on padding; changes nothing",
         ),
         Pass(
             "array-rows-to-writes",
             protos(array_rows.as_writes),
-            "with loops still in TensorFlow 1's form, and behind legalization, which gives arrays their sizes",
+            "with loops still in TensorFlow 1's form, and after legalization, which gives arrays their sizes",
         ),
         Pass(
             "functionalize",
             _functionalize,
-            "behind whatever knows loops by their Enter and Exit",
+            "after whatever knows loops by their Enter and Exit",
             ensures=(FUNCTIONAL,),
         ),
         Pass(
@@ -244,19 +244,19 @@ SHAPES = Pipeline(
         Pass(
             "fuse-attention",
             _fuse_attention,
-            "in front of rematerialization, which leaves calls as they are: a kernel keeps little for its gradient",
+            "before rematerialization, which leaves calls as they are: a kernel keeps little for its gradient",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "rematerialize",
             _rematerialize,
-            "behind the order of reads and writes: what it computes again stands behind the forward pass",
+            "after the order of reads and writes: what it computes again comes after the forward pass",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "float32-kernels-on-cpu",
             _float32_on_cpu,
-            "behind whatever looks for products and their sums, which finds them in the dtypes that were decided",
+            "after whatever looks for products and their sums, which finds them in the dtypes that were decided",
             requires=(FUNCTIONAL,),
         ),
         Pass(

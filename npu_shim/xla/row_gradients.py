@@ -81,7 +81,7 @@ def _fix(made, appended, rows, count, nodes):
         unknown = "how often the loop runs" if count is None else "how many rows an iteration takes"
         raise PlanError(
             "node '%s' (%s) keeps the rows of all iterations for the gradient of a lookup in a loop, and XLA must know "
-            "%s: give tf.while_loop maximum_iterations, take the rows in front of the loop, or %s"
+            "%s: give tf.while_loop maximum_iterations, take the rows before the loop, or %s"
             % (concat.name, concat.op, unknown, IN_SESSION)
         )
     new, *rest = rows.as_list()

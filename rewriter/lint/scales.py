@@ -18,8 +18,8 @@ OPTIMIZER_STEP = re.compile(r"(Resource)?(Sparse)?Apply[A-Z]\w*$")
 # what stands between an optimizer and the division: clipping, the choice of finite steps, conversions
 BETWEEN = (*MOVES, "Cast", "Enter", "Switch", "Merge", "Select", "SelectV2", "Mul", "RealDiv", "Reciprocal", "Inv")
 TEXT = (
-    "a fixed loss scale of %g is taken off the gradients of '%s' (op %s): what it takes beyond 65504 is infinity in "
-    "float16, so weights become NaN, or steps are skipped for ever; take one below 65504, one that falls after an "
+    "a fixed loss scale of %g is divided out of the gradients of '%s' (op %s): what it lifts beyond 65504 is infinity "
+    "in float16, so weights become NaN, or steps are skipped forever; take one below 65504, one that falls after an "
     "overflow, bfloat16, or float16 that saturates"
 )
 DEEP = 16  # nodes that the rule looks through for an optimizer's step

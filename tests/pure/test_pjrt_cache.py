@@ -93,7 +93,7 @@ def test_a_damaged_file_is_said_and_replaced(step, cache, spoil, caplog):
         f.write(spoil(content))
     is_old, found = run(step, cache)
     assert not is_old
-    assert ["'%s' cannot be used and is made anew: it is damaged" % path] == said(caplog)
+    assert ["'%s' cannot be used and is compiled again: it is damaged" % path] == said(caplog)
     np.testing.assert_array_equal(found[2], expected[2])
     assert run(step, cache)[0]
 

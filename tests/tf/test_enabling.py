@@ -119,14 +119,14 @@ class TestEnable:
     def test_a_mode_goes_before_the_config_and_one_line_says_so(self, said):
         npu_shim.enable(precision_mode="allow_mix_precision_bf16")
         assert dtypes(sessions.config(precision_mode="allow_mix_precision")) == {"bfloat16"}
-        [line] = said("gives way")
+        [line] = said("is overridden")
         assert "'allow_mix_precision'" in line
         assert "'allow_mix_precision_bf16'" in line
 
     def test_the_same_mode_needs_no_line(self, said):
         npu_shim.enable(precision_mode="allow_mix_precision")
         assert dtypes(sessions.config(precision_mode="allow_mix_precision")) == {"float16"}
-        assert not said("gives way")
+        assert not said("is overridden")
 
     def test_the_environment_goes_before_it(self, monkeypatch):
         npu_shim.enable(precision_mode="allow_mix_precision")

@@ -143,7 +143,7 @@ def noted(seen, value):
 
 @pytest.mark.parametrize(
     ("where", "calls", "reason"),
-    [("behind", 6, "runs in the session behind each step"), ("once", 2, "belongs to the last step only"),
+    [("behind", 6, "runs in the session after each step"), ("once", 2, "belongs to the last step only"),
      ("before", 6, "belongs to the steps")],
 )  # fmt: skip
 def test_what_a_loop_would_do_otherwise_runs_step_by_step(where, calls, reason):

@@ -175,7 +175,7 @@ class TestNames:
         assert importlib.import_module("horovod").own
 
     @pytest.mark.parametrize(("name", "words"), [
-        ("horovod.tensorflow.elastic", "as many workers from its begin to its end"),
+        ("horovod.tensorflow.elastic", "as many workers from beginning to end"),
         ("horovod.torch", "it is for PyTorch"),
         ("horovod.nothing", "npu_shim has horovod.keras"),
     ])  # fmt: skip

@@ -80,7 +80,7 @@ def step():
     return loss
 print("LOSS", step())
 """
-SET = "--set precision_mode=force_fp32 has reached no session: it goes before the options of sessions"
+SET = "--set precision_mode=force_fp32 has reached no session: it overrides the options of sessions"
 FLOAT16 = "--precision-mode allow_mix_precision has reached no session: it lowers the graphs of sessions"
 MODE = "--precision-mode auto has reached no session: it lowers the graphs of sessions"
 ENGINE = "--engine pjrt has reached no session: it runs the training steps of sessions that name no engine themselves"

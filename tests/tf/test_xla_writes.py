@@ -101,7 +101,7 @@ def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
         loss = tf.cond(p, lambda: tf.reduce_sum(tf.gather(v, [0, 2])), lambda: tf.reduce_sum(v * 0.5))
         train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
         init = tf.global_variables_initializer()
-    with pytest.raises(npu_shim.PlanError, match=r"take the rows \(tf.gather\) in front of it"):
+    with pytest.raises(npu_shim.PlanError, match=r"take the rows \(tf.gather\) before it"):
         npu_shim.compile_step(graph, [loss, train], [p], initializer=init)({p: True})
 
 

@@ -26,7 +26,7 @@ FACES = {
     "horovod.tensorflow.compression": "npu_shim.bridge.horovod.compression",
 }
 REFUSED = {
-    "elastic": "a job here has as many workers from its begin to its end",
+    "elastic": "a job here has as many workers from beginning to end",
     "torch": "it is for PyTorch",
     "mxnet": "it is for MXNet",
     "spark": "start the workers with npu-shim launch",

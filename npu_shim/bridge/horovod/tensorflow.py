@@ -17,7 +17,7 @@ from npu_shim.rewriter.errors import ConfigError
 
 Average, Sum, Adasum, Min, Max, Product = "mean", "sum", "adasum", "min", "max", "prod"
 REFUSED = {
-    "elastic": "a job here has as many workers from its begin to its end",
+    "elastic": "a job here has as many workers from beginning to end",
     "join": "every rank runs as many steps: shard and repeat the data",
     "DistributedGradientTape": "it is for eager execution, and npu_shim is for graphs",
     "broadcast_object": "it is for eager execution: broadcast tensors",

@@ -180,7 +180,7 @@ class Search:
     ) -> Outcome:
         """Runs a trial that has not ended before. One that `check` raises for is not kept: its cause may be removed."""
         if not self._may_run(name):
-            text = "%d trials do not suffice for the one called '%s'; the same command with more --trials goes on"
+            text = "%d trials do not suffice for the one called '%s'; the same command with more --trials continues"
             raise ConfigError(text % (self._wanted.trials, name))
 
         def run() -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ def as_text(result: Result, out: str, words: str) -> str:
     if result.unreplayed:
         lines += ["no step could be replayed, so nodes are taken by scope: %s" % result.unreplayed]
     if result.best is None:
-        lines += ["", "no list met %s within %d trials; the same command with more --trials goes on" % (
+        lines += ["", "no list met %s within %d trials; the same command with more --trials continues" % (
             words, result.trials), *_advice(result)]  # fmt: skip
         return "\n".join(lines) + "\n"
     lines += ["tuned: %s" % _curves(result.best.outcome), *_kept(result), *_cost(result), *_advice(result)]

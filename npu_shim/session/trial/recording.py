@@ -117,8 +117,8 @@ class _Recorder:
             index = None if prefix is None else tf.compat.as_str_any(prefix) + ".index"
             if index and os.path.exists(index) and self._asked.began < os.path.getmtime(index) < self._started:
                 self._end(
-                    "the script goes on from '%s', which an earlier trial wrote: give each trial a folder of its own, "
-                    "by a path that is relative to the working directory, or with {trial} in it" % prefix
+                    "the script continues from '%s', which an earlier trial wrote: give each trial a folder of its "
+                    "own, by a path that is relative to the working directory, or with {trial} in it" % prefix
                 )
 
     def _end(self, *problems):
