@@ -83,7 +83,8 @@ class Source:
             ConfigError: `given` is something else, or a GraphDef that TensorFlow cannot import.
         """
         if isinstance(given, tf.GraphDef):
-            return cls(_imported(given), given, {})
+            plain = _without_shapes(given)
+            return cls(_imported(plain), plain, {})
         if isinstance(given, tf.Graph):
             return cls(given, given.as_graph_def(), {})
         session = given._tf_sess() if hasattr(given, "_tf_sess") else given
@@ -225,6 +226,17 @@ def _argument(tensor):
     if tensor.dtype != tf.resource or tensor.op.type not in VARIABLE_OPS:
         return Argument(tensor.name, tensor.dtype.base_dtype, tensor.shape)
     return Argument(tensor.name, tensor.op.get_attr("dtype"), tf.TensorShape(tensor.op.get_attr("shape")))
+
+
+def _without_shapes(graph_def):
+    """Returns it without the shapes that Savers write beside nodes: passes change the values that they are of."""
+    if not any("_output_shapes" in node.attr for node in graph_def.node):
+        return graph_def
+    plain = tf.GraphDef()
+    plain.CopyFrom(graph_def)
+    for node in plain.node:
+        node.attr.pop("_output_shapes", None)
+    return plain
 
 
 def _imported(graph_def):

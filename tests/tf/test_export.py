@@ -269,6 +269,23 @@ def test_the_command_takes_what_a_script_with_a_loss_scale_has_saved(tmp_path, c
     assert found["loss_scale_steps"].tolist() == [0, 0, 0]
 
 
+def test_the_command_takes_a_meta_graph_whose_shapes_a_pass_changes(tmp_path, capsys):
+    """Regression: a Saver writes shapes beside its nodes, and those of an attention's mask were the unchanged ones."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, mask = tf.placeholder(tf.float32, [2, 8, 16], "x"), tf.placeholder(tf.int32, [2, 8], "mask")
+        heads = [tf.transpose(tf.reshape(_dense(tf.reshape(x, [16, 16]), 16, name), [2, 8, 2, 8]), [0, 2, 1, 3])
+                 for name in ("query", "key", "value")]  # fmt: skip
+        bias = (1.0 - tf.ones([2, 8, 1]) * tf.cast(tf.reshape(mask, [2, 1, 8]), tf.float32)) * -10000.0
+        scores = tf.matmul(heads[0], heads[1], transpose_b=True) * 0.35 + tf.expand_dims(bias, 1)
+        loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.softmax(scores), heads[2])), name="loss")
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        session.run(tf.global_variables_initializer())
+        saved = tf.train.Saver().save(session, str(tmp_path / "model"))
+    argv = ["export", saved + ".meta", "--fetches", "loss:0,train", "--out", str(tmp_path / "step")]
+    assert cli.main([*argv, "--checkpoint", saved, "--device", "GPU"]) == 0, capsys.readouterr().err
+    assert {feed.name for feed in manifest.read(str(tmp_path / "step")).feeds} == {"x:0", "mask:0"}
+
+
 def test_the_command_without_values_says_so(graph_file, tmp_path, capsys):
     argv = ["export", graph_file[0], *COMMAND, "--shape", "x=4,64", "--shape", "y:0=4", "--out", str(tmp_path / "step")]
     assert cli.main(argv) == 0
