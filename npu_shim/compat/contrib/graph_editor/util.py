@@ -1,0 +1,295 @@
+"""Lists of operations and tensors, their graphs, control outputs, scopes and placeholders (as in 1.15.5).
+
+An argument for operations may be an operation, a tensor (for the operation that computes it), a graph, a view, or an
+iterable of them; an argument for tensors may be a tensor, an operation (for its outputs), a graph, a view, or an
+iterable of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Iterator
+
+import tensorflow.compat.v1 as tf
+
+PLACEHOLDER = "geph"
+
+
+def several(x: Any) -> list[Any]:
+    """A list of one thing, or of those in a collection, a graph (its operations) or a view."""
+    if isinstance(x, (tf.Operation, tf.Tensor, str)) or hasattr(x, "search"):
+        return [x]
+    if isinstance(x, tf.Graph):
+        return list(x.get_operations())
+    return list(getattr(x, "ops", x))
+
+
+def to_ops(x: Any) -> list[tf.Operation]:
+    """Unique operations, in order; raises TypeError for anything else."""
+    found = {}
+    for one in several(x):
+        op = one.op if isinstance(one, tf.Tensor) else one
+        if not isinstance(op, tf.Operation):
+            raise TypeError("npu_shim: graph_editor: %r is neither a tf.Operation nor a tf.Tensor" % (one,))
+        found[op] = None
+    return list(found)
+
+
+def to_tensors(x: Any) -> list[tf.Tensor]:
+    """Tensors, in order; those of an operation are its outputs."""
+    found: list[tf.Tensor] = []
+    for one in several(x):
+        found += one.outputs if isinstance(one, tf.Operation) else [one]
+    return found
+
+
+def unique(items: Iterable[Any]) -> list[Any]:
+    """The items without repetitions, in order."""
+    return list(dict.fromkeys(items))
+
+
+def concatenate_unique(la: list[Any], lb: Iterable[Any]) -> list[Any]:
+    """Appends to a list what it lacks of another; returns it."""
+    la += [item for item in unique(lb) if item not in la]
+    return la
+
+
+class ListView:
+    """A list that cannot be changed."""
+
+    def __init__(self, list_: Any) -> None:
+        if not isinstance(list_, list):
+            raise TypeError("Expected a list, got: %s." % type(list_))
+        self._list = list_
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._list)
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._list[i]
+
+    def __add__(self, other: Any) -> list[Any]:
+        return self._list + list(other)
+
+
+def is_iterable(obj: Any) -> bool:
+    """Whether an object can be iterated."""
+    try:
+        iter(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def flatten_tree(tree: Any, leaves: list[Any] | None = None) -> list[Any]:
+    """The leaves of nested iterables and dicts, appended to `leaves`."""
+    leaves = [] if leaves is None else leaves
+    if isinstance(tree, (tf.Tensor, str)) or not is_iterable(tree):
+        leaves.append(tree)
+    else:
+        for child in tree.values() if isinstance(tree, dict) else tree:
+            flatten_tree(child, leaves)
+    return leaves
+
+
+def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: Any = tuple) -> Any:
+    """Nested iterables and dicts with their leaves replaced by what a function makes of them."""
+    if isinstance(tree, (tf.Tensor, str)) or not is_iterable(tree):
+        return fn(tree)
+    if isinstance(tree, dict):
+        return type(tree)((key, transform_tree(value, fn)) for key, value in tree.items())
+    made = [transform_tree(child, fn) for child in tree]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*made)
+    return type(tree)(made) if isinstance(tree, (list, tuple)) else iterable_type(made)
+
+
+def check_graphs(*args: Any) -> None:
+    """Raises ValueError unless all have one graph; None has any."""
+    graphs = unique(arg.graph for arg in args if arg is not None and arg.graph is not None)
+    if len(graphs) > 1:
+        raise ValueError("Argument[%d]: Wrong graph!" % next(i for i, arg in enumerate(args) if arg.graph != graphs[0]))
+
+
+def get_unique_graph(tops: Any, check_types: Any = None, none_if_empty: bool = False) -> tf.Graph | None:
+    """The one graph of operations and tensors.
+
+    Args:
+        tops: iterable, or a graph.
+        check_types: type or tuple of types that they must have, tf.Operation and tf.Tensor by default.
+        none_if_empty: whether none of them has the graph None.
+
+    Raises:
+        TypeError: one has another type.
+        ValueError: there are several graphs, or none.
+    """
+    if isinstance(tops, tf.Graph):
+        return tops
+    kinds = (tf.Operation, tf.Tensor) if check_types is None else check_types
+    for one in tops:
+        if not isinstance(one, kinds):
+            raise TypeError("Expected a type in (%s), got: %s" % (kinds, type(one)))
+    check_graphs(*tops)
+    graph = next((one.graph for one in tops), None)
+    if graph is None and not none_if_empty:
+        raise ValueError("Can't find the unique graph of an empty list")
+    return graph
+
+
+def make_list_of_op(
+    ops: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ts: bool = False
+) -> list[tf.Operation]:
+    """A list of operations.
+
+    Args:
+        ops: iterable of operations, an operation, or a graph.
+        check_graph: whether they must have one graph.
+        allow_graph: whether a graph stands for its operations.
+        ignore_ts: whether tensors are left out.
+
+    Raises:
+        TypeError: something else is among them.
+        ValueError: they have several graphs.
+    """
+    return _listed(ops, tf.Operation, check_graph, allow_graph, tf.Tensor if ignore_ts else ())
+
+
+def make_list_of_t(
+    ts: Any, check_graph: bool = True, allow_graph: bool = True, ignore_ops: bool = False
+) -> list[tf.Tensor]:
+    """A list of tensors; arguments and errors as of `make_list_of_op`."""
+    if isinstance(ts, tf.Graph) and allow_graph:
+        return get_tensors(ts)
+    return _listed(ts, tf.Tensor, check_graph, False, tf.Operation if ignore_ops else ())
+
+
+def _listed(given, kind, check_graph, allow_graph, ignored):
+    if isinstance(given, tf.Graph):
+        if not allow_graph:
+            raise TypeError("allow_graph is False: cannot convert a tf.Graph.")
+        return list(given.get_operations())
+    kept = [one for one in several(given) if not (ignored and isinstance(one, ignored))]
+    for one in kept:
+        if not isinstance(one, kind):
+            raise TypeError("Expected a %s, got: %r" % (kind.__name__, one))
+    if check_graph:
+        check_graphs(*kept)
+    return kept
+
+
+def get_tensors(graph: Any) -> list[tf.Tensor]:
+    """All tensors of a graph."""
+    if not isinstance(graph, tf.Graph):
+        raise TypeError("Expected a graph, got: %s" % type(graph))
+    return [t for op in graph.get_operations() for t in op.outputs]
+
+
+def get_generating_ops(ts: Any) -> list[tf.Operation]:
+    """The operations that compute tensors."""
+    return [t.op for t in make_list_of_t(ts, allow_graph=False)]
+
+
+def get_consuming_ops(ts: Any) -> list[tf.Operation]:
+    """The operations that take tensors."""
+    return unique(op for t in make_list_of_t(ts, allow_graph=False) for op in t.consumers())
+
+
+class ControlOutputs:
+    """The operations that wait for each operation of a graph."""
+
+    def __init__(self, graph: Any) -> None:
+        if not isinstance(graph, tf.Graph):
+            raise TypeError("Expected a tf.Graph, got: %s" % type(graph))
+        self._graph = graph
+        self.update()
+
+    def update(self) -> ControlOutputs:
+        """Reads the graph again; returns itself."""
+        self._outputs: dict[tf.Operation, list[tf.Operation]] = {}
+        for op in self._graph.get_operations():
+            for before in op.control_inputs:
+                self._outputs.setdefault(before, []).append(op)
+        return self
+
+    def get_all(self) -> dict[tf.Operation, list[tf.Operation]]:
+        """Dict of operation to those that wait for it."""
+        return self._outputs
+
+    def get(self, op: Any) -> tuple[tf.Operation, ...]:
+        """Those that wait for an operation."""
+        return tuple(self._outputs.get(op, ()))
+
+    @property
+    def graph(self) -> tf.Graph:
+        """The graph."""
+        return self._graph
+
+
+def scope_finalize(scope: str) -> str:
+    """A scope with a slash at its end, or ""."""
+    return scope if not scope or scope.endswith("/") else scope + "/"
+
+
+def scope_dirname(scope: str) -> str:
+    """The scope of a name, with a slash at its end."""
+    return scope[: scope.rfind("/") + 1]
+
+
+def scope_basename(scope: str) -> str:
+    """A name without its scope."""
+    return scope[scope.rfind("/") + 1 :]
+
+
+def placeholder_name(t: Any = None, scope: str | None = None, prefix: str = PLACEHOLDER) -> str:
+    """The name of a placeholder for a tensor: in its scope, or in another one.
+
+    Raises:
+        TypeError: t is neither None nor a tensor.
+    """
+    if t is None:
+        return scope_finalize(scope or "") + prefix
+    if not isinstance(t, tf.Tensor):
+        raise TypeError("Expected a tf.Tensor, got: %s" % type(t))
+    where = scope_dirname(t.op.name) if scope is None else scope_finalize(scope)
+    return "%s%s__%s_%d" % (where, prefix, scope_basename(t.op.name), t.value_index)
+
+
+def make_placeholder_from_tensor(t: Any, scope: str | None = None, prefix: str = PLACEHOLDER) -> tf.Tensor:
+    """A placeholder like a tensor, in the current graph."""
+    return tf.placeholder(t.dtype.base_dtype, t.shape, name=placeholder_name(t, scope, prefix))
+
+
+def make_placeholder_from_dtype_and_shape(
+    dtype: Any, shape: Any = None, scope: str | None = None, prefix: str = PLACEHOLDER
+) -> tf.Tensor:
+    """A placeholder in the current graph."""
+    return tf.placeholder(dtype, shape, name=placeholder_name(scope=scope, prefix=prefix))
+
+
+def get_predefined_collection_names() -> list[str]:
+    """The names of TensorFlow's own collections."""
+    return [getattr(tf.GraphKeys, key) for key in dir(tf.GraphKeys) if not key.startswith("_")]
+
+
+def find_corresponding_elem(target: Any, dst_graph: tf.Graph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """The operation or tensor of another graph that has a name without one scope, and in another.
+
+    Raises:
+        ValueError: the name is not in `src_scope`.
+        TypeError: target is neither an operation nor a tensor.
+        KeyError: there is none.
+    """
+    if not isinstance(target, (tf.Operation, tf.Tensor)):
+        raise TypeError("Expected tf.Tensor or tf.Operation, got: %s" % type(target))
+    name = target.name
+    if not name.startswith(scope_finalize(src_scope)):
+        raise ValueError("%s does not start with %s" % (name, src_scope))
+    name = scope_finalize(dst_scope) + name[len(scope_finalize(src_scope)) :]
+    return dst_graph.as_graph_element(name)
+
+
+def find_corresponding(targets: Any, dst_graph: tf.Graph, dst_scope: str = "", src_scope: str = "") -> Any:
+    """As `find_corresponding_elem`, for the leaves of nested iterables and dicts."""
+    return transform_tree(targets, lambda top: find_corresponding_elem(top, dst_graph, dst_scope, src_scope))
