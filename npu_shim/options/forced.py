@@ -57,7 +57,7 @@ def of_environment() -> dict[str, Any]:
     """Returns the values in NPU_SHIM_OPTIONS, a JSON object; None takes an option away.
 
     Raises:
-        ConfigError: it is no such object, or has an unknown option.
+        ConfigError: it is no such object, has an unknown option, or a value that the option does not take.
     """
     text = os.environ.get(VARIABLE)
     if not text:
@@ -72,7 +72,22 @@ def of_environment() -> dict[str, Any]:
     unknown = [name for name in values if name not in known]
     if unknown:
         raise ConfigError(*("%s: no such option '%s'%s" % (VARIABLE, name, nearest(name, known)) for name in unknown))
+    problems = [
+        "%s: %s" % (VARIABLE, problem)
+        for name, value in values.items() if value is not None and not (name in table.PRECISION_MODES and value == AUTO)
+        for problem in _problems(known[name], value)
+    ]  # fmt: skip
+    if problems:
+        raise ConfigError(*problems)
     return values
+
+
+def _problems(option: table.Option, value: Any) -> Iterable[Any]:
+    """What is wrong with a value of JSON."""
+    if not isinstance(value, (str, int) if option.field == "s" else int):
+        expected = {"s": "a text", "b": "true or false", "i": "a whole number"}[str(option.field)]
+        return ["%s is %s, expected %s" % (option.name, json.dumps(value), expected)]
+    return table.value_problems(option, value)
 
 
 def of_mode(word: Any, what: str) -> dict[str, Any]:

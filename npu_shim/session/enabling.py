@@ -24,7 +24,7 @@ from npu_shim.rewriter.tables.policy import Action
 from npu_shim.session import session_options
 
 # the script knows no NPU: its ops run in every dtype, and nothing is lowered unless a mode is asked for
-PLAIN = {"npu_shim_profile": "gpu", "precision_mode": "must_keep_origin_dtype"}
+PLAIN = {"npu_shim_profile": "gpu", "precision_mode": session_options.UNCHANGED}
 # TensorFlow's own request -> what it means: its lists and its rule; those have no bfloat16, ours do
 _FLOAT16 = {"npu_shim_profile": "grappler", "precision_mode": "allow_mix_precision"}
 _BFLOAT16 = {"npu_shim_profile": "gpu", "precision_mode": "allow_mix_precision_bf16"}
@@ -155,7 +155,7 @@ def completed(config: tf.ConfigProto | None, graph: tf.Graph | None = None) -> t
     if config is not None and config_proto.find_npu_optimizer(config) is not None:
         return config
     request, values = _requested(config or tf.ConfigProto()) if _reads_requests else ("", None)
-    if values is None or any(forced.asked().get(name) for name in table.PRECISION_MODES):
+    if values is None or any(name in forced.asked() for name in table.PRECISION_MODES):
         values = PLAIN if _every_session else None
     elif values is _FLOAT16 and not automatic.is_installed():
         automatic.tell_of_request(graph or tf.get_default_graph(), request)

@@ -10,6 +10,8 @@ from npu_shim.options.precision import Precision, resolve
 from npu_shim.options.table import PRECISION_MODES
 from npu_shim.session import devices, lines
 
+UNCHANGED = "must_keep_origin_dtype"  # the mode of scripts that ask for none
+
 # number of a session -> its SessionOptions
 _known: weakref.WeakValueDictionary[int | None, SessionOptions] = weakref.WeakValueDictionary()
 
@@ -48,6 +50,8 @@ def of_config(config: Any) -> SessionOptions:
     values = with_forced(own)
     if not config_proto.is_added(config_proto.find_npu_optimizer(config)):
         _tell_of_another_mode(own, values)
+    elif not any(name in values for name in PRECISION_MODES):  # a mode was taken away: the script asks for none
+        values["precision_mode"] = UNCHANGED
     return SessionOptions(values, config)
 
 

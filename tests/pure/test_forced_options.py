@@ -48,3 +48,27 @@ def test_a_wrong_variable_is_named(text, monkeypatch):
     monkeypatch.setenv(forced.VARIABLE, text)
     with pytest.raises(ConfigError, match=forced.VARIABLE):
         forced.over({})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"precision_mode": "x"}, "precision_mode: 'x' is not one of force_fp32, "),
+        ({"precision_mode": 5}, "precision_mode: '5' is not one of force_fp32, "),
+        ({"npu_shim_saturate": "maybe"}, 'npu_shim_saturate is "maybe", expected true or false'),
+        ({"npu_shim_programs": 0}, "npu_shim_programs: must be at least 1, got 0"),
+        ({"npu_shim_programs": [1]}, "npu_shim_programs is [1], expected a whole number"),
+        ({"modify_mixlist": True, "dump_path": {}}, "dump_path is {}, expected a text"),
+    ],
+)
+def test_a_wrong_value_in_the_variable_is_told_in_its_own_words(values, told, monkeypatch):
+    monkeypatch.setenv(forced.VARIABLE, json.dumps(values))
+    with pytest.raises(ConfigError) as error:
+        forced.over({})
+    assert "npu_shim: NPU_SHIM_OPTIONS: " + told in str(error.value)
+
+
+def test_values_of_the_variable_may_take_options_away_and_leave_the_mode_to_the_device(monkeypatch):
+    values = {"precision_mode": "auto", "modify_mixlist": None, "npu_shim_saturate": True, "npu_shim_programs": 4}
+    monkeypatch.setenv(forced.VARIABLE, json.dumps(values))
+    assert forced.of_environment() == values

@@ -371,6 +371,12 @@ class TestRequests:
         enabling.turn_on()
         assert dtypes(amp_config()) == {"bfloat16"}
 
+    @pytest.mark.parametrize("config", [lambda: None, amp_config], ids=["plain", "request"])
+    def test_a_mode_that_is_taken_away_leaves_float32(self, config, monkeypatch):
+        monkeypatch.setenv(forced.VARIABLE, json.dumps({"precision_mode": None}))
+        enabling.turn_on()
+        assert dtypes(config()) == {"float32"}
+
 
 @pytest.mark.parametrize(("options", "arguments", "total", "line"), [
     (["--precision-mode", "allow_mix_precision"], [], 2054, "allow_mix_precision: "),
