@@ -65,13 +65,13 @@ class Shapes:
 
 
 def _broadcast(shapes, node):
-    return np.broadcast_shapes(*map(shapes.of, node.inputs))
+    return np.broadcast(*(np.broadcast_to(0, shapes.of(value)) for value in node.inputs)).shape
 
 
 def _product(shapes, node):
     x, y = map(shapes.of, node.inputs)
     rows, columns = x[-1 if node.attrs.get("adj_x") else -2], y[-2 if node.attrs.get("adj_y") else -1]
-    return (*np.broadcast_shapes(x[:-2], y[:-2]), rows, columns)
+    return (*np.broadcast(*(np.broadcast_to(0, each[:-2]) for each in (x, y))).shape, rows, columns)
 
 
 def _reduced(shapes, node):

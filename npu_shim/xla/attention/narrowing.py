@@ -8,7 +8,7 @@ A kernel reads [b, 1, 1, t] for it, in place of [b, 1, s, t] once for each head.
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 
@@ -73,12 +73,12 @@ class Narrowing:
 
     def broadcast(self, node: Node) -> tuple[int, ...]:
         """Of an elementwise op."""
-        return tuple(np.broadcast_shapes(*map(self.shape, node.inputs)))
+        return tuple(np.broadcast(*(_empty(self.shape(value)) for value in node.inputs)).shape)
 
     def expanded(self, node: Node) -> tuple[int, ...] | None:
         """Of ExpandDims."""
         axis = self._contents.number(node.inputs[1])
-        return None if axis is None else tuple(np.expand_dims(np.empty(self.shape(node.inputs[0])), int(axis)).shape)
+        return None if axis is None else np.expand_dims(_empty(self.shape(node.inputs[0])), int(axis)).shape
 
     def repeated(self, node: Node) -> tuple[int, ...] | None:
         """Of a product of a column of ones and a row."""
@@ -98,6 +98,11 @@ def _uniform(node: Node, contents: Contents) -> float | None:
         return None
     numbers = set(node.attrs["value"].numbers() or ())
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def _empty(shape: tuple[int, ...]) -> Any:
+    """An array of a shape that takes no memory."""
+    return np.broadcast_to(0, shape)
 
 
 RULES: dict[str, Callable[[Narrowing, Node], tuple[int, ...] | None]] = {
