@@ -19,6 +19,7 @@ from npu_shim.xla.control_flow import V1_OPS
 # stateful ops that change none of the step's state; random ops depend only on the step number
 READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",
                    "Variable", *random_ops.STATELESS])  # fmt: skip
+ASSERTION = "Assert"  # no compiled step has any: they are left out later, and what waits for one has no effect either
 
 
 def leave_out(module: Module, context: Any = None) -> None:
@@ -29,9 +30,10 @@ def leave_out(module: Module, context: Any = None) -> None:
     """
     graph = module.graph
     idle = _without_effect(graph)
+    dead = {node for node in idle if node.op != ASSERTION}
     for node in graph:
-        if node.op == "NoOp" and any(control in idle for control in node.controls):
-            node.set_controls([control for control in node.controls if control not in idle])
+        if node.op == "NoOp" and any(control in dead for control in node.controls):
+            node.set_controls([control for control in node.controls if control not in dead])
     keep_needed(graph)
 
 
@@ -54,7 +56,7 @@ def _without_effect(graph: Graph) -> set[Node]:
 
 def _changes_nothing(node: Node) -> bool:
     module = node.graph.module
-    if node.op in READS:
+    if node.op in READS or node.op == ASSERTION:
         return True
     if node.op in module.functions or node.op in V1_OPS:
         return False

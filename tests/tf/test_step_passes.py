@@ -84,6 +84,18 @@ def test_dead_control_dependencies_and_dead_code_go():
     )
 
 
+def test_what_waits_for_an_assertion_is_dead_too_and_the_assertion_stays():
+    """tf.nn.sparse_softmax_cross_entropy_with_logits asserts, so that all of a model's gradients wait for one."""
+    source = """
+    a:Assert{T=[float32]}(p, x) p:Placeholder{dtype=bool} x:Placeholder{dtype=float32} h:Identity{T=float32}(x, ^a)
+    g:Log{T=float32}(h) n:NoOp(^g, ^a) y:Identity{T=float32}(h, ^n) return y:0=y
+    """
+    assert after(unused.leave_out, source) == (
+        "a:Assert{T=[float32]}(p, x)\nh:Identity{T=float32}(x, ^a)\nn:NoOp(^a)\np:Placeholder{dtype=bool}\n"
+        "x:Placeholder{dtype=float32}\ny:Identity{T=float32}(h, ^n)\nreturn y:0=y\n"
+    )
+
+
 @pytest.mark.parametrize("source", [
     "w:Print{T=float32, U=[]}(x) n:NoOp(^w) x:Placeholder{dtype=float32} y:Identity{T=float32}(x, ^n) return y:0=y",
     """a:Assign{T=float32}(v, x) b:Identity{T=float32}(a) n:NoOp(^b) v:VariableV2{dtype=float32, shape=<>}
