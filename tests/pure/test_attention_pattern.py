@@ -25,6 +25,16 @@ def reason(source):
     return miss.reason
 
 
+def body(module, spec):
+    return Function(module, spec.name, Definition(spec.name, (), (), {}))
+
+
+def applied(source):
+    module, plan = planned(source)
+    apply.apply(module, plan.matches, body)
+    return module, plan
+
+
 # -- what is taken -----------------------------------------------------------------------------------------------------
 
 
@@ -82,6 +92,27 @@ def test_other_ways_to_write_it_are_taken(name):
     assert match.backward is not None
     assert match.forward.scale == pytest.approx(0.125)
     assert match.forward.rate == 0.25
+
+
+@pytest.mark.parametrize("sides", ["no, low, s2", "yes, s2, low"])
+def test_scores_that_a_mask_replaces_get_a_bias(sides):
+    low = "low:Const{dtype=bfloat16, value=bfloat16<2,4,16,32>(%s)}" % ", ".join(["-1e9"] * 4096)
+    source = changed(
+        TRAINING,
+        ("s3:Cast", "no:Less{T=bfloat16}(mask, mask) yes:LogicalNot(no) %s "
+         "none:ZerosLike{T=bfloat16}(low) sb:SelectV2{T=bfloat16}(%s) s3:Cast" % (low, sides)),
+        ("DstT=float32}(s2)", "DstT=float32}(sb)"), ("(g8, scale)", "(gs, scale)"),
+        ("g9:Mul", "gs:SelectV2{T=bfloat16}(%s) g9:Mul" % sides.replace("s2", "g8").replace("low", "none")),
+    )  # fmt: skip
+    module, plan = applied(source)
+    assert plan.misses == ()
+    assert plan.matches[0].forward.bias == (2, 1, 1, 32)
+    bias = module.graph["p/attention/forward"].inputs[4].node
+    assert bias.op == "AddV2"
+    (second,) = [value.node for value in bias.inputs if value.node.op == "Mul"]
+    assert module.graph["p/attention/forward"].inputs[4].node.inputs[0].node.name == "mask"
+    source_of_bools = second.inputs[0].node.inputs[0].node
+    assert source_of_bools.op == ("Less" if "no" in sides else "LogicalNot")
 
 
 def test_keys_that_are_transposed_before_are_taken():
@@ -170,6 +201,10 @@ PLANTED = {
         [("s3:Cast", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
           "sb:Mul{T=bfloat16}(s2, b) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
         "'p' (Softmax) reads its scores"),
+    "scores that are replaced by what is not far below them": (
+        [("s3:Cast", ("no:Less{T=bfloat16}(mask, mask) low:Const{dtype=bfloat16, value=bfloat16<2,4,16,32>(-9)} "
+          "sb:SelectV2{T=bfloat16}(no, low, s2) s3:Cast")), ("DstT=float32}(s2)", "DstT=float32}(sb)")],
+        "'sb' (SelectV2) reads its scores"),
     "zeros that no bias pushes out": (
         [("s2:AddV2", ("b0:GreaterEqual{T=bfloat16}(mask, mask) b:Cast{SrcT=bool, DstT=bfloat16}(b0) "
           "sb:Mul{T=bfloat16}(s1, b) s2:AddV2")), ("(s1, mask)", "(sb, mask)")],
@@ -191,16 +226,6 @@ def test_a_softmax_of_no_product_is_not_mentioned():
 
 
 # -- what stands in its place ------------------------------------------------------------------------------------------
-
-
-def body(module, spec):
-    return Function(module, spec.name, Definition(spec.name, (), (), {}))
-
-
-def applied(source):
-    module, plan = planned(source)
-    apply.apply(module, plan.matches, body)
-    return module, plan
 
 
 def test_two_calls_stand_in_its_place():

@@ -120,7 +120,22 @@ def by_hand(net, mask, rate):
     return merged(tf.matmul(w / tf.reduce_sum(w, axis=-1, keepdims=True), value))
 
 
-WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum, by_hand]
+def chosen(net, mask, rate):
+    """As many scripts do: what is masked is replaced, before and behind other masks."""
+    query, key, value = (heads(net, name) for name in "qkv")
+    low = -(2.0**32) + 1
+    scores = tf.matmul(query, key, transpose_b=True) / (SIZE**0.5)
+    future = tf.linalg.LinearOperatorLowerTriangular(tf.ones([LENGTH, LENGTH])).to_dense()
+    future = tf.tile(future[None, None], [BATCH, HEADS, 1, 1])
+    scores = tf.where(tf.equal(future, 0), tf.ones_like(future) * low, scores)
+    there = tf.tile(tf.cast(mask, tf.bool)[:, None, None, :], [1, HEADS, LENGTH, 1])
+    weights = tf.nn.softmax(tf.where(there, scores, tf.fill(tf.shape(scores), -1e9)))
+    if rate:
+        weights = tf.nn.dropout(weights, rate=rate)
+    return merged(tf.matmul(weights, value))
+
+
+WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum, by_hand, chosen]
 
 
 def built(way, rate=0.0, gated=True):

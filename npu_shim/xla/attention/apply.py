@@ -22,7 +22,7 @@ from npu_shim.xla.attention.pattern import Match
 from npu_shim.xla.attention.terms import Bias
 
 CALL = "StatelessCase"  # of one branch: XLA's bridge inlines a plain call before anybody can see it
-INT32, INT64, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("int32", "int64", "uint64"))
+BOOL, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int32", "uint64"))
 LAYOUTS = {"out": "bhse", "dq": "bhsd", "dk": "bhtd", "dv": "bhte", "dbias": "bhst"}
 
 
@@ -127,7 +127,10 @@ class _Writer:
         """A bias times its factor, in four dimensions."""
         walk, dtype = self._walk, _dtype(self._match.forward.bias_dtype)
         value, shape = self._narrow(bias.value)
-        if bias.dtype != self._match.forward.bias_dtype:
+        if bias.bools:
+            value = self._add("bias", "LogicalNot", [value], {}).value if bias.bools == "false" else value
+            value = self._add("bias", "Cast", [value], {"SrcT": BOOL, "DstT": dtype}).value
+        elif bias.dtype != self._match.forward.bias_dtype:
             value = self._add("bias", "Cast", [value], {"SrcT": _dtype(bias.dtype), "DstT": dtype}).value
         if bias.factor != 1:
             factor = self._constant("factor", dtype, bias.factor)

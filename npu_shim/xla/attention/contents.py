@@ -14,6 +14,7 @@ import numpy as np
 from npu_shim.rewriter.ir.graph import Node, Value
 
 LONGEST = 64  # elements: shapes and axes are short
+LARGEST = 1 << 20  # elements of a constant that may be one number
 DEEPEST = 16  # nodes from a constant to what is asked for
 Shape = Optional[Tuple[int, ...]]
 
@@ -45,6 +46,29 @@ class Contents:
         """The elements of a constant of integers, of any rank, in a row."""
         found = self.array(value)
         return tuple(map(int, found.reshape(-1))) if found is not None and found.dtype.kind == "i" else None
+
+    def uniform(self, node: Node, depth: int = DEEPEST) -> float | None:
+        """The number that all elements of a value are, of any size; None if they differ or it is no constant."""
+        if node.op == "Const":
+            numbers = set(node.attrs["value"].numbers() or ()) if node.attrs["value"].size <= LARGEST else ()
+            return float(*numbers) if len(numbers) == 1 else None
+        if node.op in LIKE:
+            return LIKE[node.op]
+        if node.op == "Fill":
+            return self.number(node.inputs[1])
+        if depth and node.op in REPEATS:
+            return self.uniform(node.inputs[0].node, depth - 1)
+        return self._computed(node, depth - 1) if depth and node.op in ARITHMETIC else None
+
+    def _computed(self, node: Node, depth: int) -> float | None:
+        """What arithmetic makes of values of one number each."""
+        numbers = []
+        for value in node.inputs:
+            number = self.uniform(value.node, depth)
+            if number is None:
+                return None
+            numbers.append(np.array(number))
+        return float(RULES[node.op](node, 0, *numbers))
 
     def _found(self, value: Value, depth: int) -> Any:
         node = value.node
@@ -141,3 +165,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "BroadcastGradientArgs": _broadcast_axes,
 }
 SHAPE_OPS = frozenset(OF_SHAPES)
+LIKE = {"OnesLike": 1.0, "ZerosLike": 0.0}
+REPEATS = frozenset(["BroadcastTo", "Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Tile"])
+ARITHMETIC = frozenset(["Add", "AddV2", "Mul", "Neg", "Sub"])

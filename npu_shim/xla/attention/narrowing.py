@@ -20,8 +20,8 @@ from npu_shim.xla.attention.contractions import BATCHED
 ELEMENTWISE = frozenset([
     "Add", "AddV2", "Cast", "Div", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "StopGradient", "Sub",
 ])  # fmt: skip
-LARGEST = 1 << 20  # elements of a constant that are looked at
 SCOPE = "/narrow"
+DTYPES = {"Const": "dtype", "Cast": "DstT"}  # the attributes that say a result's dtype, where it is not T
 
 
 class Narrowing:
@@ -54,7 +54,7 @@ class Narrowing:
         return self._made[value]
 
     def _narrow(self, node: Node, rank: int) -> tuple[int, ...] | None:
-        if _uniform(node, self._contents) is not None:
+        if self._contents.uniform(node) is not None:
             return (1,) * rank
         if any(self._contents.shape(value) is None for value in node.inputs):
             return None
@@ -63,9 +63,9 @@ class Narrowing:
 
     def _copied(self, node: Node, graph: Graph) -> Node:
         name = graph.free_name(node.name + SCOPE)
-        number = _uniform(node, self._contents)
+        number = self._contents.uniform(node)
         if number is not None:
-            dims, dtype = self.shape(node.value), node.attrs["dtype" if node.op == "Const" else "T"]
+            dims, dtype = self.shape(node.value), node.attrs[DTYPES.get(node.op, "T")]
             attrs = {"dtype": dtype, "value": Tensor(dtype, dims, (number,))}
             return graph.add(name, "Const", attrs=attrs, origin=node)
         inputs = [self.written(value, graph) for value in node.inputs]
@@ -84,20 +84,10 @@ class Narrowing:
         """Of a product of a column of ones and a row."""
         turned, other = node.attrs.get("adj_x", False), node.attrs.get("adj_y", False)
         x, y = (self._contents.shape(value) or () for value in node.inputs)
-        if turned or x[-1] != 1 or _uniform(node.inputs[0].node, self._contents) is None:
+        if turned or x[-1] != 1 or self._contents.uniform(node.inputs[0].node) is None:
             return None
         narrow, columns = self.shape(node.inputs[1]), y[-2 if other else -1]
         return None if narrow != y else (*y[:-2], 1, columns)
-
-
-def _uniform(node: Node, contents: Contents) -> float | None:
-    """The number that all elements of a constant are, None if they differ or it is no constant."""
-    if node.op == "Fill":
-        return contents.number(node.inputs[1])
-    if node.op != "Const" or node.attrs["value"].size > LARGEST:
-        return None
-    numbers = set(node.attrs["value"].numbers() or ())
-    return numbers.pop() if len(numbers) == 1 else None
 
 
 def _empty(shape: tuple[int, ...]) -> Any:

@@ -53,15 +53,36 @@ def _chosen(walk: Walk, node: Node, term: Scores | Slope, choice: Node) -> Term:
 
 
 def selected(walk: Walk, node: Node) -> Term:
-    """tf.where(mask, x, 0)."""
-    where, x, other = node.inputs
-    term = walk.term(x)
-    zeros = other.node.op == "ZerosLike"
-    if term is None or not (zeros or walk.contents.number(other) == 0):
+    """Of tf.where: dropout's, a mask of scores, or what that leaves of their gradient."""
+    where, *sides = node.inputs
+    taken = [number for number, side in enumerate(sides) if walk.term(side) is not None]
+    if len(taken) != 1 or walk.term(where) is not None:
         raise walk.unknown(node)
-    if zeros:
-        walk.include([other.node])
-    return _kept(walk, node, term, where)
+    term, other = walk.term(sides[taken[0]]), sides[1 - taken[0]]
+    if isinstance(term, Scores):
+        return _masked(walk, node, term, other, "true" if taken[0] else "false")
+    if term is None or not _is_zero(walk, other):
+        raise walk.unknown(node)
+    return term if isinstance(term, Slope) and where.node in walk.choices else _kept(walk, node, term, where)
+
+
+def _masked(walk: Walk, node: Node, term: Scores, other: Value, left_out: str) -> Term:
+    """Scores, but a number far below where a mask is `left_out`: that has the softmax of a bias."""
+    where, low = node.inputs[0], walk.contents.uniform(other.node)
+    shape = walk.contents.shape(where)
+    if low is None or low > -choices.LARGE or shape is None or len(shape) > len(term.axes):
+        raise walk.unknown(node)
+    walk.choices.add(where.node)
+    return term._replace(biases=(*term.biases, terms.Bias(where, low, repr(node.attrs["T"]), left_out)))
+
+
+def _is_zero(walk: Walk, value: Value) -> bool:
+    """Whether a value is zeros; notes a node that asks attention for their shape."""
+    if value.node.op == "ZerosLike":
+        if walk.term(value.node.inputs[0]) is not None:
+            walk.include([value.node])
+        return True
+    return walk.contents.uniform(value.node) == 0
 
 
 def _kept(walk: Walk, node: Node, term: Term, mask: Value) -> Term:

@@ -20,11 +20,19 @@ from npu_shim.rewriter.ir.graph import Node, Value
 
 
 class Bias(NamedTuple):
-    """What is added to the product of queries and keys, times a factor; the name of the dtype in which it is added."""
+    """What is added to the product of queries and keys, times a factor.
+
+    Attributes:
+        value: the Value.
+        factor: of it.
+        dtype: the name of the dtype in which it is added.
+        bools: "" for numbers; else the value is bools, of which "true", or "false", counts as 1 and the other as 0.
+    """
 
     value: Value
     factor: float
     dtype: str
+    bools: str = ""
 
 
 class Scores(NamedTuple):
