@@ -224,11 +224,8 @@ def _restore_objects(saver, options, object_savers, sess, save_path):
         graph = sess.graph
         if graph.finalized:
             raise tf.errors.FailedPreconditionError(
-                None,
-                None,
-                "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
-                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path,
-            )
+                None, None, "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
+                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path)
         with graph.as_default():
             parts = tf_internals.saveables(saver._var_list)
             specs = [spec for part in parts for spec in part.specs]
@@ -256,8 +253,8 @@ def _mismatches(reads, stored, options, reshape):
         castable = found.dtype in options["stored_dtypes"] and read.dtype in CASTABLE
         counter = selection.LOSS_SCALE.search(read.name) and {found.dtype, read.dtype} <= set(COUNTERS)
         bridged = counter and options["init_missing_loss_scale"]
-        fits = (
-            read.shape is None or found.shape == read.shape or (reshape and np.prod(found.shape) == np.prod(read.shape))
+        fits = read.shape is None or found.shape == read.shape or (
+            reshape and np.prod(found.shape) == np.prod(read.shape)
         )
         if not fits or not (found.dtype == read.dtype or castable or bridged):
             shape = "any" if read.shape is None else str(list(read.shape))

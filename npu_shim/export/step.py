@@ -228,9 +228,8 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
     results = program.result.tuple_shapes or [program.result]  # a single value is no tuple of one
     return Manifest(
         arguments=_tensors(names, program.parameters),
-        results=_tensors(
-            fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated], results
-        ),
+        results=_tensors(fetched + [row for row, each in zip(names[len(step.feeds) :], step.state) if each.updated],
+                         results),
         kind=kind,
         float32_products=float32_products,
         options={name: value for name, value in sorted(options.items()) if value is not None},
