@@ -11,6 +11,8 @@ from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
 
 STEP_OPTIONS = ("recompute", "attention")
+# ops that bring what a step trains on; `npu_shim.pjrt` is given it instead
+READERS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2")
 SHAPES = re.compile(r"^(?P<name>[^=]+)=(?P<sizes>\d*(,\d+)*)$")
 
 
@@ -29,7 +31,7 @@ def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say what the step is."""
     parser.add_argument("--fetches", metavar="A,B", default="", help="tensors and operations of a training step")
     parser.add_argument("--feeds", metavar="X,Y", default="", help="tensors to feed; default: the placeholders "
-                        "that the fetches need")  # fmt: skip
+                        "that the fetches need, and what they take from iterators and queues")  # fmt: skip
     parser.add_argument("--batch", metavar="N", type=int, help="size of unknown first dimensions of what is fed")
     parser.add_argument("--shape", metavar="X=2,3", action="append", default=[], help="shape of one feed; repeatable")
     parser.add_argument("--constant", metavar="X=JSON", action="append", default=[], help="a tensor's value, made part "
@@ -96,7 +98,7 @@ def _device(wanted: str | None) -> str | None:
 def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | None) -> dict[str, Any]:
     """Returns feed name -> full shape; `batch` is the size of open first dimensions."""
     constants = dict(_constant(text) for text in args.constant)
-    wanted = names(args.feeds) or _placeholders(source, fetches, constants)
+    wanted = names(args.feeds) or _inputs(source, fetches, constants)
     shapes = dict(_shape(text) for text in args.shape)
     feeds = {}
     for name in wanted:
@@ -108,13 +110,16 @@ def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | N
     return feeds
 
 
-def _placeholders(source: Any, fetches: Any, constants: Any) -> list[str]:
-    """The placeholders that the fetches need: a graph has others, for prediction, or for another step."""
+def _inputs(source: Any, fetches: Any, constants: Any) -> list[str]:
+    """What feeds the fetches: a graph has other placeholders and iterators, for prediction, or for another step."""
     from npu_shim.session import dump
 
     elements = [source.graph.as_graph_element(getattr(each, "name", each)) for each in map(source.fetch, fetches)]
-    needed = dump.upstream(source.graph, [getattr(each, "op", each) for each in elements], constants)
-    return [op.outputs[0].name for op in needed if op.type == "Placeholder" and op.outputs[0].name not in constants]
+    needed = set(dump.upstream(source.graph, [getattr(each, "op", each) for each in elements], constants))
+    given = [op for op in source.graph.get_operations() if op in needed and op.type in ("Placeholder", *READERS)]
+    tensors = [tensor for op in given for tensor in op.outputs
+               if op.type == "Placeholder" or needed.intersection(tensor.consumers())]  # fmt: skip
+    return [tensor.name for tensor in tensors if tensor.name not in constants]
 
 
 def _with_batch(argument: Any, batch: int | None) -> Any:

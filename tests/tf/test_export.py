@@ -269,6 +269,21 @@ def test_the_command_takes_what_a_script_with_a_loss_scale_has_saved(tmp_path, c
     assert found["loss_scale_steps"].tolist() == [0, 0, 0]
 
 
+def test_what_an_iterator_gives_is_fed(tmp_path, capsys):
+    with tf.Graph().as_default() as graph:
+        rows = (np.ones([4, 3], np.float32), np.ones([4], np.int32), np.zeros([9]))
+        x, y, _ = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(rows).repeat()).get_next()
+        logits = _dense(x, 5, "layer")
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits), name="loss")
+        tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        tf.global_variables_initializer()
+    (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    argv = ["export", str(tmp_path / "graph.pb"), "--fetches", "loss:0,train", "--init", "init"]
+    assert cli.main([*argv, "--out", str(tmp_path / "step")]) == 0, capsys.readouterr().err
+    feeds = manifest.read(str(tmp_path / "step")).feeds
+    assert [(feed.name, feed.shape) for feed in feeds] == [("IteratorGetNext:0", (4, 3)), ("IteratorGetNext:1", (4,))]
+
+
 def test_the_command_takes_a_meta_graph_whose_shapes_a_pass_changes(tmp_path, capsys):
     """Regression: a Saver writes shapes beside its nodes, and those of an attention's mask were the unchanged ones."""
     with tf.Graph().as_default(), tf.Session() as session:
