@@ -111,8 +111,8 @@ class Running:
                 raise
             except RuntimeError as reason:
                 raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
-            if loading.trouble:
-                lines.once(loading.trouble)
+            for line in loading.lines():
+                lines.once(line)
             self.recomputation, self.attention, number = made.recomputation, made.attention, loading.number
             self._programs.add(shapes, number)
         return number

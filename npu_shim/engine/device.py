@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 import numpy as np
 
 from npu_shim.pjrt import arrays, jax_door
+from npu_shim.pjrt.attention.spec import KERNEL
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.pjrt.program import Program
 
@@ -46,11 +47,18 @@ class Loading(NamedTuple):
         number: of the program, for `run`.
         is_old: whether it came from the folder for compiled programs.
         trouble: why that folder did not serve, "" if it did.
+        composites: why attention stays as the graph has it, each reason once.
     """
 
     number: int
     is_old: bool = False
     trouble: str = ""
+    composites: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """What a user is told of it."""
+        why = ["attention stays as the graph has it on this device: %s" % reason for reason in self.composites]
+        return [self.trouble, *why] if self.trouble else why
 
 
 class InProcess:
@@ -101,7 +109,8 @@ class InProcess:
         passed = tuple(t.name for t in manifest.results if t.kind == "passed")
         number, rows = next(self._numbers), rows_of(places, manifest.iterations)
         self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
-        return Loading(number, program.is_old, program.trouble)
+        composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
+        return Loading(number, program.is_old, program.trouble, composites)
 
     def unload(self, number: int) -> None:
         """Frees a program, which is not run again; errors as `settle`."""

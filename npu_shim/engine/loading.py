@@ -122,8 +122,8 @@ class Programs:
         took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
         new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
         LOG.info("npu_shim: engine: %s%s; %s", _describe_step(made, request, self.device, part, steps), new, took)
-        if loading.trouble:
-            lines.once(loading.trouble)
+        for line in loading.lines():
+            lines.once(line)
         return loading.number
 
 

@@ -8,6 +8,7 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
 import test_xla_attention as cases  # noqa: E402
 
+from npu_shim.engine import device  # noqa: E402
 from npu_shim.export import programs  # noqa: E402
 from npu_shim.pjrt import jax_door  # noqa: E402
 from npu_shim.pjrt.attention import substitution  # noqa: E402
@@ -82,3 +83,10 @@ def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
     again = program_of(step)
     again.restore(str(tmp_path / "middle.npz"))
     np.testing.assert_array_equal(np.concatenate([begin, losses(again, 3, 3)]), through)
+
+
+def test_a_device_says_what_stays_as_the_graph_has_it():
+    described, hlo = programs.of(cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16)), "default")
+    loading = device.InProcess().load(described, hlo)
+    why = "attention stays as the graph has it on this device: kernels are for GPUs, this is 'cpu'"
+    assert loading.lines() == [why]

@@ -80,7 +80,7 @@ class Worker:
                 number = int(answer["number"])
                 feeds, fetches = exchanged(block, manifest)
                 self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
-                return Loading(number, bool(answer["is_old"]), str(answer["trouble"]))
+                return Loading(number, bool(answer["is_old"]), str(answer["trouble"]), tuple(answer["composites"]))
 
             message = {"do": "load", "manifest": asdict(manifest), "cache": cache}
             loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
