@@ -72,11 +72,11 @@ def _gelu(net):
     return jax.nn.gelu(net, approximate=True)
 
 
-def bert(p, feeds, dtype, layers=24, heads=16, wide=False, **_):
+def bert(p, feeds, dtype, layers=24, heads=16, wide=False, fused=False, **_):
     """Returns (loss, {}) of bench_models.bert.
 
     `wide`: normalization and GELU give float32, as the plan has them: what is added to the residual stream, and the
-    stream, are float32. GELU is then computed again in the backward pass.
+    stream, are float32. GELU is then computed again in the backward pass. `fused`: attention is a kernel of cuDNN's.
     """
     ids, low = feeds["input_ids:0"], lambda tensor: tensor.astype(dtype)
     stream = jnp.float32 if wide else dtype
@@ -87,18 +87,26 @@ def bert(p, feeds, dtype, layers=24, heads=16, wide=False, **_):
     bias = (1.0 - feeds["input_mask:0"].reshape(batch, 1, 1, sequence).astype(jnp.float32)) * -10000.0
     for layer in range(layers):
         name = "layer%d/" % layer
-        query, key, value = (
-            _dense(p, name + part, low(net)).reshape(batch, sequence, heads, hidden // heads).transpose(0, 2, 1, 3)
-            for part in ("query", "key", "value")
-        )
-        scores = (query @ key.transpose(0, 1, 3, 2)).astype(jnp.float32) * (hidden // heads) ** -0.5 + bias
-        context = jax.nn.softmax(scores).astype(dtype) @ value
-        context = context.transpose(0, 2, 1, 3).reshape(batch * sequence, hidden)
+        split = (_dense(p, name + part, low(net)) for part in ("query", "key", "value"))
+        parts = [each.reshape(batch, sequence, heads, hidden // heads) for each in split]
+        context = (_by_cudnn if fused else _attention)(*parts, bias).reshape(batch * sequence, hidden)
         net = _layer_normed(p, name + "norm1", net + _dense(p, name + "output", context))
         inner = gelu(_dense(p, name + "wide", low(net)))
         net = _layer_normed(p, name + "norm2", net + _dense(p, name + "narrow", inner))
     first = low(net).reshape(batch, sequence, hidden)[:, 0]
     return _cross_entropy(_dense(p, "classes", jnp.tanh(_dense(p, "pooler", first))), feeds["labels:0"]), {}
+
+
+def _attention(query, key, value, bias):
+    """Of [batch, sequence, heads, size] and a bias [batch, 1, 1, sequence]."""
+    query, key, value = (each.transpose(0, 2, 1, 3) for each in (query, key, value))
+    scores = (query @ key.transpose(0, 1, 3, 2)).astype(jnp.float32) * query.shape[-1] ** -0.5 + bias
+    return (jax.nn.softmax(scores).astype(query.dtype) @ value).transpose(0, 2, 1, 3)
+
+
+def _by_cudnn(query, key, value, bias):
+    whole = jnp.broadcast_to(bias, (*bias.shape[:2], query.shape[1], key.shape[1])).astype(query.dtype)
+    return jax.nn.dot_product_attention(query, key, value, whole, implementation="cudnn")
 
 
 def lstm(p, feeds, dtype, layers=2, **_):

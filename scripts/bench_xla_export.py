@@ -22,11 +22,11 @@ SMALL = {
 }
 FULL = {
     "resnet50": [{"batch": 128}, {"batch": 256}],
-    "bert": [{"batch": 16}, {"batch": 32}, {"batch": 64}],
+    "bert": [{"batch": 16}, {"batch": 32}, {"batch": 64}, {"batch": 16, "sequence": 512}],
     "lstm": [{"batch": 64, "time": 64, "hidden": 1024}],
 }
 SIZES = {"small": SMALL, "full": FULL}
-AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
+AS_WRITTEN = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu", "attention": "off"}
 # form -> (with loss scaling, precision of float32 products, options)
 FORMS = {
     "float32": (False, "highest", AS_WRITTEN),
@@ -35,7 +35,9 @@ FORMS = {
     "bfloat16": (False, "default", {"precision_mode": "allow_mix_precision_bf16"}),
     "float16-memory": (True, "default", {"precision_mode": "allow_mix_precision", "recompute": "memory"}),
     "bfloat16-memory": (False, "default", {"precision_mode": "allow_mix_precision_bf16", "recompute": "memory"}),
+    "bfloat16-unfused": (False, "default", {"precision_mode": "allow_mix_precision_bf16", "attention": "off"}),
 }
+ATTENTION = {"bert"}  # models that have some, and so a form without its kernels
 
 
 def export(args):
@@ -57,7 +59,8 @@ def export(args):
 def _export_forms(args, model, sizes, folder):
     tf.disable_v2_behavior()
     row = {"model": model, "sizes": sizes, "folder": folder, "rules": {}, "forms": []}
-    for form, (scaled, products, options) in FORMS.items():
+    for form in forms_of(args, model):
+        scaled, products, options = FORMS[form]
         begin = time.perf_counter()
         built = bench_models.build(model, sizes, scaled)
         out = os.path.join(args.folder, folder, form)
@@ -72,6 +75,12 @@ def _export_forms(args, model, sizes, folder):
         gc.collect()
         print("%s %s: %.0f s" % (folder, form, time.perf_counter() - begin), flush=True)
     return dict(row, products=_products(model, sizes))
+
+
+def forms_of(args, model):
+    """Returns the forms of a model that --forms chooses, all by default."""
+    chosen = args.forms.split(",") if args.forms else FORMS
+    return [form for form in FORMS if form in chosen and (model in ATTENTION or not form.endswith("-unfused"))]
 
 
 def _products(model, sizes):

@@ -13,8 +13,12 @@ import numpy as np
 
 def wanted(args, model, sizes):
     """Returns whether --models and --batch choose a model of these sizes."""
-    batches = args.batch.split(",") if args.batch else [str(sizes["batch"])]
-    return model in args.models.split(",") and str(sizes["batch"]) in batches
+    return model in args.models.split(",") and (not args.batch or batch(sizes) in args.batch.split(","))
+
+
+def batch(sizes):
+    """Returns the size of a batch as --batch has it: "32", or "16x512" where the length of a sequence is not usual."""
+    return "x".join(str(sizes[key]) for key in ("batch", "sequence") if key in sizes)
 
 
 def feeds(described, seed=1, count=None):
@@ -136,8 +140,8 @@ NOTES = (
 
 
 def title(row):
-    """Returns what a row is of: "bert batch 32"."""
-    return "%s batch %d" % (row["model"], row["sizes"]["batch"])
+    """Returns what a row is of: "bert batch 32", "bert batch 16x512"."""
+    return "%s batch %s" % (row["model"], batch(row["sizes"]))
 
 
 def _ratio(forms, slow, fast):
