@@ -292,10 +292,10 @@ class Engine:
         steps, most = [_of(given, run.step.parts[part].feeds) for given in group], self._programs.most[number]
         ran = False
         try:
+            for name, value in run.step.own.items():  # first: these are never newer than a value of the session
+                self.truth.own(name, value)
             if not self.truth.to_device(run.step.handles, written):
                 return None
-            for name, value in run.step.own.items():
-                self.truth.own(name, value)
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True

@@ -664,6 +664,23 @@ def test_labels_that_a_sampler_has_drawn_cost_no_program_of_their_own():
     np.testing.assert_allclose(losses["pjrt"], losses["session"], rtol=64 * 2.0**-23)
 
 
+def test_a_run_that_tensorflow_refuses_has_its_own_error_after_a_step_that_draws():
+    x = tf.placeholder(tf.float32, [2, 4])
+    w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
+    loss = tf.reduce_sum(tf.nn.dropout(tf.matmul(x, w), rate=0.5))
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with opened() as session:
+        for _ in range(2):
+            session.run(train, {x: np.ones([2, 4])})
+            with pytest.raises(ValueError, match="Cannot feed value of shape"):
+                session.run(loss, {x: np.ones([3, 4])})
+        assert len(steps_of(session)) == 1
+        before = session.run(w)
+        of(session).release()
+        np.testing.assert_array_equal(session.run(w), before)
+        assert not np.array_equal(before, np.ones([4, 4]))
+
+
 def summarized(kind, runs, histogram=False):
     """The losses of a network in runs with summaries ("with") and without, the summaries, the session."""
     with tf.Graph().as_default():

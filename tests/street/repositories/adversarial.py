@@ -94,15 +94,6 @@ RECIPES = (
         apart=1.0,
     ),
     Recipe(
-        "carpedm20/BEGAN-tensorflow",
-        "main.py --dataset=faces --use_gpu=False --max_step=6 --log_step=2 --input_scale_size=16 --batch_size=4 "
-        "--conv_hidden_num=64",
-        lambda net, random: images(net / "data" / "faces", random, 8, (40, 40)),
-        commit="722b3f1a2f",
-        limit=600,
-        apart=1.0,  # a queue: which images come is not known
-    ),
-    Recipe(
         "openai/glow",
         "train.py --problem=celeba --data_dir={net}/records --image_size=32 --n_train=32 --n_test=5 --n_batch_train=8 "
         "--n_batch_init=8 --width=16 --depth=2 --n_levels=2 --epochs=2 --epochs_full_valid=1",
