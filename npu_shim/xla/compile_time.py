@@ -31,6 +31,7 @@ STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # unlike other indices, t
 NUMBERS = ("Range", "LinSpace")  # sizes, though they may be floats
 SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # use shapes, not values: the search ends here
 FORWARDS = ("Identity", "IdentityN", "While", "StatelessWhile")  # the search goes from an output to its own input only
+DRAWS = ("StatelessRandom", "StatelessTruncated")  # beginnings of the types of ops whose first input is their shape
 PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA also accepts as data
 
 
@@ -46,6 +47,33 @@ def asked(nodes: Iterable[Any], library: Mapping[str, Any], places: bool = True)
         Dict from the name of each such node (or argument) to the first node found that requires it.
     """
     return _Search(library, places).asked(nodes)
+
+
+def open_shape(graph_def: Any) -> Any:
+    """Returns the first node that draws numbers in a shape that depends on the value of a feed, None if none does.
+
+    XLA has to know that shape. TensorFlow finds the same, and logs a stack of its own each time.
+
+    Args:
+        graph_def: of a step, whose feeds are its Placeholders.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    drawing = (node for node in graph_def.node if node.op.startswith(DRAWS))
+    return next((node for node in drawing if _takes_a_feed(nodes, arguments.data(node)[0])), None)
+
+
+def _takes_a_feed(nodes: Mapping[str, Any], text: str) -> bool:
+    """Whether a tensor's value depends on that of a Placeholder."""
+    pending, seen = [arguments.source_of(text)], set()
+    while pending:
+        node = nodes.get(pending.pop())
+        if node is None or node.name in seen or node.op in SHAPES:
+            continue
+        if node.op == "Placeholder":
+            return True
+        seen.add(node.name)
+        pending += map(arguments.source_of, arguments.data(node))
+    return False
 
 
 class _Search:

@@ -9,6 +9,7 @@ from typing import Any, Iterator
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla import compile_time
 from npu_shim.xla.control_flow import IN_SESSION
 from npu_shim.xla.lowering.host import HOST
 from npu_shim.xla.lowering.site import NotConstant
@@ -45,6 +46,14 @@ def refusal(text: str, graph_def: Any = None) -> PlanError:
     )  # fmt: skip
     found = OPEN.search(text)
     return NotConstant(sentence, found[2], int(found[1])) if found else PlanError(sentence)
+
+
+def require_known_shapes(graph_def: Any) -> None:
+    """Raises NotConstant for a step (tf.GraphDef) that draws numbers in a shape that a feed's value says."""
+    node = compile_time.open_shape(graph_def)
+    if node is not None:
+        text = "node '%s' (%s) cannot be compiled by XLA: %s; %s" % (node.name, node.op, SIZES, IN_SESSION)
+        raise NotConstant(text, node.name, 0)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -679,6 +681,32 @@ def test_a_run_that_tensorflow_refuses_has_its_own_error_after_a_step_that_draws
         of(session).release()
         np.testing.assert_array_equal(session.run(w), before)
         assert not np.array_equal(before, np.ones([4, 4]))
+
+
+DRAWS = """
+import numpy as np
+import tensorflow as tf
+n, x = tf.placeholder(tf.int32), tf.placeholder(tf.float32, [None, 6])
+w = tf.get_variable("w", [6, 4])
+mask = tf.floor(0.5 + tf.random_uniform(tf.stack([n, 6])))
+train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(tf.matmul(x * mask, w))))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    for rows in (2, 2, 3):
+        session.run(train, {n: rows, x: np.ones([rows, 6])})
+"""
+
+
+def test_a_shape_that_is_fed_and_drawn_in_is_found_before_tensorflow_logs_a_stack(tmp_path):
+    (tmp_path / "draws.py").write_text(DRAWS)
+    own = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    command = [sys.executable, "-m", "npu_shim", "run", "--verbose", "--engine", "pjrt", "draws.py"]
+    done = subprocess.run(
+        command, cwd=str(tmp_path), env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("is one program on") == 2, done.stdout  # one for each number of rows
+    assert "OP_REQUIRES" not in done.stdout, done.stdout
 
 
 def summarized(kind, runs, histogram=False):
