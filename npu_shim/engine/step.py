@@ -5,14 +5,14 @@ extracted and lowered (xla.step_function). For each set of shapes its HLO goes t
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import cut as cutting
 from npu_shim.engine import facts, rest, sharing
 from npu_shim.engine.access import Access
+from npu_shim.engine.constants import Constant, fixed
 from npu_shim.engine.cut import Place
 from npu_shim.export import programs
 from npu_shim.options import attention, passes, recompute
@@ -22,10 +22,9 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
-from npu_shim.xla import host_reports, random_ops, step_function, writers
+from npu_shim.xla import host_reports, random_ops, refusals, step_function, writers
 from npu_shim.xla.lowering.site import ROWS, VALUE
 
-KNOWN = "/known"  # suffix of a feed whose value is part of the program
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
 PRODUCTS = "default"  # float32 products at the default precision of the device's libraries, as in sessions
 
@@ -50,25 +49,6 @@ class HostRun:
     def is_empty(self):
         """Whether there is nothing to run."""
         return not self.fetches and not self.targets
-
-
-class Constant(NamedTuple):
-    """What XLA must know when it compiles.
-
-    Attributes:
-        tensor: name of a tensor whose value it is;
-        node: or name of a node that it is written to; "" for none.
-        attribute: of that node: ROWS, the tensor's last value plus 1, or VALUE, its value.
-    """
-
-    tensor: str
-    node: str = ""
-    attribute: str = ""
-
-    def of(self, value):
-        """The constant, np.ndarray, given the tensor's value."""
-        value = np.asarray(value)
-        return value[-1:].sum() + bool(value.size) if self.attribute == ROWS else value
 
 
 @dataclass(frozen=True)
@@ -106,18 +86,10 @@ class Part:
         """
         prepared = self.prepared.on(platform)
         if constants:
-            kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
-            values = {each.tensor: value for each, value in constants.items() if not each.node}
-            computed = {name: value for name, value in values.items() if name not in self.feeds}
-            graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
-            fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
-            prepared = replace(prepared, graph_def=_with_known_feeds(graph_def, fed))
-            known = {each.node: (each.attribute, int(value)) for each, value in constants.items() if each.node}
-            for node in prepared.graph_def.node:
-                if node.name in known:
-                    name, value = known[node.name]
-                    node.attr[name].i = value
-        described, hlo = programs.of(prepared.for_shapes(shapes), PRODUCTS, cache)
+            prepared = fixed(prepared, constants)
+        made = prepared.for_shapes(shapes)
+        refusals.require_known_shapes(made.graph_def, {node.name for node in prepared.graph_def.node})
+        described, hlo = programs.of(made, PRODUCTS, cache)
         return self._with_passed(described), hlo
 
     def _with_passed(self, described):
@@ -240,19 +212,6 @@ def _shape_of(variable):
         return tuple(variable.shape.as_list())
     with tf_internals.eager_mode():
         return tuple(variable.read_value().shape.as_list())
-
-
-def _with_known_feeds(graph_def, values):
-    """Replaces feeds by constants in a GraphDef, in place, and returns it; values: name of a Placeholder -> value."""
-    for node in graph_def.node:
-        for number, text in enumerate(node.input):
-            if source_of(text) in values and text[0] != "^":
-                node.input[number] = source_of(text) + KNOWN
-    for name, value in values.items():
-        node = graph_def.node.add(name=name + KNOWN, op="Const")
-        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-        node.attr["dtype"].type = node.attr["value"].tensor.dtype
-    return graph_def
 
 
 def make(source, request, nodes, taken, options, steps=()):

@@ -19,7 +19,6 @@ from npu_shim.pjrt import manifest, stored
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.session import lines
 from npu_shim.session.clusters import marking
-from npu_shim.xla import refusals
 
 SUFFIX = ".hlo"
 LENGTH = struct.Struct("<q")  # of the Manifest, in front of it; the HLO follows
@@ -54,7 +53,6 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
 
 
 def _made(step, float32_products):
-    refusals.require_known_shapes(step.graph_def)
     module = export.hlo_module(step, float32_products)
     described = export.describe(step, module, kind="hlo", float32_products=float32_products, options={})
     export.require_fixed_sizes(described, module)

@@ -11,7 +11,7 @@ counts, except those that XLA is known to accept as data.
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterable, Mapping
+from typing import Any, Container, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -31,7 +31,15 @@ STITCHES = ("DynamicStitch", "ParallelDynamicStitch")  # unlike other indices, t
 NUMBERS = ("Range", "LinSpace")  # sizes, though they may be floats
 SHAPES = frozenset(["Shape", "ShapeN", "Size", "Rank", "VariableShape"])  # use shapes, not values: the search ends here
 FORWARDS = ("Identity", "IdentityN", "While", "StatelessWhile")  # the search goes from an output to its own input only
-DRAWS = ("StatelessRandom", "StatelessTruncated")  # beginnings of the types of ops whose first input is their shape
+# op type -> the numbers of the inputs that XLA refuses as data
+STRICT: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(["StatelessRandomUniformV2", "StatelessRandomUniformIntV2", "StatelessRandomNormalV2"], (0,)),
+    **dict.fromkeys(["StatelessTruncatedNormalV2", "Fill", "Split"], (0,)),
+    **dict.fromkeys(["Reshape", "Tile", "OneHot", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "ExpandDims"], (1,)),
+    **dict.fromkeys(["Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"], (1,)),
+    "SplitV": (1, 2),
+    "Range": (0, 1, 2),
+}
 PLACES = {"Slice": ("begin",), "StridedSlice": ("begin", "end")}  # inputs that XLA also accepts as data
 
 
@@ -49,17 +57,22 @@ def asked(nodes: Iterable[Any], library: Mapping[str, Any], places: bool = True)
     return _Search(library, places).asked(nodes)
 
 
-def open_shape(graph_def: Any) -> Any:
-    """Returns the first node that draws numbers in a shape that depends on the value of a feed, None if none does.
+def open_size(graph_def: Any, among: Container[str]) -> tuple[Any, int] | None:
+    """Returns the first node that needs the value of a feed as a size or an axis, and the number of that input.
 
-    XLA has to know that shape. TensorFlow finds the same, and logs a stack of its own each time.
+    XLA has to know it. TensorFlow finds the same, and logs a stack of its own each time.
 
     Args:
         graph_def: of a step, whose feeds are its Placeholders.
+        among: names of the nodes that may be returned.
     """
     nodes = {node.name: node for node in graph_def.node}
-    drawing = (node for node in graph_def.node if node.op.startswith(DRAWS))
-    return next((node for node in drawing if _takes_a_feed(nodes, arguments.data(node)[0])), None)
+    for node in graph_def.node:
+        data = arguments.data(node) if node.op in STRICT and node.name in among else []
+        for number in STRICT.get(node.op, ())[: len(data)]:
+            if _takes_a_feed(nodes, data[number]):
+                return node, number
+    return None
 
 
 def _takes_a_feed(nodes: Mapping[str, Any], text: str) -> bool:

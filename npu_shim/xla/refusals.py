@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Iterator
+from typing import Any, Container, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -48,12 +48,13 @@ def refusal(text: str, graph_def: Any = None) -> PlanError:
     return NotConstant(sentence, found[2], int(found[1])) if found else PlanError(sentence)
 
 
-def require_known_shapes(graph_def: Any) -> None:
-    """Raises NotConstant for a step (tf.GraphDef) that draws numbers in a shape that a feed's value says."""
-    node = compile_time.open_shape(graph_def)
-    if node is not None:
+def require_known_shapes(graph_def: Any, among: Container[str]) -> None:
+    """Raises NotConstant where a step (tf.GraphDef) needs a feed's value as a size; the node is one of `among`."""
+    found = compile_time.open_size(graph_def, among)
+    if found is not None:
+        node, number = found
         text = "node '%s' (%s) cannot be compiled by XLA: %s; %s" % (node.name, node.op, SIZES, IN_SESSION)
-        raise NotConstant(text, node.name, 0)
+        raise NotConstant(text, node.name, number)
 
 
 @contextlib.contextmanager

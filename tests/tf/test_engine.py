@@ -683,29 +683,40 @@ def test_a_run_that_tensorflow_refuses_has_its_own_error_after_a_step_that_draws
         assert not np.array_equal(before, np.ones([4, 4]))
 
 
-DRAWS = """
+SIZED = """
 import numpy as np
 import tensorflow as tf
-n, x = tf.placeholder(tf.int32), tf.placeholder(tf.float32, [None, 6])
-w = tf.get_variable("w", [6, 4])
-mask = tf.floor(0.5 + tf.random_uniform(tf.stack([n, 6])))
-train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(tf.matmul(x * mask, w))))
-with tf.Session() as session:
-    session.run(tf.global_variables_initializer())
-    for rows in (2, 2, 3):
-        session.run(train, {n: rows, x: np.ones([rows, 6])})
+USES = {
+    "drawn": lambda x, n: x * tf.floor(0.5 + tf.random_uniform([n, 6])),
+    "filled": lambda x, n: x * tf.fill([n, 6], 2.0),
+    "counted": lambda x, n: x * tf.expand_dims(tf.cast(tf.range(n), tf.float32), 1),
+    "reshaped": lambda x, n: tf.reshape(tf.reshape(x, [n, 2, 3]), [n, 6]),
+    "repeated": lambda x, n: tf.tile(x, [n, 1]),
+    "an axis": lambda x, n: x + tf.reduce_sum(x, n - 6, keepdims=True),
+    "split": lambda x, n: tf.split(x, [n - 2, 2], 0)[0],
+    "padded": lambda x, n: tf.pad(x, [[0, n], [0, 0]]),
+    "one hot": lambda x, n: x * tf.reduce_sum(tf.one_hot(tf.zeros([4], tf.int32), n), 0)[:, None],
+}
+for name, use in USES.items():
+    with tf.Graph().as_default():
+        n, x = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [None, 6])
+        w = tf.get_variable("w", [6, 4])
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(tf.matmul(use(x, n), w))))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            session.run(train, {n: 6, x: np.ones([6, 6])})
 """
 
 
-def test_a_shape_that_is_fed_and_drawn_in_is_found_before_tensorflow_logs_a_stack(tmp_path):
-    (tmp_path / "draws.py").write_text(DRAWS)
+def test_a_size_that_is_fed_is_found_before_tensorflow_logs_a_stack(tmp_path):
+    (tmp_path / "sized.py").write_text(SIZED)
     own = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    command = [sys.executable, "-m", "npu_shim", "run", "--verbose", "--engine", "pjrt", "draws.py"]
+    command = [sys.executable, "-m", "npu_shim", "run", "--verbose", "--engine", "pjrt", "sized.py"]
     done = subprocess.run(
         command, cwd=str(tmp_path), env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("is one program on") == 2, done.stdout  # one for each number of rows
+    assert done.stdout.count("is one program on") == 9, done.stdout
     assert "OP_REQUIRES" not in done.stdout, done.stdout
 
 

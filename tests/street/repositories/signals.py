@@ -77,8 +77,7 @@ RECIPES = (
             net / "input" / "horse2zebra", random, (64, 64), parts=("",), sides=("trainA", "trainB")
         ),
         commit="a0d07f69ae",
-        steps=2,
-        limit=600,
-        apart=1.0,  # two networks against each other, and a queue
+        own_fault="main.py:247 initializes global variables alone, and names of files are local ones since TensorFlow "
+        "1.0: 1.15 refuses with the same FailedPreconditionError",
     ),
 )
