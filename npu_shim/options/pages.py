@@ -9,11 +9,12 @@ import gzip
 import itertools
 import json
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 
 from npu_shim.options.kept_pages import SUFFIX, SWITCH
 from npu_shim.options.precision import Precision
 from npu_shim.pjrt import whole
+from npu_shim.rewriter.graph.graph_view import Node
 from npu_shim.rewriter.graphdef.inlining import inline
 from npu_shim.rewriter.page import model, sizes
 from npu_shim.rewriter.planner.decisions import Plan
@@ -34,11 +35,19 @@ def keep(done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Itera
         return
     names = list(dict.fromkeys(preserved))
     shown = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
-    kind = "training" if any("Apply" in node.op for node in done.plan.view.nodes) else "evaluation"
+    kind = "training" if _trains(done.plan.view.nodes) else "evaluation"
     made = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
     path = os.path.join(folder, "%d-%06d%s" % (os.getpid(), next(_numbers), SUFFIX))
     with whole.file(path) as f:
         f.write(gzip.compress(json.dumps(made).encode("utf-8")))
+
+
+def _trains(nodes: Sequence[Node]) -> bool:
+    """Whether an optimizer's op updates variables, or assignments do in a graph with gradients."""
+    ops = {node.op for node in nodes}
+    assigns = any(op.startswith("Assign") for op in ops)
+    by_hand = assigns and any(part.startswith("gradients") for node in nodes for part in node.name.split("/"))
+    return by_hand or any("Apply" in op for op in ops)
 
 
 def _computes(plan: Plan, chosen: Precision) -> bool:
