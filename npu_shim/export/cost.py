@@ -89,6 +89,8 @@ def on_cards(
         for path in paths[1:]:
             if not manifest.read(path).plan["lowered"]:
                 progress("%s lowers nothing of this step; npu-shim plan says why" % os.path.basename(path))
+            for line in manifest.read(path).plan["attention"]["stays"].items():
+                progress("attention '%s' stays: %s" % line)
         return of_folders(paths, wanted, python, progress)
 
 

@@ -183,7 +183,7 @@ def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
     before = losses(prepared(way, FLOAT32).for_shapes())
     step = with_calls(prepared(way, FLOAT32))
     counts = step.attention.counts()
-    assert (counts["forward"], counts["backward"], counts["near_misses"]) == (2, 2, 0), step.attention.as_text()
+    assert (counts["forward"], counts["backward"], counts["stays"]) == (2, 2, {}), step.attention.as_text()
     assert before[-1] < before[0]
     np.testing.assert_allclose(losses(step), before, rtol=2e-5)
 
@@ -206,6 +206,14 @@ def test_gradients_that_wait_for_each_other_are_taken():
         assert with_calls(prepared(bert, FLOAT32, rate=0.1, gated=gated)).attention.counts()["backward"] == 2
 
 
+def test_recomputation_leaves_the_calls_as_they_are():
+    plain = losses(with_calls(prepared(bert, dict(FLOAT32, recompute="off"))))
+    step = with_calls(prepared(bert, dict(FLOAT32, recompute="memory")))
+    assert [node.op for node in step.graph_def.node].count("StatelessCase") == 4
+    assert not any("attention/" in name for chain in step.recomputation.chains for name in chain.nodes)
+    np.testing.assert_allclose(losses(step), plain, rtol=2e-5)
+
+
 def test_inference_is_taken():
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
@@ -217,7 +225,7 @@ def test_inference_is_taken():
                      np.ones([BATCH, LENGTH], np.int32)]  # fmt: skip
             expected = session.run(out, dict(zip([x, mask], feeds)))
             step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
-    assert step.attention.counts() == {"mode": "auto", "forward": 1, "backward": 0, "near_misses": 0}
+    assert step.attention.counts() == {"mode": "auto", "forward": 1, "backward": 0, "stays": {}}
     with tf_internals.eager_mode():
         found = tf.function(step.function, autograph=False, jit_compile=True)(*map(tf.constant, feeds))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
@@ -231,7 +239,7 @@ def test_a_probability_that_is_fetched_stays():
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             step = with_calls(step_function.prepare(Source.of(session), [out, weights], [x]))
-    assert step.attention.counts()["near_misses"] == 1
+    assert step.attention.counts()["stays"] == {"weights": "'weights' is fetched"}
     assert "'weights' stays: 'weights' is fetched" in step.attention.as_text()
 
 

@@ -46,12 +46,12 @@ class Attention:
     because: str = ""
 
     def counts(self) -> dict[str, Any]:
-        """Returns the summary: mode, number of what is taken forward and backward, and of near misses."""
+        """Returns the summary: mode, number of what is taken forward and backward, name and reason of what stays."""
         return {
             "mode": self.mode,
             "forward": len(self.taken),
             "backward": sum(each.has_gradient for each in self.taken),
-            "near_misses": len(self.misses),
+            "stays": {miss.name: miss.reason for miss in self.misses},
         }
 
     def as_text(self) -> str:
@@ -60,9 +60,9 @@ class Attention:
             return "attention=%s: %s\n" % (self.mode, self.because)
         if not self.taken and not self.misses:
             return "attention=%s: there is none\n" % self.mode
-        head = "attention={mode}: {forward} taken, {backward} of them with their gradient, {near_misses} stay\n"
+        head = "attention={mode}: {forward} taken, {backward} of them with their gradient, {left} stay\n"
         lines = dict.fromkeys(map(_kind, self.taken))
-        text = head.format(**self.counts()) + "".join("  %s\n" % line for line in lines)
+        text = head.format(**self.counts(), left=len(self.misses)) + "".join("  %s\n" % line for line in lines)
         return text + "".join("  '%s' stays: %s\n" % miss for miss in self.misses)
 
 
