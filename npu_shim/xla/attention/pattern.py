@@ -25,8 +25,9 @@ from npu_shim.xla.attention.walk import Walk, close
 
 SOFTMAX = frozenset(["Softmax", "Exp"])
 UPWARDS = frozenset([
-    "Add", "AddV2", "BroadcastTo", "Cast", "ClipByValue", "Div", "EnsureShape", "Identity", "Max", "Maximum", "Minimum",
-    "Mul", "Neg", "RealDiv", "Reshape", "Select", "SelectV2", "Snapshot", "StopGradient", "Sub", "Tanh", "Transpose",
+    "Add", "AddV2", "BroadcastTo", "Cast", "ClipByValue", "Div", "EnsureShape", "Identity", "LeakyRelu", "Max",
+    "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "Relu", "Reshape", "Select", "SelectV2", "Sigmoid", "Snapshot",
+    "StopGradient", "Sub", "Tanh", "Transpose",
 ])  # fmt: skip
 FURTHEST = 48  # nodes between a softmax and its product
 DTYPES = ("bfloat16", "float16", "float32")
