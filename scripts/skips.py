@@ -28,7 +28,7 @@ BY_EXTRA: Dict[str, Tuple[str, ...]] = {
     "cpu-test": (*NO_JAX, *NO_PACKAGES, "the name is still there"),
     "test-tf115": (
         *NO_JAX, *NO_PACKAGES, "TensorFlow 1", "1.15", "TensorFlow 2.15", "Python 3.9", "the name is still there",
-        "this TensorFlow has no", "the original copies it", "no Keras 2 here", "kernels differ between versions",
+        "this TensorFlow has no", "no Keras 2 here", "kernels differ between versions",
     ),
     "test-tf221": (
         "2.21.0", "TensorFlow 2.15", "needs TensorFlow 1.15's own", "TensorFlow 2.16 and later", "this interpreter has",

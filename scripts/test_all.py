@@ -125,7 +125,7 @@ def _slowest(root, most=16):
     seconds = collections.Counter()
     for case in root.iter("testcase"):
         parts = case.get("classname").split(".")
-        seconds[next((part for part in parts if part.startswith("test_")), parts[-1])] += float(case.get("time"))
+        seconds[next((part for part in parts if part.startswith("test_")), parts[-1])] += float(case.get("time", 0))
     return seconds.most_common(most)
 
 

@@ -20,9 +20,11 @@ RULES = (
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
-    "bridge_ranks", "calibration", "cost_on_cards", "engine_guards", "engine_host_ops", "engine_lengths",
-    "engine_loops", "engine_models", "export", "horovod_estimator", "iterations", "loss_scale_regressions",
-    "loss_scale_safety", "loss_scale_windows", "saturation", "scopes_around_calls", "step_passes", "xla_conditionals",
+    "attention_programs", "bridge_ranks", "calibration", "cli_odd_files", "collective_keys", "cost_on_cards",
+    "engine_guards", "engine_host_ops", "engine_lengths", "engine_loops", "engine_models", "engine_worker",
+    "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates", "loss_scale_checkpoint",
+    "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows", "reference_calls",
+    "reference_reads", "saturation", "scopes_around_calls", "step_passes", "xla_attention", "xla_conditionals",
     "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_lowering_bodies", "xla_lowering_ctc", "xla_lowering_lstm",
     "xla_lowering_steps", "xla_lowering_updates", "xla_lowering_values", "xla_open_sizes", "xla_references",
     "xla_resnet", "xla_skipped_updates", "xla_slow_ops", "xla_writes",

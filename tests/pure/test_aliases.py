@@ -60,7 +60,7 @@ def test_every_row_is_about_a_name_that_is_there_or_can_be_made(module):
     try:
         owner = importlib.import_module(module)
     except ImportError as reason:  # it is not there, or does not load beside newer packages
-        pytest.skip("%s: %s" % (module, reason))
+        pytest.skip("could not import '%s': %s" % (module, reason))
     for name, (target, version) in aliases.NAMES[module].items():
         found = hasattr(owner, name) or missing.load(target) is not None
         assert found, name
