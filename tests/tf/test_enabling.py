@@ -406,7 +406,7 @@ def placed_on_a_gpu():
             return session.run(six)
 
 
-@pytest.mark.skipif(devices.has_gpu(), reason="the graph runs where it says")
+@pytest.mark.skipif(devices.has_gpu(), reason="TensorFlow sees a GPU: the graph runs where it says")
 @pytest.mark.parametrize("begin", [lambda: enabling.begin_run(False), lambda: npu_shim.enable(engine="session")])
 def test_graphs_that_name_gpus_run_without_one_and_a_line_says_so(begin, said):
     begin()
@@ -415,7 +415,7 @@ def test_graphs_that_name_gpus_run_without_one_and_a_line_says_so(begin, said):
     assert len(said("TensorFlow has no GPU here, and the graph places ops on one")) == 1
 
 
-@pytest.mark.skipif(devices.has_gpu(), reason="the graph runs where it says")
+@pytest.mark.skipif(devices.has_gpu(), reason="TensorFlow sees a GPU: the graph runs where it says")
 def test_plain_sessions_place_as_they_did(said):
     npu_shim.patch()
     npu_shim.unpatch()

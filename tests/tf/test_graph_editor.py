@@ -137,7 +137,7 @@ def test_gradients_with_recomputation_are_those_without(resource):
 
 def test_unseeded_randomness_is_said(caplog):
     if names.tensorflow_1():
-        pytest.skip("ours says it")
+        pytest.skip("TensorFlow 1 has its own, which says nothing")
     with tf.Graph().as_default():
         x = tf.random_uniform([2])
         ge.copy(ge.sgv([x.op, *ge.get_backward_walk_ops(x)]))

@@ -150,7 +150,7 @@ def test_eager_training_is_an_error_that_says_what_this_is_for(said):
         assert "GRADIENT [4.]" in said[name].output
 
 
-@pytest.mark.skipif(tf.__version__.startswith("1."), reason="its functions make resource variables")
+@pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1: its functions make resource variables")
 def test_a_script_for_tensorflow_2_is_told_what_this_is_for(said):
     done = said["a script for TensorFlow 2"]
     assert "npu-shim run is for the graphs and sessions of TensorFlow 1" in done.output
