@@ -43,7 +43,8 @@ class Running:
         self, prepared: Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
         engine.require(tf.__version__)
-        self.recomputation = self.attention = None
+        self.recomputation: Any = None
+        self.attention: Any = None
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
         self._updated = [each for each in prepared.state if each.updated]
         self._lock = threading.RLock()

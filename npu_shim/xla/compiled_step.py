@@ -240,7 +240,8 @@ class Running:
     def __init__(
         self, prepared: step_function.Prepared, count: int, device: str | None, cache: str = "", most: int = recent.MOST
     ) -> None:
-        self.recomputation = self.attention = None
+        self.recomputation: Any = None
+        self.attention: Any = None
         self._prepared, self._count = prepared, count
         self._programs = recent.Recent(most)  # shapes of the feeds -> the compiled function
 

@@ -96,21 +96,15 @@ def test_private_tensorflow_is_imported_in_one_file():
             assert not [m for m in imports(path) if m.startswith("tensorflow.python")], path
 
 
-# packages whose modules without TensorFlow are not typed yet; the faces of npu_bridge only hand names on
-UNTYPED = ("npu_shim/bridge/npu_bridge",)
-
-
-def test_mypy_reads_every_module_without_tensorflow():
-    text = (ROOT / "pyproject.toml").read_text()
-    listed = text[text.index("[tool.mypy]") :].partition("files = [")[2].partition("]")[0]
-    read = {ROOT / name for line in listed.splitlines() if "#" not in line for name in re.findall('"(.+?)"', line)}
-    read |= {ROOT / name for name in UNTYPED}
-    assert all(path.exists() for path in read)
-    read = {path.resolve() for path in read}  # rewriter/ under the name that it is imported by
-    for path in [*ROOT.glob("npu_shim/**/*.py"), *ROOT.glob("rewriter/**/*.py")]:
-        if read.isdisjoint([path, *path.parents]):
-            # `from .. import tf_internals` has the module's name behind `import`
-            assert "tf_internals" in path.read_text() or any(m.startswith("tensorflow") for m in imports(path)), path
+def test_mypy_reads_every_module_without_tensorflow_strictly():
+    settings = (ROOT / "pyproject.toml").read_text().partition("[tool.mypy]\n")[2].partition("\n[tool.pytest")[0]
+    assert 'files = ["npu_shim"]\n' in settings
+    assert "strict = true" in settings
+    named = re.findall(r'^    "(npu_shim[.\w]+)",$', settings, re.MULTILINE)
+    assert len(named) == len(set(named))
+    assert [name for name in named if name not in KNOWN] == []
+    uses = re.compile(r"^ *(?:import|from) tensorflow|tf_internals", re.MULTILINE)
+    assert [name for name in named if not uses.search(KNOWN[name].read_text())] == []
 
 
 # modules whose public functions are not annotated yet
