@@ -243,6 +243,21 @@ def test_a_probability_that_is_fetched_stays():
     assert "'weights' stays: 'weights' is fetched" in step.attention.as_text()
 
 
+def test_attention_in_a_loop_stays():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
+        mask = tf.placeholder(tf.int32, [BATCH, LENGTH], "mask")
+        body = lambda number, net: (number + 1, bert(net, mask, 0.0))  # noqa: E731
+        with tf.variable_scope("loop", reuse=tf.AUTO_REUSE):
+            bert(x, mask, 0.0)  # makes the variables
+            _, out = tf.while_loop(lambda number, net: number < 2, body, (tf.constant(0), x))
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
+    assert list(step.attention.counts()["stays"].values()) == ["it is in a loop, a tf.cond or another function"]
+    assert step.attention.taken == ()
+
+
 @pytest.mark.parametrize("option", ["off", "auto"])
 def test_a_step_for_a_cpu_or_without_the_option_is_as_it_was(option):
     step = prepared(bert, dict(FLOAT32, attention=option))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Iterator
+
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Value
 from npu_shim.rewriter.ir.module import Module
@@ -16,13 +18,22 @@ def fused(module: Module) -> report.Attention:
     Args:
         module: a Module with functional control flow and feeds of full shapes.
     """
+    inside = tuple(_in_functions(module))
     if not any(True for _ in pattern.candidates(module.graph)):
-        return report.Attention("auto")
+        return report.Attention("auto", misses=inside)
     found = pattern.plan(module.graph, Contents(_Shapes(module).of))
+    found = found._replace(misses=(*found.misses, *inside))
     apply.apply(module, found.matches, composite.function)
     if found.matches:
         unused.keep_needed(module.graph)
     return report.described(found)
+
+
+def _in_functions(module: Module) -> Iterator[pattern.NearMiss]:
+    """Yields what looks like attention in the bodies of loops and conditionals."""
+    for name in module.functions:
+        for node, _ in pattern.candidates(module.functions[name]):
+            yield pattern.NearMiss(node.name, "it is in a loop, a tf.cond or another function")
 
 
 class _Shapes:
