@@ -1,9 +1,10 @@
 """Refuses ops that XLA computes wrongly on tensors whose size is known only at run time.
 
-The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique depends on the data. XLA pads such a
-tensor to its largest size and keeps a count beside it. Many ops heed the count; others read padding rows (TensorFlow
-2.15.1: tf.cumsum, x[-1], pools, fused batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such
-a tensor only if it was tested to compute what a session computes. tf.unique is rewritten to ignore the padding:
+The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique depends on the data, and so does
+that of x[:n] and tf.nn.top_k(x, n) for an n that is computed. XLA pads such a tensor to its largest size and keeps a
+count beside it. Many ops heed the count; others read padding rows (TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused
+batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such a tensor only if it was tested to
+compute what a session computes. tf.unique is rewritten to ignore the padding:
 
     y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
 """
@@ -27,6 +28,7 @@ from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
+TAKING = frozenset(["Slice", "StridedSlice", "TopK", "TopKV2"])  # sources where the number of what they take is open
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
     # element by element
@@ -79,7 +81,7 @@ def require_sound(graph_def: Any) -> Any:
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
-    if any(node.op in SOURCES for node in graph_def.node):
+    if any(node.op in SOURCES or node.op in TAKING for node in graph_def.node):
         view = _View(graph_def)
         for node in graph_def.node:
             taken = view.open_inputs(node)
@@ -129,7 +131,7 @@ class _View:
         for node in self._nodes.values():
             for text in arguments.data(node):
                 consumers[source_of(text)].append(node.name)
-        pending = [node.name for node in self._nodes.values() if node.op in SOURCES]
+        pending = [node.name for node in self._nodes.values() if node.op in SOURCES or self._takes_openly(node)]
         origins = dict(zip(pending, pending))
         while pending:
             name = pending.pop()
@@ -140,6 +142,15 @@ class _View:
                     origins[consumer] = origins[name]
                     pending.append(consumer)
         return origins
+
+    def _takes_openly(self, node):
+        """Whether a node takes a part of open size of a tensor of known size."""
+        if node.op not in TAKING or not node.input or node.name not in self._tensors:
+            return False
+        name, number = output_of(node.input[0])
+        whole = self._tensors.get(name, ())[number : number + 1]
+        part = self._tensors[node.name][0].shape
+        return bool(whole) and whole[0].shape.is_fully_defined() and not part.is_fully_defined()
 
     def _goes_on(self, name):
         """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""

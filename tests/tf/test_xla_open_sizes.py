@@ -176,3 +176,39 @@ def test_rows_that_xla_does_not_know_to_be_equally_many_are_named():
         return
     with tf.Session(graph=graph) as session:  # a newer XLA compiles it
         np.testing.assert_allclose(step(feeds)[0], session.run(gradient, feeds), rtol=1e-6)
+
+
+# what takes a number of rows that the step computes
+PARTS = {
+    "top_k": lambda row, count: tf.nn.top_k(row, count).values,
+    "slice": lambda row, count: row[:count],
+    "tf.slice": lambda row, count: tf.slice(row, [0], tf.stack([count])),
+    "rest": lambda row, count: row[count:],
+}
+
+
+def counted(row, w):
+    """1 to 5, as the values say."""
+    return tf.cast(tf.reduce_sum(tf.cast(row > 4.0, tf.float32)) + 0.0 * tf.reduce_sum(w), tf.int32) % 5 + 1
+
+
+@pytest.mark.parametrize("name", ["slice", "tf.slice", "rest"])
+def test_parts_of_a_computed_size_are_summed_as_in_a_session(name):
+    def build(ids, x):
+        w = table(True, parts=1)
+        row = x[:, 0] * w[0, 1]
+        part = PARTS[name](row, counted(x[:, 0], w))
+        return [tf.reduce_sum(part), tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_mean(part**2))]
+
+    assert_as_in_a_session(build)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_the_last_row_of_a_part_of_a_computed_size_is_refused(name):
+    """Regression: x[-1] was a row of the padding, silently, as in the hard negatives of an SSD."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [6, 3], "x")
+        row = x[:, 0] * table(True, parts=1)[0, 1]
+        last = PARTS[name](row, counted(x[:, 0], row))[-1]
+    with pytest.raises(PlanError, match=r"takes as many rows as the data say.*counts from the end"):
+        step_function.build(graph, [last], [x])
