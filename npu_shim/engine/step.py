@@ -19,10 +19,12 @@ from npu_shim.options import attention, passes, recompute
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.session import lines, trace
 from npu_shim.session.clusters import pruning
 from npu_shim.xla import host_reports, random_ops, refusals, step_function, writers
+from npu_shim.xla.compile_time import SHAPES
 from npu_shim.xla.lowering.site import ROWS, VALUE
 
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
@@ -161,7 +163,9 @@ class Step:
         return any(self.cut.places.get(name) is not Place.FEED and name not in done for name in self.blocking)
 
     def knowing(self, missing, number):
-        """Returns the step with one more constant, None if the session cannot compute that from the step's inputs.
+        """Returns the step with more constants, None if the session cannot compute one from the step's inputs.
+
+        What one node needs, others of its op will need: a network of fifty sparse features is not compiled fifty times.
 
         Args:
             missing: `refusals.NotConstant`.
@@ -169,7 +173,36 @@ class Step:
         """
         part = self.parts[number]
         nodes = {node.name: node for node in part.prepared.graph_def.node}
-        data = [text for text in nodes[missing.node].input if text[0] != "^"] if missing.node in nodes else []
+        wanted = self._constants_for(missing, missing.node, part, nodes)
+        if not wanted:
+            return None
+        if missing.counts:
+            alike = (name for name, node in nodes.items() if node.op == nodes[missing.node].op)
+            wanted += [each for name in alike for each in self._constants_for(missing, name, part, nodes)]
+            wanted = list(dict.fromkeys(wanted))
+        more = replace(part, constants=(*part.constants, *wanted))
+        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
+
+    def _constants_for(self, missing, name, part, nodes):
+        """The Constants that make an input known: it, or what it is computed of besides shapes; none if that fails."""
+        first = self._constant_for(missing, name, part, nodes)
+        if first is not None or missing.counts or missing.equals or name not in nodes:
+            return [] if first is None else [first]
+        pending, found = arguments.data(nodes[name])[missing.number :][:1], []
+        while pending:
+            name, text = source_of(pending[-1]), tensor_of(pending.pop())
+            fed = part.prepared.feeds.get(name)
+            if fed is not None or (self._gives(name, part) and self._is_fetchable(text)):
+                found.append(Constant(text if fed is None else fed.name))
+            elif name not in nodes or not (nodes[name].op in SHAPES or arguments.data(nodes[name])):
+                return []
+            elif nodes[name].op not in SHAPES:
+                pending += arguments.data(nodes[name])
+        return [each for each in dict.fromkeys(found) if each not in part.constants]
+
+    def _constant_for(self, missing, name, part, nodes):
+        """The Constant that a node lacks as `missing` says it of one, None where the session cannot compute it."""
+        data = [text for text in nodes[name].input if text[0] != "^"] if name in nodes else []
         if missing.number >= len(data):
             return None
         fed = part.prepared.feeds.get(source_of(data[missing.number]))
@@ -179,11 +212,8 @@ class Step:
         elif fed is None and not (self._gives(source_of(tensor), part) and self._is_fetchable(tensor)):
             return None
         else:
-            wanted = Constant(tensor, missing.node, ROWS) if missing.counts else Constant(tensor)
-        if wanted is None or wanted in part.constants or tensor in part.program.taken:
-            return None
-        more = replace(part, constants=(*part.constants, wanted))
-        return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
+            wanted = Constant(tensor, name, ROWS) if missing.counts else Constant(tensor)
+        return None if wanted in part.constants or tensor in part.program.taken else wanted
 
     def _gives(self, name, part):
         """Whether the session can compute a node from a program's inputs, as the program would."""

@@ -13,7 +13,7 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import loading
+from npu_shim.engine import loading, step
 from npu_shim.engine import sessions as engine
 from npu_shim.engine.cut import Place
 from npu_shim.estimator import iterations
@@ -718,6 +718,38 @@ def test_a_size_that_is_fed_is_found_before_tensorflow_logs_a_stack(tmp_path):
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("is one program on") == 9, done.stdout
     assert "OP_REQUIRES" not in done.stdout, done.stdout
+
+
+COLUMNS = 2
+
+
+def wide_and_deep():
+    """(features, loss, train) of columns of numbers: an embedding each, and a linear model of them."""
+    fed = {"c%d" % k: tf.placeholder(tf.int32, [None]) for k in range(COLUMNS)}
+    columns = [tf.feature_column.categorical_column_with_identity(name, 10) for name in sorted(fed)]
+    deep = tf.feature_column.input_layer(fed, [tf.feature_column.embedding_column(each, 4) for each in columns])
+    wide = tf.feature_column.linear_model(fed, columns)
+    loss = tf.reduce_mean(tf.square(tf.layers.dense(deep, 1) + wide - 1.0))
+    return fed, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+
+def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_together(monkeypatch):
+    asked, knowing = [], step.Step.knowing
+    monkeypatch.setattr(step.Step, "knowing", lambda self, *what: asked.append(what[0]) or knowing(self, *what))
+
+    def trained(kind):
+        random = np.random.RandomState(0)
+        with tf.Graph().as_default():
+            tf.set_random_seed(3)
+            fed, loss, train = wide_and_deep()
+            with opened(kind) as session:
+                data = [{name: random.randint(0, 10, 8) for name in fed.values()} for _ in range(3)]
+                return [session.run([loss, train], each)[0] for each in data], session
+
+    wanted, found = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    assert len(steps_of(found[1])) == 1
+    assert sum(each.counts for each in asked) == 2  # one for the embeddings, one for the linear model
 
 
 def summarized(kind, runs, histogram=False):
