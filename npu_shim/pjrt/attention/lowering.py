@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import warnings
 from typing import Any
@@ -30,8 +31,9 @@ def module(spec: Spec, highest: bool, platform: str) -> str:
 
     run = kernels.attention(spec, highest, platform == "cpu")
     given = [jax.ShapeDtypeStruct(each.shape, arrays.dtype_of(each.dtype)) for each in spec.arguments]
-    kinds = (jax.sharding.AxisType.Auto,)
-    mesh = jax.sharding.AbstractMesh((1,), ("x",), kinds, abstract_device=AbstractDevice(**AMPERE))
+    known = {field.name for field in dataclasses.fields(AbstractDevice)}  # fewer before JAX 0.12
+    device = AbstractDevice(**{name: value for name, value in AMPERE.items() if name in known})
+    mesh = jax.sharding.AbstractMesh((1,), ("x",), (jax.sharding.AxisType.Auto,), abstract_device=device)
     there = contextlib.nullcontext() if platform == "cpu" else jax.sharding.use_abstract_mesh(mesh)
     with jax.enable_x64(False), there, warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of Pallas's way to Triton: no other knows Ampere
