@@ -34,18 +34,25 @@ def apply(module: Module, matches: Sequence[Match], body: Callable[[Module, Spec
         matches: of `pattern.plan`.
         body: makes the function of a Spec.
     """
+    replaced: dict[Value, Value] = {}
     for match in matches:
         for spec in filter(None, (match.forward, match.backward)):
             if spec.name not in module.functions:
                 module.functions.add(body(module, spec))
-        _Writer(module.graph, match).write()
+        _Writer(module.graph, match, replaced).write()
 
 
 class _Writer:
-    """Writes the calls of one Match."""
+    """Writes the calls of one Match.
 
-    def __init__(self, graph: Graph, match: Match) -> None:
-        self._graph, self._match, self._walk = graph, match, match.walk
+    Args:
+        graph: the Graph.
+        match: the Match.
+        replaced: results of attention -> what stands for them by now; one may be an operand of another.
+    """
+
+    def __init__(self, graph: Graph, match: Match, replaced: dict[Value, Value]) -> None:
+        self._graph, self._match, self._walk, self._replaced = graph, match, match.walk, replaced
         self._origin = graph[match.name]
 
     def write(self) -> None:
@@ -64,7 +71,8 @@ class _Writer:
             values.update(zip(names, self._call(match.backward, taken)))
         for result in walk.results:
             old = result.operand
-            old.value.replace_by(self._as_it_was(values[result.name], old, LAYOUTS[result.name]))
+            self._replaced[old.value] = self._as_it_was(values[result.name], old, LAYOUTS[result.name])
+            old.value.replace_by(self._replaced[old.value])
         self._remove()
 
     def _call(self, spec: Spec, given: Sequence[Value]) -> list[Value]:
@@ -83,8 +91,12 @@ class _Writer:
     def _as_laid_out(self, operand: Operand, letters: str) -> Value:
         """An operand in four dimensions."""
         own = "".join(letter for letter in letters if letter in operand.axes)
-        value = self._transposed(operand.value, operand.axes, own)
+        value = self._transposed(self._now(operand.value), operand.axes, own)
         return value if own == letters else self._reshaped(value, self._walk.shape_of(letters))
+
+    def _now(self, value: Value) -> Value:
+        """What stands for a value by now."""
+        return self._replaced.get(value, value)
 
     def _as_it_was(self, value: Value, old: Operand, letters: str) -> Value:
         """A call's result as the graph had it."""
@@ -145,8 +157,9 @@ class _Writer:
     def _narrow(self, value: Value) -> tuple[Value, tuple[int, ...]]:
         """A bias, and its shape, without what constants alone make large, unless its gradient is asked for."""
         if self._match.backward is not None and self._match.backward.bias_gradient:
-            return value, self._walk.contents.shape(value) or ()
-        return self._match.narrowing.written(value, self._graph), self._match.narrowing.shape(value)
+            return self._now(value), self._walk.contents.shape(value) or ()
+        narrow = self._match.narrowing.written(value, self._graph)
+        return self._now(narrow), self._match.narrowing.shape(value)
 
     def _bias_laid_out(self, value: Value, sizes: dict[str, int], dtype: DType) -> Value:
         own = "".join(letter for letter in "bhst" if letter in self._walk.axes)

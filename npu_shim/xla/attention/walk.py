@@ -18,6 +18,7 @@ from npu_shim.xla.attention.misses import Miss
 from npu_shim.xla.attention.terms import Factors, Scores, Slope, Term, name_of
 
 CLOSE = 1 / 64  # of constants that a plan may round to bfloat16
+NEAREST = 64  # nodes between the gradient of probabilities and the probabilities
 
 
 class Result(NamedTuple):
@@ -219,7 +220,7 @@ class Walk:
         if [letters[letter] for letter in own.axes if letter not in product.result] != ["e"]:
             return
         axes = _renamed(product, letters, other, None, "s")
-        if axes is None or sorted(axes[1]) != sorted(self.axes):
+        if axes is None or sorted(axes[1]) != sorted(self.axes) or not self._meets(product.node):
             return
         if self.d_out is not None and other.value is not self.d_out.value:
             raise Miss("two gradients reach its result: '%s' and '%s'" % (self.d_out.value, other.value), product.node)
@@ -227,6 +228,19 @@ class Walk:
         self.include([product.node])
         self._terms[product.node.value] = Factors(axes[1], gradient=1)
         self._go_on(product.node.value)
+
+    def _meets(self, node: Node) -> bool:
+        """Whether probabilities of this attention meet a product: other attention may have the same values."""
+        seen = {node}
+        ahead = [node]
+        while ahead and len(seen) < NEAREST:
+            for user in ahead.pop().value.users:
+                if any(value in self._terms for value in user.inputs):
+                    return True
+                if user not in seen and user.op in self._rules and user.op not in contractions.OPS:
+                    seen.add(user)
+                    ahead.append(user)
+        return False
 
     def _fits(self, node: Node, axes: str) -> bool:
         """Whether a result has the sizes that its letters say; notes that of e."""
