@@ -252,7 +252,8 @@ def test_what_is_not_taken_stays():
 def test_shapes_that_others_ask_for_are_constants():
     source = changed(TRAINING, ("return ", "n:Shape{T=bfloat16, out_type=int64}(s1) return n:0=n, "))
     module, _ = applied(source)
-    constant = module.graph.results["n:0"].node
+    assert str(module.graph.results["n:0"]) == "n"  # what is fetched keeps its name
+    constant = module.graph["n"].inputs[0].node
     assert constant.op == "Const"
     assert constant.attrs["value"].numbers() == (2, 4, 16, 32)
     assert repr(constant.attrs["dtype"]) == "int64"

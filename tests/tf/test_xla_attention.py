@@ -248,6 +248,23 @@ def test_inference_is_taken():
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_what_attention_gives_and_the_shape_of_its_scores_can_be_fetched():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [BATCH, None, WIDTH], "x")
+        scores = tf.matmul(heads(x, "q"), heads(x, "k"), transpose_b=True)
+        fetches = [tf.matmul(tf.nn.softmax(scores), heads(x, "v"), name="out"), tf.shape(scores, name="sizes")]
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            given = np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f")
+            expected = session.run(fetches, {x: given})
+            step = with_calls(step_function.prepare(Source.of(session), fetches, {x: given.shape}))
+    assert step.attention.counts()["forward"] == 1
+    with tf_internals.eager_mode():
+        found = tf.function(step.function, autograph=False, jit_compile=True)(tf.constant(given))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
 def test_a_probability_that_is_fetched_stays():
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")

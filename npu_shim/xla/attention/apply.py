@@ -23,6 +23,7 @@ from npu_shim.xla.attention.terms import Bias
 
 CALL = "StatelessCase"  # of one branch: XLA's bridge inlines a plain call before anybody can see it
 BOOL, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int32", "uint64"))
+TYPED = {"Const": "dtype", "Reshape": "T", "Transpose": "T"}  # the attribute that says the dtype of a result
 LAYOUTS = {"out": "bhse", "dq": "bhsd", "dk": "bhtd", "dv": "bhte", "dbias": "bhst"}
 
 
@@ -58,6 +59,7 @@ class _Writer:
     def write(self) -> None:
         """Adds the calls, gives them the results' users, and removes what they stand for."""
         match, walk = self._match, self._walk
+        fetched = {key: value.node.name for key, value in self._graph.results.items()}
         assert walk.v is not None
         pairs = ((walk.q, "bhsd"), (walk.k, "bhtd"), (walk.v, "bhte"))
         given = [self._as_laid_out(operand, letters) for operand, letters in pairs]
@@ -74,6 +76,18 @@ class _Writer:
             self._replaced[old.value] = self._as_it_was(values[result.name], old, LAYOUTS[result.name])
             old.value.replace_by(self._replaced[old.value])
         self._remove()
+        self._name_again(fetched)
+
+    def _name_again(self, fetched: Mapping[str, str]) -> None:
+        """Gives what is fetched the name by which it is: results of the graph -> names of their nodes."""
+        results = self._graph.results
+        for key, name in fetched.items():
+            value = results[key]
+            if value.node.name != name and name not in self._graph:
+                attrs = {"T": self._type_of(value)}
+                self._graph.add(name, "Identity", [value], attrs=attrs, origin=self._origin)
+            if value.node.name != name:
+                results[key] = self._graph[name].value
 
     def _call(self, spec: Spec, given: Sequence[Value]) -> list[Value]:
         index = self._constant("index", INT32, 0)
@@ -124,6 +138,8 @@ class _Writer:
         """The dtype of an operand or of a call's result."""
         if value.node.op == CALL and "Tout" in value.node.attrs:
             return value.node.attrs["Tout"][value.index]  # type: ignore[no-any-return]
+        if value.node.op in TYPED:
+            return value.node.attrs[TYPED[value.node.op]]  # type: ignore[no-any-return]
         return _dtype(self._match.forward.dtype)
 
     # -- bias and seed -------------------------------------------------------------------------------------------------

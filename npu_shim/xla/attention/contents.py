@@ -75,8 +75,8 @@ class Contents:
         if node.op == "Const":
             return _constant(node)
         if node.op in OF_SHAPES:
-            shapes = [self.shape(each) for each in node.inputs]
-            return None if None in shapes else OF_SHAPES[node.op](value.index, shapes)
+            shape = self.shape(node.inputs[value.index])  # ShapeN alone has several
+            return None if shape is None else OF_SHAPES[node.op](shape)
         rule = RULES.get(node.op)
         if rule is None:
             return None
@@ -134,10 +134,10 @@ def _broadcast_axes(node: Node, index: int, *shapes: Any) -> Any:
 
 
 OF_SHAPES: dict[str, Callable[..., Any]] = {
-    "Shape": lambda index, shapes: np.array(shapes[0], np.int64),
-    "ShapeN": lambda index, shapes: np.array(shapes[index], np.int64),
-    "Size": lambda index, shapes: np.array(int(np.prod(shapes[0], dtype=np.int64))),
-    "Rank": lambda index, shapes: np.array(len(shapes[0])),
+    "Shape": lambda shape: np.array(shape, np.int64),
+    "ShapeN": lambda shape: np.array(shape, np.int64),
+    "Size": lambda shape: np.array(int(np.prod(shape, dtype=np.int64))),
+    "Rank": lambda shape: np.array(len(shape)),
 }
 RULES: dict[str, Callable[..., Any]] = {
     "Identity": _plain(lambda x: x),
