@@ -69,6 +69,7 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         with tf.init_scope():
             count = hidden_variable("accumulated_steps", tf.zeros([], tf.int32))
             sums = [sum_for(gradient, variable) for gradient, variable in given]
+        self._keep_variables([count, *(variable for total in sums for variable in total.variables)])
         with tf.control_dependencies([total.add(gradient) for total, (gradient, _) in zip(sums, given)]):
             now = count.read_value() + 1
         full = now >= self._every

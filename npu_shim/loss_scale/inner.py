@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.graph_ops import control_flow_v1
+from npu_shim.loss_scale.graph_ops import control_flow_v1, state_here
 from npu_shim.rewriter.errors import ConfigError
 
 # where the optimizers of TensorFlow and of the BERT scripts keep their learning rate, tensors before numbers
@@ -26,8 +26,13 @@ class SlotsOfInner:
         return _with_slots(self._opt).get_slot_names()
 
     def variables(self) -> list[Any]:
-        """Returns the wrapped optimizer's variables."""
-        return _with_slots(self._opt).variables()
+        """Returns the wrapped optimizer's variables, then those of this wrapper: Keras initializes no others."""
+        return [*_with_slots(self._opt).variables(), *state_here(self).get("variables", ())]
+
+    def _keep_variables(self, variables: Iterable[Any]) -> None:
+        """Adds variables of this wrapper, in this graph."""
+        known = state_here(self).setdefault("variables", [])
+        known += [variable for variable in variables if not any(variable is other for other in known)]
 
 
 def chain(opt: Any) -> list[Any]:

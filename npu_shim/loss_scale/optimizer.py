@@ -216,6 +216,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             with tf.control_dependencies([at_floor]):  # this step counts by its own scale, not by the next one's
                 ops.append(self._loss_scale_manager.update_loss_scale(finite))
             train_ops.append(tf.group(*ops, name=name or self.get_name()))
+        self._keep_variables(getattr(self._loss_scale_manager, "variables", dict)().values())
         self._publish(finite)
         return train_ops[0]
 

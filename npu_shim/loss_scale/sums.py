@@ -28,6 +28,11 @@ class DenseSum:
     total: tf.Variable
     dtype: tf.DType
 
+    @property
+    def variables(self) -> tuple[tf.Variable, ...]:
+        """The variables of the sum."""
+        return (self.total,)
+
     def add(self, gradient: Any) -> tf.Operation:
         """Returns the op that adds a gradient: a dense tensor."""
         return self.total.assign_add(_as(gradient, self.total.dtype), read_value=False)
@@ -56,6 +61,11 @@ class SparseSum:
     touched: tf.Variable
     dtype: tf.DType
     index_dtype: tf.DType
+
+    @property
+    def variables(self) -> tuple[tf.Variable, ...]:
+        """The variables of the sum."""
+        return self.total, self.touched
 
     def add(self, gradient: tf.IndexedSlices) -> tf.Operation:
         """Returns the op that adds a gradient; values of equal indices add up."""

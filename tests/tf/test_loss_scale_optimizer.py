@@ -145,7 +145,8 @@ def test_optimizer_contract(mode):
         assert step.name == "train"
         assert optimizer.get_slot_names() == adam.get_slot_names() == ["m", "v"]
         assert optimizer.get_slot(model.w, "m") is adam.get_slot(model.w, "m")
-        assert optimizer.variables() == adam.variables()
+        state = optimizer._loss_scale_manager.variables().values()
+        assert optimizer.variables() == [*adam.variables(), *state]
         assert optimizer._opt is adam
         assert optimizer._lr == 0.25
         session.run(tf.global_variables_initializer())
