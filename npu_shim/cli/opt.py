@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
             print("# after %d, %s\n%s" % (number, step.name, text.show(module)))
 
     line = Pipeline("opt", "runs the passes that were asked for", chosen)
-    active = pipeline.run(line, module, Context(), Watch(each=True, changed=changed))
+    active = pipeline.run(line, module, Context(has_kernels=True), Watch(each=True, changed=changed))
     if args.write:
         graph_file.write(args.write, graphdef.write(module))
         print("%s: %s" % (args.write, ", ".join(active) or "no pass changed anything"))

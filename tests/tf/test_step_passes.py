@@ -195,6 +195,20 @@ def test_passes_run_on_a_file(graph_file, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[:2] == ["# after 1, dead-control-dependencies", "n:NoOp(^w)"]
 
 
+def test_attention_becomes_calls_in_a_file(tmp_path, capsys):
+    source = """
+    q:Placeholder{dtype=float32, shape=<2,2,4,8>} k:Placeholder{dtype=float32, shape=<2,2,6,8>}
+    s:BatchMatMulV2{T=float32, adj_y=true}(q, k) p:Softmax{T=float32}(s) o:BatchMatMulV2{T=float32}(p, k) return o:0=o
+    """
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graphdef.write(text.parse(source), tf.GraphDef).SerializeToString())
+    assert cli.main(["opt", str(path), "--fetches", "o:0", "--passes", "fuse-attention"]) == 0
+    out = capsys.readouterr().out
+    assert "p/attention/forward:StatelessCase{" in out
+    assert "function npu_shim_attention_forward_" in out
+    assert "s:BatchMatMulV2{T=float32, adj_y=true}(q, k)" not in out
+
+
 def test_wrong_words_are_told(graph_file, capsys):
     for words, problem in (
         (["opt"], "a graph file is needed, or --list"),
