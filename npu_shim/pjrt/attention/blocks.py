@@ -10,6 +10,7 @@ from npu_shim.pjrt.attention.spec import Spec
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # of products: bytes
 WIDEST = 256  # size of a head
 MOST = 2**31 - 1  # elements of an operand: the kernels count in int32
+PROGRAMS = 2**16 - 1  # batches, and heads: what CUDA launches along its second and third axis
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def refused(spec: Spec) -> str:
         return "the gradient of the bias is needed, which the kernel does not compute"
     if max(spec.q[3], spec.v[3]) > WIDEST:
         return "heads of %d, the kernel takes %d at most" % (max(spec.q[3], spec.v[3]), WIDEST)
+    if max(spec.q[:2]) > PROGRAMS:
+        return "%d batches or heads, the kernel takes %d at most" % (max(spec.q[:2]), PROGRAMS)
     largest = max(_elements(argument.shape) for argument in spec.arguments)
     if largest > MOST:
         return "an operand of %d elements, the kernel takes %d at most" % (largest, MOST)
