@@ -99,7 +99,7 @@ NOTES = (
     "dtypes: a float32 residual stream, and GELU in float32, computed again; -cudnn: so, and attention by cuDNN.",
     "-unfused: attention=off. Temporary and peak memory: XLA's buffer assignment. Moved: bytes that kernels read and",
     "write in a step, loops as often as they run. At least: for each kernel the longer of its bytes over the bandwidth",
-    "and its products over the card's peak, summed up.",
+    "and its products over the card's peak, summed up; the products of cuDNN's attention are not among them.",
 )
 
 
