@@ -17,6 +17,7 @@ import unittest
 
 from tree import HELPERS
 
+TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0.005`, for low precision
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
 # what unittest dropped in Python 3.12
 UNITTEST = {
@@ -47,11 +48,23 @@ def install(folder):
 
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
+    if os.environ.get(TOLERANCE):
+        _tolerate(test_util.TensorFlowTestCase, float(os.environ[TOLERANCE]))
     keras = next((name for name in KERAS if _is_there(name)), None)
     if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
         utils = importlib.import_module(keras)
         utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
         _loop_both_ways()
+
+
+def _tolerate(case, least):
+    """Makes comparisons of arrays tolerate at least so much, relative and absolute: the numbers are float32's."""
+    compare = case._assertArrayLikeAllClose
+
+    def tolerant(self, a, b, rtol=1e-6, atol=1e-6, msg=None):
+        return compare(self, a, b, max(rtol, least), max(atol, least), msg)
+
+    case._assertArrayLikeAllClose = tolerant
 
 
 def _loop_both_ways():

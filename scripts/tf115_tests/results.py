@@ -104,7 +104,7 @@ def server(version, plain, options, folder):
     served = subprocess.Popen(
         [str(tier.bin / "python"), "-W", "ignore", str(HERE / "served.py"), *words],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=str(folder),
-        env={**kept, **QUIET, **variables, "TEST_SRCDIR": str(folder.parent)},
+        env={**kept, **QUIET, **variables, "TEST_SRCDIR": str(folder.parent), "TEST_WORKSPACE": folder.name},
     )  # fmt: skip
 
     def answer(job):

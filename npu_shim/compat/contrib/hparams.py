@@ -1,4 +1,4 @@
-"""tf.contrib.training.HParams: hyperparameters with types (behaviour of TensorFlow 1.15.5, without its proto)."""
+"""tf.contrib.training.HParams: hyperparameters with types (behaviour of TensorFlow 1.15.5)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ class HParams:
     """Hyperparameters as attributes; each keeps the type of its first value.
 
     Args:
-        hparam_def: None; its proto is gone with tf.contrib.
+        hparam_def: an HParamDef (see `to_proto`), or None.
         model_structure: an object that is stored.
         **kwargs: the hyperparameters.
+
+    Raises:
+        AssertionError: hparam_def is something else.
     """
 
     _HAS_DYNAMIC_ATTRIBUTES = True  # for type checkers
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any) -> None:
-        if hparam_def is not None:
-            raise ValueError("npu_shim: HParams are not read from protos (hparam_def); use parse_json")
         self._hparam_types: dict[str, tuple[type, bool]] = {}
         self._model_structure = model_structure
+        if hparam_def is not None:
+            from npu_shim.compat.contrib import hparam_proto
+
+            if not isinstance(hparam_def, hparam_proto.HParamDef):
+                raise AssertionError("hparam_def must be an HParamDef, got %r" % (hparam_def,))
+            kwargs = hparam_proto.read(hparam_def)
         for name, value in kwargs.items():
             self.add_hparam(name, value)
 
@@ -93,6 +100,17 @@ class HParams:
     def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
         """Returns the values as JSON text; the arguments are those of json.dumps."""
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def to_proto(self, export_scope: Any = None) -> Any:
+        """The values as an HParamDef, a proto; ValueError for a type that it cannot hold."""
+        from npu_shim.compat.contrib import hparam_proto
+
+        return hparam_proto.written(self.values(), {name: kind for name, (kind, _) in self._hparam_types.items()})
+
+    @staticmethod
+    def from_proto(hparam_def: Any, import_scope: Any = None) -> HParams:
+        """The hyperparameters of an HParamDef."""
+        return HParams(hparam_def=hparam_def)
 
     def parse_json(self, values_json: str) -> HParams:
         """Sets from JSON text; returns self."""

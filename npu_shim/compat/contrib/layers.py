@@ -72,7 +72,8 @@ def bow_encoder(
         table = _table([vocab_size, embed_dim], initializer, regularizer, trainable)
         if sparse_lookup:
             sparse = ids if isinstance(ids, tf.SparseTensor) else tf.sparse.from_dense(ids)
-            return tf.nn.embedding_lookup_sparse(table, sparse, sp_weights=None, combiner="mean")
+            # a row of zeros only has the embedding of 0
+            return tf.nn.safe_embedding_lookup_sparse(table, sparse, combiner="mean", default_id=0)
         if isinstance(ids, tf.SparseTensor):
             raise TypeError("ids are expected to be dense Tensor, got: %s" % ids)
         return tf.reduce_mean(tf.nn.embedding_lookup(table, ids), axis=1)

@@ -227,3 +227,10 @@ def resampled(tf, contrib):
     rejected = training.rejection_sample([tf.constant([2.0, 3.0])], lambda x: tf.constant(1.0), 2)
     shapes = [str(t.shape.as_list()) for t in (*data, labels, *rejected)]
     return [kept, tf.reduce_max(rates), tf.reduce_min(rates), [tf.constant(shape) for shape in shapes]]
+
+
+@case
+def bags_of_words(tf, contrib):
+    ids = tf.constant([[0, 1], [2, 3], [3, 3], [0, 0]])
+    make = contrib.layers.bow_encoder
+    return [make(ids, 4, 5, scope="sparse"), make(ids, 4, 5, sparse_lookup=False, scope="dense")]

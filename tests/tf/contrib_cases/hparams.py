@@ -42,3 +42,14 @@ def hparams(tf, contrib):
     of(lambda: "a" in fresh())
     of(lambda: contrib.training.parse_values("a=1,b=2,e[3]=4", {"a": int, "e": float}, ignore_unknown=True))
     return tf.constant(out)
+
+
+@case
+def hparams_as_protos(tf, contrib):
+    make = contrib.training.HParams
+    values = make(rate=0.5, steps=3, name="a", fast=True, sizes=[1, 2], rates=[0.25], names=["x", "y"], flags=[False])
+    proto = values.to_proto()
+    again = make(hparam_def=type(proto).FromString(proto.SerializeToString()))
+    lines = ["%s %r" % item for item in sorted(again.values().items())]
+    lines += ["%s %s" % (name, value.WhichOneof("kind")) for name, value in sorted(proto.hparam.items())]
+    return [tf.constant(line) for line in lines] + [tf.constant(len(proto.SerializeToString()))]
