@@ -27,14 +27,33 @@ def reduce_sum_n(tensors: Any, name: str | None = None) -> tf.Tensor:
 
 
 def with_shape(expected_shape: Any, tensor: Any) -> tf.Tensor:
-    """The tensor, with a check of its shape."""
+    """The tensor, with a check of its shape: at once where both are known, else when it runs.
+
+    Args:
+        expected_shape: list of int, TensorShape, or int [rank].
+        tensor: Tensor.
+
+    Raises:
+        ValueError: the shape is another, or `expected_shape` is no vector of integers.
+        InvalidArgumentError: the shape is another, when it runs.
+    """
     tensor = tf.convert_to_tensor(tensor)
-    if not isinstance(expected_shape, tf.Tensor):
+    if isinstance(expected_shape, tf.TensorShape):
         return tf.ensure_shape(tensor, expected_shape)
-    static = tf.get_static_value(expected_shape)
-    if static is not None:
-        return tf.ensure_shape(tensor, static)
-    check = tf.assert_equal(tf.shape(tensor), expected_shape, message="Wrong shape for %s" % tensor.name)
+    wanted = tf.convert_to_tensor(expected_shape)
+    if not wanted.dtype.is_integer and wanted.shape.num_elements() != 0:
+        raise ValueError("Invalid dtype %s of the expected shape %s." % (wanted.dtype, expected_shape))
+    if wanted.shape.ndims not in (None, 1):
+        raise ValueError("Invalid rank %s of the expected shape %s." % (wanted.shape.ndims, expected_shape))
+    if not isinstance(expected_shape, tf.Tensor):
+        known = [int(size) for size in expected_shape]
+        if not tensor.shape.is_compatible_with(known):
+            raise ValueError("Wrong shape for %s: expected %s, got %s." % (tensor.name, known, tensor.shape))
+        return tensor if tensor.shape.is_fully_defined() else tf.ensure_shape(tensor, known)
+    # shapes of different ranks cannot be compared by elements
+    words = [tf.strings.reduce_join(tf.as_string(shape), separator=" ") for shape in (wanted, tf.shape(tensor))]
+    problem = "Wrong shape for %s [expected] [actual]." % tensor.name
+    check = tf.debugging.Assert(tf.equal(*words), [problem, wanted, tf.shape(tensor)])
     with tf.control_dependencies([check]):
         return tf.identity(tensor)
 
@@ -42,7 +61,7 @@ def with_shape(expected_shape: Any, tensor: Any) -> tf.Tensor:
 def with_same_shape(expected_tensor: Any, tensor: Any) -> tf.Tensor:
     """The tensor, with a check that its shape is that of another."""
     expected = expected_tensor.shape
-    return with_shape(expected if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
+    return with_shape(expected.as_list() if expected.is_fully_defined() else tf.shape(expected_tensor), tensor)
 
 
 def remove_squeezable_dimensions(predictions: Any, labels: Any, name: str | None = None) -> tuple[tf.Tensor, tf.Tensor]:

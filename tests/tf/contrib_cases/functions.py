@@ -234,3 +234,17 @@ def bags_of_words(tf, contrib):
     ids = tf.constant([[0, 1], [2, 3], [3, 3], [0, 0]])
     make = contrib.layers.bow_encoder
     return [make(ids, 4, 5, scope="sparse"), make(ids, 4, 5, sparse_lookup=False, scope="dense")]
+
+
+@case
+def shapes_that_are_checked(tf, contrib):
+    f, x = contrib.framework, tf.constant(values("x", 2, 3))
+    open_x = tf.placeholder_with_default(values("x", 2, 3), [None, 3])
+    kinds = [f.with_shape([2, 3], x) is x, f.with_same_shape(tf.ones([2, 3]), x) is x]
+    for shape in ([3, 2], [2, 3, 1], [2.0, 3.0], [[2, 3]]):
+        try:
+            kinds.append(f.with_shape(shape, x).shape)
+        except ValueError as reason:
+            kinds.append(type(reason).__name__)
+    fits = f.with_shape(tf.placeholder_with_default([2, 3], [2]), x)
+    return [tf.constant(str(kind)) for kind in kinds] + [f.with_shape([2, 3], open_x), fits]
