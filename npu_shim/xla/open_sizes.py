@@ -24,11 +24,13 @@ from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.xla import static_shapes, written_out
 from npu_shim.xla.control_flow import IN_SESSION, V1_OPS
 from npu_shim.xla.lowering.facts import UNIQUE_HERE, Facts
+from npu_shim.xla.lowering.site import NotConstant
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
-TAKING = frozenset(["Slice", "StridedSlice", "TopK", "TopKV2"])  # sources where the number of what they take is open
+# sources where the number of what they take is open -> the inputs that say it
+TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
     # element by element
@@ -105,7 +107,10 @@ class _View:
         return [text for text in arguments.data(node) if self._is_open(text)]
 
     def require_sound(self, node: Any, taken: Sequence[str]) -> None:
-        """Raises PlanError if a node is not known to compute what a session does from those inputs."""
+        """Raises PlanError if a node is not known to compute what a session does from those inputs.
+
+        It is a NotConstant where that is known once XLA knows how much is taken.
+        """
         problem = None
         if not self._is_sound(node):
             problem = "may take rows that are not there"
@@ -113,10 +118,15 @@ class _View:
             problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
         if problem:
             origin = self._nodes[self._origins[source_of(taken[0])]]
-            raise PlanError(
-                "node '%s' (%s) takes as many rows as the data say, from node '%s' (%s): compiled by XLA it %s; %s"
-                % (node.name, node.op, origin.name, origin.op, problem, IN_SESSION)
-            )
+            text = "node '%s' (%s) takes as many rows as the data say, from node '%s' (%s): compiled by XLA it %s; %s"
+            text %= (node.name, node.op, origin.name, origin.op, problem, IN_SESSION)
+            inputs = enumerate(arguments.data(origin))
+            said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
+            raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)
+
+    def _is_const(self, text):
+        name = source_of(text)
+        return name in self._nodes and self._nodes[name].op == "Const"
 
     def _is_open(self, text):
         name, number = output_of(text)

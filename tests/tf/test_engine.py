@@ -720,6 +720,24 @@ def test_a_size_that_is_fed_is_found_before_tensorflow_logs_a_stack(tmp_path):
     assert "OP_REQUIRES" not in done.stdout, done.stdout
 
 
+def test_how_much_is_taken_is_a_constant_where_the_last_row_is_asked_for():
+    def trained(kind):
+        with tf.Graph().as_default():
+            x, n = tf.placeholder(tf.float32, [6, 3]), tf.placeholder(tf.int32, [])
+            w = tf.get_variable("w", [3, 3], initializer=tf.initializers.orthogonal(seed=1))
+            rows = tf.matmul(x, w)
+            loss = tf.reduce_sum(tf.square(rows[:n][-1] - 1.0)) + tf.nn.top_k(rows[:, 0], n).values[-1]
+            train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+            with opened(kind) as session:
+                data = [(np.random.RandomState(k).randn(6, 3), k) for k in (4, 2, 4)]
+                return [session.run([loss, train], {x: a, n: k})[0] for a, k in data], session
+
+    wanted, found = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
+    assert len(steps_of(found[1])) == 1
+    assert programs_of(found[1]) == 2  # one for each number
+
+
 COLUMNS = 2
 
 
