@@ -136,6 +136,30 @@ def test_images():
     np.testing.assert_allclose(half[0], [middle, [0, 0], picture[0, 1, 4] / 2], rtol=1e-6)
 
 
+@estimator_needed
+def test_a_predictor_of_an_estimator_with_and_without_a_checkpoint(tmp_path, caplog):
+    def model_fn(features, labels, mode):
+        w = tf.get_variable("w", [], initializer=tf.constant_initializer(2.0))
+        y = features["x"] * w
+        train = tf.group(tf.assign(w, 5.0), tf.assign_add(tf.train.get_global_step(), 1))
+        return tf.estimator.EstimatorSpec(mode, {"y": y}, tf.reduce_sum(y), train)
+
+    def receive():
+        x = tf.placeholder(tf.float32, [None])
+        return tf.estimator.export.ServingInputReceiver({"x": x}, {"x": x})
+
+    estimator = tf.estimator.Estimator(model_fn, str(tmp_path))
+    predict = contrib.predictor.from_estimator(estimator, receive)
+    assert predict({"x": [3.0]})["y"].tolist() == [6.0]
+    assert "there is no checkpoint in %s" % tmp_path in caplog.text
+    caplog.clear()
+    estimator.train(lambda: ({"x": tf.ones([1])}, tf.ones([1])), steps=1)
+    assert contrib.predictor.from_estimator(estimator, receive)({"x": [3.0]})["y"].tolist() == [15.0]
+    assert "no checkpoint" not in caplog.text
+    with pytest.raises(ValueError, match="output_key must be one of"):
+        contrib.predictor.from_estimator(estimator, receive, output_key="z")
+
+
 def test_predictor(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float32, [None], "x")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+LOG = logging.getLogger("npu_shim")
 DEFAULT = "serving_default"
 
 
@@ -93,10 +95,8 @@ def _predictor(graph, session, inputs, outputs):
     )
 
 
-def from_estimator(
-    estimator: Any, serving_input_receiver_fn: Any, output_key: str | None = None, graph: Any = None, config: Any = None
-) -> Predictor:
-    """A Predictor of an Estimator's newest checkpoint.
+class CoreEstimatorPredictor(Predictor):
+    """A Predictor of an Estimator's newest checkpoint; where there is none, of the variables' initial values.
 
     Args:
         estimator: a tf.estimator.Estimator.
@@ -106,23 +106,44 @@ def from_estimator(
         config: optional ConfigProto of the session.
 
     Raises:
-        ValueError: there is no checkpoint, or no such output.
+        ValueError: there is no such output.
     """
-    checkpoint = estimator.latest_checkpoint()
-    if checkpoint is None:
-        raise ValueError("Couldn't find a trained model at %s" % estimator.model_dir)
-    graph = graph or tf.Graph()
-    with graph.as_default():
-        tf.train.create_global_step(graph)
-        receiver = serving_input_receiver_fn()
-        spec = estimator.model_fn(receiver.features, None, tf.estimator.ModeKeys.PREDICT, estimator.config)
-        outputs = spec.export_outputs or {DEFAULT: tf.estimator.export.PredictOutput(spec.predictions)}
-        key = output_key or DEFAULT
-        if key not in outputs:
-            raise ValueError("output_key must be one of %s; got %s" % (sorted(outputs), key))
-        session = tf.train.MonitoredSession(
-            tf.train.ChiefSessionCreator(checkpoint_filename_with_path=checkpoint, config=config)
-        )
-        signature = outputs[key].as_signature_def(receiver.receiver_tensors)
-    inputs = {k: v.name for k, v in signature.inputs.items()}
-    return _predictor(graph, session, inputs, {k: v.name for k, v in signature.outputs.items()})
+
+    def __init__(
+        self,
+        estimator: Any,
+        serving_input_receiver_fn: Any,
+        output_key: str | None = None,
+        graph: Any = None,
+        config: Any = None,
+    ) -> None:
+        checkpoint = estimator.latest_checkpoint()
+        graph = graph or tf.Graph()
+        with graph.as_default():
+            tf.train.create_global_step(graph)
+            receiver = serving_input_receiver_fn()
+            spec = estimator.model_fn(receiver.features, None, tf.estimator.ModeKeys.PREDICT, estimator.config)
+            outputs = spec.export_outputs or {DEFAULT: tf.estimator.export.PredictOutput(spec.predictions)}
+            key = output_key or DEFAULT
+            if key not in outputs:
+                raise ValueError("output_key must be one of %s; got %s" % (sorted(outputs), key))
+            if checkpoint is None and tf.get_collection(tf.GraphKeys.MODEL_VARIABLES) + tf.trainable_variables():
+                LOG.warning(
+                    "npu_shim: predictor: there is no checkpoint in %s: the model predicts from its initial values",
+                    estimator.model_dir,
+                )
+            creator = tf.train.ChiefSessionCreator(checkpoint_filename_with_path=checkpoint, config=config)
+            session = tf.train.MonitoredSession(creator)
+            signature = outputs[key].as_signature_def(receiver.receiver_tensors)
+        tensor = graph.get_tensor_by_name
+        super().__init__(
+            graph, session, {k: tensor(v.name) for k, v in signature.inputs.items()},
+            {k: tensor(v.name) for k, v in signature.outputs.items()},
+        )  # fmt: skip
+
+
+def from_estimator(
+    estimator: Any, serving_input_receiver_fn: Any, output_key: str | None = None, graph: Any = None, config: Any = None
+) -> Predictor:
+    """A CoreEstimatorPredictor."""
+    return CoreEstimatorPredictor(estimator, serving_input_receiver_fn, output_key, graph, config)
