@@ -85,7 +85,9 @@ def _takes_a_feed(nodes: Mapping[str, Any], text: str) -> bool:
         if node.op == "Placeholder":
             return True
         seen.add(node.name)
-        pending += map(arguments.source_of, arguments.data(node))
+        taken = arguments.data(node)
+        # the size of a TensorArray is what it was made with, whatever a loop has written since
+        pending += map(arguments.source_of, taken[:1] if node.op == "TensorArraySizeV3" else taken)
     return False
 
 
