@@ -120,12 +120,13 @@ def test_a_mode_that_lowers_nothing_is_said(compiled):
     assert not [line for line in said if "lowers nothing" in line]
 
 
-def test_a_batch_that_cannot_be_varied(files, compiled, capsys):
+def test_a_batch_that_cannot_be_varied(files, compiled, capsys, tmp_path):
+    (tmp_path / "manifest.json").write_text("{}")
     argv = ["cost", str(files / "16.pb"), *FETCHES, "--fit", "t4", "--jax", sys.executable]
     assert cli.main(argv) == 2
     said = capsys.readouterr().err
     assert "no feed has an open first dimension ('x:0' [16, 64]); build the graph with None" in said
-    assert cli.main(["cost", str(files), "--fit", "t4", "--jax", sys.executable]) == 2
+    assert cli.main(["cost", str(tmp_path), "--fit", "t4", "--jax", sys.executable]) == 2
     assert "has the batch it was exported with; --fit takes a graph" in capsys.readouterr().err
     assert cli.main([*argv, "--target", "t4"]) == 2
     assert "--fit finds a batch, --target takes the one that is given" in capsys.readouterr().err
