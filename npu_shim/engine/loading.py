@@ -107,8 +107,8 @@ class Programs:
         others = sum(each[0] == part for each in known.programs)
         if more and others == self._bound:
             LOG.warning(
-                "npu_shim: engine: %s was fed %d sets of shapes and sizes; what has others runs in the session: pad to "
-                "fewer, or allow more (%s)", request.text, self._bound, recent.KEY,
+                "npu_shim: engine: %s was fed %d sets of shapes and sizes; steps with others run in the session: pad "
+                "to fewer, or allow more (%s)", request.text, self._bound, recent.KEY,
             )  # fmt: skip
         if more and others >= self._bound:
             return None

@@ -110,7 +110,7 @@ class Engine:
         """Leaves all to the session from now on, since a run begins that nothing watches: when does it end?"""
         if not self._off:
             self._off = "a run is not watched"
-            LOG.info("npu_shim: engine: a partial run, or one of connected tensors: all else is the session's as well")
+            LOG.info("npu_shim: engine: after a partial run, or one of connected tensors, the session runs everything")
         self.release()
 
     def close(self):

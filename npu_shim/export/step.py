@@ -255,7 +255,7 @@ def require_fixed_sizes(described: Manifest, module: Any) -> None:
     result = module.host_program_shape.result
     for tensor, shape in zip(described.results, result.tuple_shapes or [result]):
         if any(shape.is_dynamic_dimension):
-            text = "'%s' has as many rows as the data say, and the results of a program have fixed sizes"
+            text = "'%s' has a number of rows that depends on the data, and the results of a program have fixed sizes"
             raise PlanError("%s; fetch it in a session" % (text % tensor.name))
 
 

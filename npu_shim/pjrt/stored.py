@@ -56,7 +56,7 @@ def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
     if not cache:
         return Stored(lowered.compile())
     if jax.config.jax_compilation_cache_dir:  # of a program that JAX has loaded, a second copy lacks functions (0.12)
-        text = "JAX's own cache of compiled programs is on, '%s', and serves instead of '%s'"
+        text = "JAX's own cache of compiled programs is on ('%s') and is used in place of '%s'"
         return Stored(lowered.compile(), trouble=text % (jax.config.jax_compilation_cache_dir, cache))
     from jax.experimental import serialize_executable
 

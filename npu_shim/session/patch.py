@@ -246,8 +246,8 @@ def _on_missed_graph(config):
     elif tf.__version__.startswith("1."):
         # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
         lines.once(
-            "TensorFlow %s hands no graph to NpuOptimizer of which something else than placeholders is fed: it runs as "
-            "it was written; feed a tf.placeholder_with_default instead" % tf.__version__
+            "TensorFlow %s does not hand NpuOptimizer a graph in which something other than a placeholder is fed: it "
+            "runs as it was written; feed a tf.placeholder_with_default instead" % tf.__version__
         )
     else:
         text = "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph"

@@ -118,8 +118,8 @@ class _View:
             problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
         if problem:
             origin = self._nodes[self._origins[source_of(taken[0])]]
-            text = "node '%s' (%s) takes as many rows as the data say, from node '%s' (%s): compiled by XLA it %s; %s"
-            text %= (node.name, node.op, origin.name, origin.op, problem, IN_SESSION)
+            what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
+            text = "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
             inputs = enumerate(arguments.data(origin))
             said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
             raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)

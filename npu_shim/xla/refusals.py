@@ -25,7 +25,7 @@ SIZES = (
     "`constants`"
 )
 NO_KERNEL = "XLA has no kernel for it"
-EQUALLY_MANY = "two tensors have as many rows as the data say, and XLA cannot tell that these are equally many"
+EQUALLY_MANY = "two tensors have numbers of rows that depend on the data, and XLA cannot tell that these are equal"
 OPEN = re.compile(r"Input (\d+) to node `(?:\S*?step/)?([^\s`]+)` with op \S+ must be a compile-time constant")
 REASONS = (  # pattern of TensorFlow's text -> what it means
     (re.compile(r"No registered '(\w+)' OpKernel for \S+ devices"), NO_KERNEL),

@@ -45,7 +45,7 @@ class Reason(enum.Enum):
     LOOP_ADDS = "a loop variable that is added to keeps float32, so that small addends count"
     CONTAINER_LOW = "in a container (TensorArray, Stack, TensorList) that low-precision values are written to"
     CONTAINER_FLOAT32 = "in a container (TensorArray, Stack, TensorList) that computed float32 values are written to"
-    MOVED = "moves what only low-precision consumers read: cast before instead of behind it"
+    MOVED = "moves what only low-precision consumers read: cast before it, not after"
     CONTAINER = "pinned because its container is made or used elsewhere"
     FUNCTION = "pinned because it calls a function that is left as written"
     PINNED = "pinned by the op table"

@@ -84,7 +84,7 @@ def test_what_can_tell_rows_of_one_index_apart_stays_in_the_session(use):
     graph, loss, _, gradient = sums_by_row(OPTIMIZERS["adam"], True)
     with graph.as_default():
         asked = {"rows": gradient.values, "norm": tf.global_norm([gradient]), "indices": tf.unique(gradient.indices)[0]}
-    with pytest.raises(npu_shim.PlanError, match="as many rows as the data say"):
+    with pytest.raises(npu_shim.PlanError, match=r"number of rows (that )?depends on the data"):
         npu_shim.compile_step(graph, [loss, asked[use]], ["ids:0"], initializer="init")({"ids:0": np.arange(IDS)})
 
 

@@ -1,4 +1,4 @@
-"""Compiled steps with tensors of as many rows as the data say: lookups of several partitions, masks, tf.unique."""
+"""Compiled steps with tensors whose number of rows is data: lookups of several partitions, masks, tf.unique."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_what_heeds_an_open_size():
 @pytest.mark.parametrize("op", REFUSED)
 def test_what_does_not_is_refused(op):
     """Regression: these took rows that were not there, and gave a number."""
-    said = r"\(%s\) takes as many rows as the data say, from node 'boolean_mask/Where'"
+    said = r"\(%s\) takes a number of rows that depends on the data, from node 'boolean_mask/Where'"
     with pytest.raises(PlanError, match=said % op):
         assert_as_in_a_session(masked(REFUSED[op]))
 
@@ -171,7 +171,7 @@ def test_rows_that_xla_does_not_know_to_be_equally_many_are_named():
     step = npu_shim.compile_step(graph, [gradient], [ids, y])
     feeds = {"ids:0": [0, 1, 1, 0, 1], "y:0": np.arange(15.0).reshape(5, 3) / 4.0}
     if tf.__version__.startswith("2.15"):
-        with pytest.raises(PlanError, match=r"node 'DynamicPartition\S*' .* equally many; run the step"):
+        with pytest.raises(PlanError, match=r"node 'DynamicPartition\S*' .* are equal; run the step"):
             step(feeds)
         return
     with tf.Session(graph=graph) as session:  # a newer XLA compiles it
@@ -210,5 +210,5 @@ def test_the_last_row_of_a_part_of_a_computed_size_is_refused(name):
         x = tf.placeholder(tf.float32, [6, 3], "x")
         row = x[:, 0] * table(True, parts=1)[0, 1]
         last = PARTS[name](row, counted(x[:, 0], row))[-1]
-    with pytest.raises(PlanError, match=r"takes as many rows as the data say.*counts from the end"):
+    with pytest.raises(PlanError, match=r"takes a number of rows that depends on the data.*counts from the end"):
         step_function.build(graph, [last], [x])

@@ -65,8 +65,8 @@ def require_summed(graph_def: Any, names: Collection[str], keep: Collection[str]
 
 def _refusal(node: Any) -> PlanError:
     return PlanError(
-        "node '%s' (%s) has or takes gradients of as many rows as the data say, and XLA must know how many; sum them "
-        "by index, or run the step in the session" % (node.name, node.op)
+        "node '%s' (%s) has or takes gradients whose number of rows depends on the data, and XLA must know it; "
+        "sum them by index, or run the step in the session" % (node.name, node.op)
     )
 
 
