@@ -15,6 +15,7 @@ MODELS = {
     "lstm batch 64": "LSTM language model, batch 64",
 }
 CARDS = {"h100": "H100", "a100": "A100", "rtx4090": "RTX 4090"}
+ATTENTION = ("bert batch 16x512", "bfloat16", "jax-bfloat16-wide")  # of gpu_attention.md
 FORM, PEAK, MOVED = 1, 5, 8  # columns of gpu_compiled.md: the form, and what is "of float32"
 
 
@@ -24,7 +25,9 @@ def results():
     return (
         "\n| | |\n|---|---|\n%s\n\n"
         "Training steps in float16, as XLA compiles them for a card ([`gpu_compiled.md`](benchmarks/gpu_compiled.md)): "
-        "peak memory and bytes moved, as parts\nof float32's, and of a hand-written JAX program's in float16:\n\n%s\n\n"
+        "peak memory and bytes moved, as parts\nof float32's, and of a hand-written JAX program's in float16. The last "
+        "row is in\nbfloat16: our attention is [kernels](benchmarks/gpu_attention.md), JAX's is as XLA has it:\n\n"
+        "%s\n\n"
     ) % (networks, _steps())
 
 
@@ -50,16 +53,22 @@ def _accuracy():
         yield what % entrance, "float32 %s, mixed %s" % (full, mixed)
 
 
+def _sections(name):
+    """Text of a benchmark's section for each card."""
+    return dict(part.split("\n", 1) for part in (BENCHMARKS / name).read_text(encoding="utf-8").split("\n## ")[1:])
+
+
 def _steps():
-    """A row for each model, beside float32 and beside JAX, with a column for each card."""
-    sections = dict(
-        part.split("\n", 1) for part in (BENCHMARKS / "gpu_compiled.md").read_text(encoding="utf-8").split("\n## ")[1:]
-    )
+    """A row for each model, beside float32 and beside JAX, and one for attention, with a column for each card."""
+    sections = _sections("gpu_compiled.md")
     lines = ["| | %s |" % " | ".join(CARDS.values()), "|---" * (len(CARDS) + 1) + "|"]
     for model, title in MODELS.items():
         for beside, of in (("float32", _of_float32), ("JAX", _of_jax)):
             cells = ("memory %s, bytes %s" % of(sections[card], model) for card in CARDS)
             lines.append("| %s, beside %s | %s |" % (title, beside, " | ".join(cells)))
+    sections = _sections("gpu_attention.md")
+    cells = ("memory %s, bytes %s" % _of_jax(sections[card], *ATTENTION) for card in CARDS)
+    lines.append("| BERT-large, sequences of 512, beside JAX | %s |" % " | ".join(cells))
     return "\n".join(lines)
 
 
@@ -69,8 +78,8 @@ def _of_float32(section, model):
     return row[PEAK], row[MOVED]
 
 
-def _of_jax(section, model):
-    form = r"^- %s float16 beside jax-float16: .*peak memory ([\d.]+), bytes ([\d.]+)" % model
+def _of_jax(section, model, form="float16", other="jax-float16"):
+    form = r"^- %s %s beside %s: .*peak memory ([\d.]+), bytes ([\d.]+)" % (model, form, other)
     return re.search(form, section, re.MULTILINE).groups()
 
 
