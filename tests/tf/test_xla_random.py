@@ -69,12 +69,13 @@ def test_what_xla_does_not_check_is_said_once_with_its_nodes(log):
 
 
 def test_arithmetic_of_shapes_is_not_spoken_of(log):
-    """The gradient of a mean divides a size by a size, and tf.tensordot gathers sizes of axes."""
+    """The gradient of a mean divides a size by a size, and tf.tensordot gathers sizes of axes; nor divisions by 7."""
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 3], "x")
         sizes = tf.shape(x, name="sizes")
-        tf.fill([tf.gather(sizes, [0], name="rows")[0] // tf.size(sizes, name="rank")], 1.0, name="half")
-    assert npu_shim.compile_step(graph, "half:0", {"x": [4, 3]})({"x": np.ones([4, 3], np.float32)}).shape == (2,)
+        half = tf.fill([tf.gather(sizes, [0], name="rows")[0] // tf.size(sizes, name="rank")], 1.0)
+        tf.add(half, tf.cast(tf.cast(x[0, 0], tf.int32) % 7, tf.float32), name="added")
+    assert npu_shim.compile_step(graph, "added:0", {"x": [4, 3]})({"x": np.ones([4, 3], np.float32)}).shape == (2,)
     assert not log.records
 
 

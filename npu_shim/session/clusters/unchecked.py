@@ -60,12 +60,12 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
 
 def _found(nodes, graph):
     """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
-    sizes = None
+    harmless = None
     for what, (ops, integers) in KINDS.items():
         of_kind = [n for n in nodes if _is_of(n.op, ops) and (not integers or n.attr["T"].type in INTEGERS)]
-        if of_kind and sizes is None:
-            sizes = _of_sizes(graph)
-        names = [node.name for node in of_kind if node.name not in sizes]
+        if of_kind and harmless is None:
+            harmless = _of_sizes(graph) | _by_constants(graph)
+        names = [node.name for node in of_kind if node.name not in harmless]
         if names:
             yield what, names
 
@@ -78,16 +78,22 @@ def _of_sizes(nodes):
         waits[node.name] = len(sources)
         for source in sources:
             users[source].append(node.name)
-    on_shapes = {node.name: node.op != "Const" for node in nodes if node.op in SIZES}
-    ready = list(on_shapes)
+    ready = [node.name for node in nodes if node.op in SIZES]
+    sizes = set(ready)
     while ready:
-        name = ready.pop()
-        for user in users[name]:
-            on_shapes[user] = on_shapes.get(user, False) or on_shapes[name]
+        for user in users[ready.pop()]:
             waits[user] -= 1
             if not waits[user]:
+                sizes.add(user)
                 ready.append(user)
-    return {name for name, on_shape in on_shapes.items() if on_shape and not waits[name]}
+    return sizes
+
+
+def _by_constants(nodes):
+    """Names of the divisions by constants without a zero."""
+    constants = {node.name: node for node in nodes if node.op == "Const"}
+    divided = ((node, constants.get(source_of(node.input[1]))) for node in nodes if node.op in DIVISIONS)
+    return {node.name for node, by in divided if by is not None and tf.make_ndarray(by.attr["value"].tensor).all()}
 
 
 def _is_of(op, ops):
