@@ -117,6 +117,8 @@ def test_what_is_fetched_or_fed_stays_and_so_what_it_separates():
     assert graphs.shown(made) == "a:h b:h | a>f(t) t>h(b,b) x>h(a,a)"
     assert reasons(made)["t"] is Reason.FETCHED
     assert reasons(planned(text, feeds=["t"]))["t"] is Reason.FED
+    loop = "x:Placeholder e:Enter(x) m:Merge(e,n) t:Identity(m) a:MatMul(t,t) n:NextIteration(a)"
+    assert graphs.shown(planned(loop, preserved=["n"])) == "a:h e:h t:h | a>f(n) e>f(m) m>h(t) x>h(e)"
     cast = "i:Placeholder@i c:Cast@if(i) a:MatMul(c,c)"
     assert graphs.shown(planned(cast, preserved=["c"])) == "a:h | c>h(a,a)"
 

@@ -209,10 +209,12 @@ def _settle_loops(painter: _Painter) -> None:
             if nodes[port.node].op == "NextIteration" and node.dtypes[0] == FLOAT32:
                 back.setdefault(graph.first[port.node], []).append(graph.first[position])
     for following, merges in back.items():
-        if all(merge in painter.low for merge in merges):
+        obstacles = [merge for merge in merges if merge not in painter.low]
+        obstacles += [] if painter.free(following) else [following]  # one that is fetched stays as it is
+        if not obstacles:
             painter.low.setdefault(following, (Reason.MERGE, min(merges, key=graph.rank.__getitem__)))
             continue
-        cause = min((m for m in merges if m not in painter.low), key=graph.rank.__getitem__)
+        cause = min(obstacles, key=graph.rank.__getitem__)
         for vertex in [following, *merges]:
             if painter.low.pop(vertex, None):
                 painter.unable[vertex] = (Reason.MERGE, -1 if vertex == cause else cause)
