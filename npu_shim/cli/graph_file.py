@@ -19,7 +19,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from npu_shim.pjrt import whole
+from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.ir import graphdef
 
 SUFFIXES = (".pb", ".pbtxt", ".meta")
 SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
@@ -38,7 +40,8 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
         of a MetaGraphDef; of a SavedModel without one the outputs of its signatures.
 
     Raises:
-        ConfigError: the file is missing, has another suffix, or is not a graph.
+        ConfigError: the file is missing, has another suffix, or is not a graph that can run: an input names no node,
+            or nodes wait for one another.
     """
     path = _file_of(path)
     if not os.path.exists(path):
@@ -60,6 +63,10 @@ def read(path: str) -> tuple[tf.GraphDef, list[str]]:
     twice = sorted(name for name in counts if counts[name] > 1)
     if twice:
         raise ConfigError("'%s' is not a graph in %s format: it has two nodes '%s'" % (path, kind, twice[0]))
+    cycle = order.cycle(graphdef.read(graph).graph)
+    if cycle:
+        way = " -> ".join("'%s'" % node.name for node in (*cycle, cycle[0]))
+        raise ConfigError("'%s' has a cycle that is no loop: %s" % (path, way))
     return graph, targets
 
 

@@ -45,6 +45,18 @@ def unordered(graph: Graph) -> list[Node]:
     return [node for node in graph if node not in ordered] if len(ordered) < len(graph) else []
 
 
+def cycle(graph: Graph) -> list[Node]:
+    """Nodes that wait for one another, each for the one before it and the first for the last; [] if there are none."""
+    left = dict.fromkeys(unordered(graph))
+    if not left:
+        return []
+    way = [next(iter(left))]
+    while way.count(way[-1]) < 2:
+        closing = NEXT if way[-1].op in MERGES else ()
+        way.append(next(node for node in way[-1].sources() if node in left and node.op not in closing))
+    return way[way.index(way[-1]) : -1][::-1]
+
+
 def ancestors(nodes: Iterable[Node], through: Callable[[Node], bool] | None = None) -> dict[Node, None]:
     """The nodes that some nodes need, with these: an ordered set, nearest first.
 

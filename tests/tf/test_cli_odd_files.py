@@ -41,6 +41,14 @@ def test_a_graph_that_tensorflow_cannot_import(command, case, capsys, tmp_path):
     assert told in refused(capsys, command, path, "--fetches", "a", *out)
 
 
+@pytest.mark.parametrize("case", ["missing input", "two of one name", "cycle"])
+def test_a_graph_that_cannot_run_has_no_plan(case, capsys, tmp_path):
+    text, told = GRAPHS[case]
+    path = tmp_path / "graph.pbtxt"
+    path.write_text(text)
+    assert told in refused(capsys, "plan", path, "--fetches", "a")
+
+
 def step(dtype=tf.float32):
     w = tf.get_variable("w", [2], dtype, initializer=tf.ones_initializer())
     tf.train.GradientDescentOptimizer(0.5).minimize(tf.reduce_sum(w * w, name="loss"), name="train")
