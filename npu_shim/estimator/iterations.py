@@ -159,8 +159,10 @@ def _flatten(fetches):
     return [leaf for part in fetches for leaf in _flatten(part)]
 
 
-def steps_of_run(step: int, per_loop: int, last: int | None = None, marks: Iterable[tuple[int, int]] = ()) -> int:
-    """Returns how many steps the next session run makes: at most `per_loop`, and never past a step to stop at.
+def steps_of_run(
+    step: int, per_loop: int, last: int | None = None, marks: Iterable[tuple[int, int]] = (), gain: int = 1
+) -> int:
+    """Returns how many steps the next session run makes: at most `per_loop`, and no step after one to stop at.
 
     step 395, 10 a loop: last 405 -> 10; last 400 -> 5; marks ((100, 0),) -> 5; step 400, marks ((100, 1),) -> 1
 
@@ -169,18 +171,39 @@ def steps_of_run(step: int, per_loop: int, last: int | None = None, marks: Itera
         per_loop: steps of a full run, >= 1.
         last: global step to end at, or None.
         marks: (every, offset) pairs: a run ends at each step `k * every + offset`.
+        gain: what one step adds to the global step, >= 1.
     """
-    length = per_loop if last is None else min(per_loop, last - step)
-    for every, offset in marks:
-        length = min(length, every - (step - offset) % every)
-    return max(1, length)
+    ahead = [every - (step - offset) % every for every, offset in marks]
+    ahead += [] if last is None else [last - step]
+    return max(1, min([per_loop, *(-(-distance // gain) for distance in ahead)]))
+
+
+def gain_of_step(operations: Iterable[tf.Operation], global_step: tf.Variable) -> int:
+    """Returns what a step adds to the global step at most, as far as the graph says, at least 1.
+
+    Two optimizers that are each given the global step add 2.
+    """
+    operations = list(operations)
+    gain = 0
+    for operation in dump.upstream(global_step.graph, operations, ()) if operations else ():
+        if operation.type in ("AssignAdd", "AssignAddVariableOp") and _written(operation) is global_step.op:
+            added = tf.get_static_value(operation.inputs[1])
+            gain += 1 if added is None else int(added)
+    return max(1, gain)
+
+
+def _written(operation):
+    """Returns the op of the variable that an op writes, through the branches and loops that it is in."""
+    while operation.inputs:
+        operation = operation.inputs[0].op
+    return operation
 
 
 class SetIterationsVarHook(tf.train.SessionRunHook):
     """Makes each session run that fetches the training step run it `iterations_per_loop` times.
 
     Runs are shortened so that training ends at exactly the requested step, and so that checkpoints and summaries fall
-    on the same global steps as without the hook. Lengths count steps run: where a loss scale skips an
+    on the same global steps as without the hook, also where one step adds more than 1. Lengths count steps run: where a loss scale skips an
     update the global step lags behind, and further runs make up for it. The end of the data in the middle of a run
     ends training as usual. Hooks that count session runs, as LoggingTensorHook does, count n steps as one.
 
@@ -218,12 +241,13 @@ class SetIterationsVarHook(tf.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Repeats the training step in this session."""
         start = session.run(self._global_step) if self._global_step is not None else None
+        gain = gain_of_step(self._operations, self._global_step) if start is not None and self._per_loop > 1 else 1
 
         def steps(session):
             if start is None:
                 return self._per_loop
             now = int(session.run(self._global_step))
-            return steps_of_run(now - start, self._per_loop, self._last(start), self._marks)
+            return steps_of_run(now - start, self._per_loop, self._last(start), self._marks, gain)
 
         if self._per_loop > 1:
             for operation in self._operations:

@@ -22,7 +22,13 @@ def counter(name="counter"):
 
 
 class LastStep(tf.train.SessionRunHook):
-    """Remembers the global step at the end of the session."""
+    """Remembers the global step after each run and at the end of the session."""
+
+    def begin(self):
+        self.values = []
+
+    def after_run(self, run_context, run_values):
+        self.values.append(run_context.session.run(tf.train.get_global_step()))
 
     def end(self, session):
         self.value = session.run(tf.train.get_global_step())
@@ -241,6 +247,28 @@ def test_skipped_updates_neither_hang_nor_overshoot(graph, per_loop):
     # 25 updates take 37 tries, as every third is skipped
     assert last.value == 25
     assert runs >= -(-37 // per_loop)
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("last", [14, 15])
+def test_a_step_that_adds_two_to_the_global_step_does_not_overshoot(last, resource):
+    def ends(per_loop, checkpoint_steps=None):
+        with tf.Graph().as_default(), tf.variable_scope("", use_resource=resource):
+            step = tf.train.get_or_create_global_step()
+            first = tf.assign_add(step, 1)
+            with tf.control_dependencies([first]):  # as a second optimizer that is given the global step
+                train_op = tf.group(tf.assign_add(step, 1))
+            stop = tf.train.StopAtStepHook(last_step=last)
+            seen = LastStep()
+            hook = iterations.SetIterationsVarHook(per_loop, train_op, [stop], checkpoint_steps)
+            with tf.train.MonitoredTrainingSession(hooks=[hook, stop, seen]) as session:
+                while not session.should_stop():
+                    session.run(train_op)
+        return seen.value, seen.values
+
+    alone, _ = ends(1)
+    assert ends(10)[0] == alone
+    assert {6, 12} <= set(ends(10, checkpoint_steps=6)[1])
 
 
 def test_data_that_ends_inside_a_run_ends_training_with_its_last_checkpoint(graph, tmp_path):
