@@ -159,7 +159,17 @@ def through_a_spectrum(x):
     return tf.train.AdamOptimizer(0.1).apply_gradients(zip(gradients, [w]), tf.train.get_global_step())
 
 
+def with_an_array(x):
+    """One of its gradients is no tensor."""
+    w, loss = net(x)
+    other = tf.get_variable("other", initializer=np.ones([2], np.float32))
+    optimizer = tf.train.AdamOptimizer(0.1)
+    pairs = [*optimizer.compute_gradients(loss, [w]), (np.float32([1, 2]), other)]
+    return optimizer.apply_gradients(pairs, tf.train.get_global_step())
+
+
 FORMS = [
+    with_an_array,
     clipped_by_norm,
     towers,
     gradient_penalty,
@@ -458,10 +468,11 @@ def test_factors_that_are_no_loss_scale_do_not_hide_the_script(caplog):
     assert not [record for record in caplog.records if record.name == "npu_shim"]
 
 
-def test_gradients_that_nobody_made_are_told(caplog):
+@pytest.mark.parametrize("gradient", [tf.ones_like, lambda w: np.ones(w.shape.as_list(), np.float32)])
+def test_gradients_that_nobody_made_are_told(caplog, gradient):
     def build(x):
         w, _ = net(x)
-        return sgd().apply_gradients([(tf.ones_like(w), w)])
+        return sgd().apply_gradients([(gradient(w), w)])
 
     automatic.install()
     with caplog.at_level(logging.WARNING, "npu_shim"):

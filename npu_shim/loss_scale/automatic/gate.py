@@ -45,10 +45,14 @@ def applied(
         name: name of the op; None where the optimizer's class chooses it.
         global_step: as for apply_gradients.
     """
-    given = [gradient for gradient, _ in pairs if gradient is not None]
-    if not given or tf.executing_eagerly() or outer_graph() is None:
+    if tf.executing_eagerly() or outer_graph() is None:
         return apply()
-    if not all(tf.is_tensor(g) or isinstance(g, tf.IndexedSlices) for g in given):
+    try:
+        pairs = [(_as_tensor(gradient), variable) for gradient, variable in pairs]
+    except (TypeError, ValueError):  # the optimizer refuses it in its own words
+        return apply()
+    given = [gradient for gradient, _ in pairs if gradient is not None]
+    if not given:
         return apply()
     origin = origin_of(given)
     registry = registry_of(outer_graph())
@@ -62,6 +66,14 @@ def applied(
         skip_messages.one_line_a_run()
     tested = _tested(optimizer, pairs, origin)
     return _gated(optimizer, apply, tested, managers, name)
+
+
+def _as_tensor(gradient):
+    """A gradient as an optimizer reads it: a number or an array is a constant."""
+    if gradient is None or tf.is_tensor(gradient) or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    with tf.name_scope(SCOPE):
+        return tf.convert_to_tensor(gradient)
 
 
 def say(registry: Registry, text: str) -> None:
