@@ -202,10 +202,11 @@ def _written(operation):
 class SetIterationsVarHook(tf.train.SessionRunHook):
     """Makes each session run that fetches the training step run it `iterations_per_loop` times.
 
-    Runs are shortened so that training ends at exactly the requested step, and so that checkpoints and summaries fall
-    on the same global steps as without the hook, also where one step adds more than 1. Lengths count steps run: where a loss scale skips an
-    update the global step lags behind, and further runs make up for it. The end of the data in the middle of a run
-    ends training as usual. Hooks that count session runs, as LoggingTensorHook does, count n steps as one.
+    Runs are shortened so that training ends at the requested step, and so that checkpoints and summaries fall on the
+    same global steps as without the hook, also where one step adds more than 1. Lengths count steps run: where a loss
+    scale skips an update the global step lags behind, and further runs make up for it. The end of the data in the
+    middle of a run ends training as usual. Hooks that count session runs, as LoggingTensorHook does, count n steps as
+    one.
 
     Args:
         iterations_per_loop: int >= 1; None counts as 1.
