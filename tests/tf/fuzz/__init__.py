@@ -2,6 +2,7 @@
 
     words.py      what a line of a program can say; each program is a script that Python can run
     drawing.py    draws a program from a seed
+    wider.py      draws more, for the seeds from 1000 on
     playing.py    runs a program in sessions and writes down what every line gave
     doors.py      the ways to run one that must give what plain TensorFlow gives
     scaling.py    programs with loss scaling and accumulation, which have a door of their own

@@ -10,29 +10,36 @@ from npu_shim.distributed import cluster, collecting
 
 
 @functools.lru_cache(maxsize=None)
-def _server():
+def server():
+    """The server of this process."""
     return tf.train.Server.create_local_server()
 
 
 @contextlib.contextmanager
-def ranks():
-    """The only server of this process is that of every rank."""
+def ranks(graph):
+    """The only server of this process is that of every rank; afterwards it has no variables of the graph any more."""
     kept = cluster.address, cluster.task, cluster.share, tf.train.Saver.save
-    job = _server().server_def.job_name
-    cluster.address, cluster.task = lambda: _server().target, lambda rank: "/job:%s/replica:0/task:0" % job
+    job = server().server_def.job_name
+    cluster.address, cluster.task = lambda: server().target, lambda rank: "/job:%s/replica:0/task:0" % job
     cluster.share = lambda graph: None
     try:
         yield
     finally:
         cluster.address, cluster.task, cluster.share, tf.train.Saver.save = kept
-        tf.Session.reset(_server().target)
+        tf.Session.reset(server().target, ["localhost", *_containers(graph)])  # the default one has this name
+
+
+def _containers(graph):
+    """The names of the containers of a graph's variables, without the default one."""
+    named = (each.get_attr("container") for each in graph.get_operations() if "container" in each.node_def.attr)
+    return sorted({tf.compat.as_str(name) for name in named} - {""})
 
 
 class Collected(playing.Side):
     """A session of the rank that owns all variables; its state is looked at from another rank."""
 
     def __init__(self, built, folder):
-        super().__init__(built, folder, target=_server().target)
+        super().__init__(built, folder, target=server().target)
         with built.graph.as_default():
             collecting.note(playing.everything(), 0)
             self._other = tf.Session(graph=built.graph, config=tf.ConfigProto())
@@ -56,5 +63,5 @@ def of_one_session(program):
 
 def play(program, expected, folder):
     """Runs a program in a session whose state another rank collects."""
-    with ranks():
+    with ranks(expected.built.graph):
         return playing.play(program, expected.built, folder, Collected, expected.built)

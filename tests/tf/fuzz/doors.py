@@ -16,9 +16,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from fuzz import collected, drawing, playing, scaling
+from fuzz import collected, playing, scaling, wider
 
-HOST = re.compile(r"python|calling|waiting|slow")  # what has no program
+HOST = re.compile(r"python|calling|waiting|slow|asserting")  # what has no program
 
 
 class Plain(NamedTuple):
@@ -52,16 +52,19 @@ def rewritten(program, expected, folder):
     def opened(built, place):
         folder.mkdir(exist_ok=True, parents=True)
         path = folder / "graph.pb"
-        made, _ = npu_shim.rewrite(
-            built.graph.as_graph_def(), built.kept, ["x:0", "p:0", "n:0", *(v for _, v in built.loads.values())],
-            **mode(program),
-        )  # fmt: skip
+        made, _ = npu_shim.rewrite(built.graph.as_graph_def(), built.kept, _fed(program, built), **mode(program))
         path.write_bytes(made.SerializeToString())
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(tf.GraphDef.FromString(path.read_bytes()), name="")
         return playing.Side(built, place, tf.ConfigProto(), graph)
 
     return playing.play(program, expected.built, folder, opened, expected.built)
+
+
+def _fed(program, built):
+    """Names of the tensors that runs of a program feed."""
+    values = [built.fetches[label][0][0] for label in re.findall(r"\.fed\('(\w+)'", "\n".join(program.runs))]
+    return ["x:0", "p:0", "n:0", *(value for _, value in built.loads.values()), *values]
 
 
 def of_one_step(program):
@@ -181,7 +184,7 @@ class Door(NamedTuple):
     run: Any
     lines: Any = lambda program: program
     partly: bool = False
-    draw: Any = drawing.draw
+    draw: Any = wider.draw
     plain: Any = plain
 
 

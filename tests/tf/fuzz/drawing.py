@@ -24,7 +24,8 @@ OPTIMIZERS = (
     "tf.train.MomentumOptimizer(1.0, 1.0, use_nesterov=True)",
     "tf.train.ProximalGradientDescentOptimizer(1.0, l1_regularization_strength=1.0)",
 )
-GLOBAL, LOCAL = "", ", trainable=False, collections=['local_variables']"
+UNTRAINED = ("tf.int", "tf.bool", "float16", "Twin")  # said of variables that no optimizer is given
+LOCAL = ", trainable=False, collections=['local_variables']"
 
 
 class Program(NamedTuple):
@@ -48,13 +49,16 @@ class Program(NamedTuple):
 
 def draw(seed):
     """Returns the Program of a seed."""
-    return _Drawing(seed).program()
+    return Drawing(seed).program()
 
 
-class _Drawing:
+class Drawing:
+    """Draws the Program of a seed."""
+
     def __init__(self, seed):
         self._seed, self._random = seed, random.Random(seed)
         self._lines, self._runs = ["x, p, n = inputs()"], []
+        self._optimizer_ways = OPTIMIZERS
         self._plain, self._others = [], []  # names of variables: float32 matrices in one piece; the rest
         self._resources, self._starts, self._optimizers, self._steps = set(), [], [], []
         self._evals, self._adders, self._savers, self._special = [], [], ["full"], []
@@ -68,7 +72,7 @@ class _Drawing:
         for _ in range(self._between(2, 4)):
             self._variable()
         for _ in range(self._between(1, 2)):
-            self._optimizers.append(self._add("o", self._one(*OPTIMIZERS)))
+            self._optimizers.append(self._add("o", self._one(*self._optimizer_ways)))
         for _ in range(self._between(1, 3)):
             self._update()
         self._around()
@@ -108,9 +112,12 @@ class _Drawing:
         self._starts.append(self._add("i", self._one(*made)))
 
     def _variable(self):
+        self._one(*self._makers())() if self._plain else self._matrix()
+
+    def _makers(self):
+        """What makes a variable."""
         makers = [*[self._matrix] * 6, self._partitioned, self._unknown, self._local, self._int, self._half]
-        makers += [self._of_another] * 2 + [self._contained, self._twin] if self._plain else []
-        self._one(*makers)() if self._plain else self._matrix()
+        return makers + [self._of_another] * 2 + [self._contained, self._twin]
 
     def _new(self, start, resource, more=""):
         name = "v%d" % (len(self._plain) + len(self._others))
@@ -186,12 +193,15 @@ class _Drawing:
         if self._others and self._likely(0.3):
             return self._write_of_other(self._one(*self._others))
         v = self._one(*self._plain)
-        ways = [*[self._minimized] * 6, self._assigned, self._assigned, self._rows, self._flow, self._average]
-        return self._one(*ways)(v)
+        return self._one(*self._writers())(v)
+
+    def _writers(self):
+        """What writes a variable, and gives the text."""
+        return [*[self._minimized] * 6, self._assigned, self._assigned, self._rows, self._flow, self._average]
 
     def _minimized(self, v):
-        able = [name for name in self._plain + self._others if "int32" not in self._said_of(name)
-                and "Twin" not in self._said_of(name) and "float16" not in self._said_of(name)]  # fmt: skip
+        everything = self._plain + self._others
+        able = [name for name in everything if not any(said in self._said_of(name) for said in UNTRAINED)]
         others = self._some(able)
         counted = ", counted=True" if self._likely(0.3) else ""
         return "minimize(%s, m, [%s]%s)" % (self._one(*self._optimizers), ", ".join(others), counted)
@@ -255,16 +265,19 @@ class _Drawing:
 
     def _run(self):
         session = self._one(*["s"] * 8, "r", "o")
-        ways = [*[self._stepped] * 10, self._loaded, self._loaded, self._saved_to, self._restored]
-        ways += [self._evaluated] if self._evals else []
-        ways += [self._threads] * 4 if self._adders else []
-        ways += [self._other_way] * 2
-        text = self._one(*ways)()
+        text = self._one(*self._calls())()
         if self._special and self._likely(0.5):
             session, text = self._special.pop().split(".", 1)
         self._runs.append("%s.%s" % (session, text))
         if self._likely(0.85):
             self._runs.append("%s.look()" % session)
+
+    def _calls(self):
+        """What a session can be told, each gives the text."""
+        ways = [*[self._stepped] * 10, self._loaded, self._loaded, self._saved_to, self._restored]
+        ways += [self._evaluated] if self._evals else []
+        ways += [self._threads] * 4 if self._adders else []
+        return ways + [self._other_way] * 2
 
     def _stepped(self):
         wanted = "'%s', %d" % (self._one(*self._steps), self._number())

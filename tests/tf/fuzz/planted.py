@@ -163,9 +163,7 @@ FAULTS = {
         "scaled", _put((optimizer.LossScaleOptimizer, "undo_updates", lambda self, given: []))
     ),
     "sums in float16": Fault("scaled", _put((sums, "NARROW", ()))),
-    "when_finite in every step": Fault(
-        "scaled", _put((accumulate.AccumulatingOptimizer, "when_finite", _when_seen))
-    ),
+    "when_finite in every step": Fault("scaled", _put((accumulate.AccumulatingOptimizer, "when_finite", _when_seen))),
     "no gradients": Fault("scaled", _put((accumulate, "pairs_with_gradients", _without_check))),
     "swapped operands": Fault("session", _swapped),
     "swapped operands, behind verify": Fault("session", _swapped_later),

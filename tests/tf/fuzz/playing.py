@@ -9,6 +9,7 @@ import threading
 from typing import Any, Dict, NamedTuple
 
 import numpy as np
+import sessions
 import tensorflow.compat.v1 as tf
 
 from fuzz import words
@@ -46,7 +47,8 @@ class Built(NamedTuple):
 
 def build(program, **more):
     """Builds the graph of a program; `more` are further words of its lines. Returns a Built."""
-    with tf.Graph().as_default() as graph:
+    # a line may turn on control flow of version 2
+    with tf.Graph().as_default() as graph, sessions.control_flow(1):
         tf.set_random_seed(1)
         names = {**NAMES, "everything": everything, **more}
         for line in program.lines:
@@ -189,6 +191,15 @@ class Side:
     def load(self, label, number):
         op, value = self._built.loads[label]
         return copied([self.session.run(op, {value: words.numbers(number)})])
+
+    def start(self, label):
+        """Gives a variable its initial value again."""
+        return copied([self.session.run(self._built.loads[label][0])])
+
+    def fed(self, label, number):
+        """A run of the operation with the first value of the step fed in place of being computed."""
+        tensors, op = self._built.fetches[label]
+        return copied([self.session.run(op, {**feeds(number), tensors[0]: words.numbers(number + 1)})])
 
     def look(self):
         """The value of every variable by its name."""

@@ -75,12 +75,6 @@ def _update(written):
     return written.op
 
 
-def counter():
-    """The global step: a resource, which two optimizers can count at the same time (those of a reference get lost)."""
-    with tf.variable_scope(tf.get_variable_scope(), use_resource=True):
-        return tf.train.get_or_create_global_step()
-
-
 def refused(build):
     """The name of the error that `build()` ends with."""
     try:
@@ -107,7 +101,7 @@ class Scaled:
 
     @staticmethod
     def trained(optimizer, loss, variables, bad, updates, after=None):
-        factor, step = tf.get_default_graph().get_tensor_by_name(bad), counter()
+        factor, step = tf.get_default_graph().get_tensor_by_name(bad), words.counter()
         with tf.control_dependencies(updates):
             op = optimizer.minimize(loss() * factor, step, variables)
         if after is None:
@@ -173,7 +167,7 @@ class Oracle:
 
     @staticmethod
     def trained(wrapped, loss, variables, bad, updates, after=None):
-        factor, step = tf.get_default_graph().get_tensor_by_name(bad), counter()
+        factor, step = tf.get_default_graph().get_tensor_by_name(bad), words.counter()
         pairs = wrapped.optimizer.compute_gradients(loss() * factor, variables)
         means = [_fed(gradient) for gradient, _ in pairs]
         apply = wrapped.optimizer.apply_gradients([(m, v) for m, (_, v) in zip(means, pairs)], step)

@@ -132,6 +132,12 @@ def update(before, compute, write):
     return Update([*(before.values if before else ()), value], op)
 
 
+def counter():
+    """The global step: a resource, which two optimizers can count at the same time (those of a reference get lost)."""
+    with tf.variable_scope(tf.get_variable_scope(), use_resource=True):
+        return tf.train.get_or_create_global_step()
+
+
 def minimize(optimizer, value, variables, counted=False):
     """A step of an optimizer on the product of one or two variables, times a matrix that is no longer learned."""
     flat = [part for each in variables for part in (each if hasattr(each, "as_tensor") else [each])]
@@ -141,6 +147,45 @@ def minimize(optimizer, value, variables, counted=False):
     loss = tf.reduce_sum(whole * tf.stop_gradient(value))
     step = tf.train.get_or_create_global_step() if counted else None
     return optimizer.minimize(loss, step, flat, gate_gradients=tf.train.Optimizer.GATE_GRAPH)
+
+
+def minimize_rows(optimizer, value, variable):
+    """A step of an optimizer on rows of a resource variable, one of them twice: its gradient is sparse."""
+    loss = tf.reduce_sum(clip(tf.gather(variable, [0, 2, 2])) * tf.stop_gradient(value[:3]))
+    return optimizer.minimize(loss, None, [variable], gate_gradients=tf.train.Optimizer.GATE_GRAPH)
+
+
+def rate():
+    """A learning rate that follows the global step, read where an optimizer asks for it."""
+    return tf.train.piecewise_constant(counter(), [1, 3], [1.0, 2.0, 0.0])
+
+
+def sometimes(write):
+    """Writes if p."""
+    decides = tf.identity(tf.get_default_graph().get_tensor_by_name("p:0"))  # waits for what the step waits for
+    return tf.cond(decides, lambda: tf.group(write()), tf.no_op)
+
+
+def repeatedly(write):
+    """Writes n times, in a loop."""
+    times = tf.identity(tf.get_default_graph().get_tensor_by_name("n:0"))
+
+    def body(k):
+        with tf.control_dependencies([tf.group(write())]):
+            return k + 1
+
+    return tf.while_loop(lambda k: k < times, body, [0], parallel_iterations=1)
+
+
+def in_function(write, value):
+    """Writes in a function."""
+    return tf.function(write, autograph=False)(value)
+
+
+def asserting(tensor):
+    """A matrix if p; otherwise the step ends here, with an error."""
+    with tf.control_dependencies([tf.Assert(tf.get_default_graph().get_tensor_by_name("p:0"), [tensor])]):
+        return tf.identity(tensor)
 
 
 def assign_parts(variable, value):
