@@ -105,7 +105,7 @@ def rewrite_graph(
     feeds, preserved = list(feeds), list(preserved)
     done = rewrite_graph_def(graph_def, feeds, preserved, asked)
     pages.keep(done, graph_def, feeds, preserved, chosen)
-    return replace(done, graph_def=saturated(done.graph_def)) if chosen.policy.saturates else done
+    return replace(done, graph_def=saturated(done.graph_def, feeds)) if chosen.policy.saturates else done
 
 
 def _folded(chosen, graph_def, built):

@@ -12,7 +12,7 @@ tensor that is fetched by its own name is what it was before the clamp.
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -51,21 +51,23 @@ class Output(NamedTuple):
     text: str
 
 
-def saturated(graph_def: Any) -> Any:
+def saturated(graph_def: Any, feeds: Iterable[str] = ()) -> Any:
     """Returns a GraphDef in which float16 results saturate, in the graph and in the functions that it calls.
 
     Args:
         graph_def: a tf.compat.v1.GraphDef; it is not changed. It is returned as it is where nothing overflows in
             float16.
+        feeds: names of tensors that are fed. What computes them need not run, so that no clamp may wait for it.
     """
+    fed = frozenset(arguments.tensor_of(name) for name in feeds)
     library = {function.signature.name: function for function in graph_def.library.function}
     bodies = _called(graph_def.node, library)
     within = [_outputs(library[name].node_def, IN_FUNCTION) for name in bodies]
-    if not any(next(outputs, None) for outputs in (_outputs(graph_def.node), *within)):
+    if not any(next(outputs, None) for outputs in (_outputs(graph_def.node, fed=fed), *within)):
         return graph_def
     result = tf.GraphDef()
     result.CopyFrom(graph_def)
-    _clamp_all(result.node, "")
+    _clamp_all(result.node, "", fed)
     for function in result.library.function:
         if function.signature.name in bodies:
             clamps = _clamp_all(function.node_def, IN_FUNCTION)
@@ -85,7 +87,7 @@ def _called(nodes: Any, library: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def _clamp_all(nodes: Any, suffix: str) -> dict[str, str]:
+def _clamp_all(nodes: Any, suffix: str, fed: Collection[str] = ()) -> dict[str, str]:
     """Adds the clamps of a graph, or of a function's body, whose outputs are named with a suffix, in place.
 
     Returns:
@@ -93,7 +95,7 @@ def _clamp_all(nodes: Any, suffix: str) -> dict[str, str]:
     """
     by_name = {node.name: node for node in nodes}
     clamps, added = {}, []
-    for output in list(_outputs(nodes, suffix)):
+    for output in list(_outputs(nodes, suffix, fed)):
         parts = _clamp(output, by_name[output.node], suffix, by_name)
         clamps[output.text] = parts[-1].name + suffix
         added += parts
@@ -104,10 +106,11 @@ def _clamp_all(nodes: Any, suffix: str) -> dict[str, str]:
     return clamps
 
 
-def _outputs(nodes: Sequence[Any], suffix: str = "") -> Iterator[Output]:
-    """Yields the float16 outputs that may have become infinite."""
+def _outputs(nodes: Sequence[Any], suffix: str = "", fed: Collection[str] = ()) -> Iterator[Output]:
+    """Yields the float16 outputs that may have become infinite; what is fed is as it was given."""
     known = tf_internals.op_defs()
-    clamped = {arguments.tensor_of(node.input[2]) for node in nodes if MARK in node.attr and node.op == "SelectV2"}
+    done = {arguments.tensor_of(node.input[2]) for node in nodes if MARK in node.attr and node.op == "SelectV2"}
+    done.update(fed)
     for node in nodes:
         if node.op not in known or MARK in node.attr or (node.op in FINITE and not _is_infinite(node)):
             continue
@@ -115,7 +118,7 @@ def _outputs(nodes: Sequence[Any], suffix: str = "") -> Iterator[Output]:
         dtypes = arguments.dtypes(known[node.op].output_arg, node)
         references = [each.is_ref for each in arguments.of_each(known[node.op].output_arg, node)]
         for number, (text, dtype, reference) in enumerate(zip(names, dtypes, references)):
-            if dtype == FLOAT16 and not reference and text not in clamped:
+            if dtype == FLOAT16 and not reference and text not in done:
                 yield Output(node.name, number, text)
 
 

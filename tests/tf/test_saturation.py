@@ -145,6 +145,14 @@ def test_only_clamps_are_added(build, version):
     assert stripped.library == plain.library
 
 
+def test_what_would_compute_a_fed_float16_tensor_does_not_run():
+    x = tf.placeholder(tf.float16, [3, 3], "x")
+    y = tf.matmul(x, EYE.astype(np.float16))
+    z = tf.cast(y, tf.float32) + 1.0
+    with tf.Session(config=sessions.config(**options())) as session:
+        np.testing.assert_array_equal(session.run(z, {y: 2 * EYE}), 2 * EYE + 1)  # nothing is fed for x
+
+
 def test_a_graph_without_float16_stays_as_it_is():
     with tf.Graph().as_default() as graph:
         tf.add(tf.placeholder(tf.float32, [3, 3], "x"), EYE, name="out")
