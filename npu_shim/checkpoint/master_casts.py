@@ -25,10 +25,22 @@ def assignable(cast: Any, master: Any, trainable: bool) -> Any:
         cast.initializer = master.initializer
         cast.initialized_value = lambda: tf.cast(_initialized_value(master), cast.dtype)
         cast.is_initialized = lambda name=None: tf.is_variable_initialized(master)
-    for name in ("ref", "experimental_ref"):  # by which an ExponentialMovingAverage finds the master's average
+    for name in ("ref", "experimental_ref"):
         if hasattr(master, name):
-            setattr(cast, name, getattr(master, name))
+            setattr(cast, name, _reference(getattr(master, name), master, cast))
     return cast
+
+
+def _reference(own, master, cast):
+    """Returns the `ref` of a cast: a key that is found as `own`, the master's, and that stands for the cast.
+
+    By the former an ExponentialMovingAverage finds the master's average, by the latter a session what it is fed.
+    """
+
+    def ref():
+        return type("Reference", (type(own()),), {"deref": lambda self: cast})(master)
+
+    return ref
 
 
 def _initialized_value(master):

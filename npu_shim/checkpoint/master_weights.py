@@ -326,6 +326,8 @@ def _cast_here(master, dtype, trainable, caching_device):
         with tf.name_scope(None), tf.device(caching_device):
             whole = master.as_tensor() if hasattr(master, "as_tensor") else master
             cast = tf.cast(whole, dtype, name="%s/%s_cast" % (name, dtype.name))
+        if not trainable:  # a View reads its variable at every use, so that a value that is fed would reach nobody
+            graph.prevent_feeding(cast)
         state.casts[key] = assignable(cast if trainable else View(master, cast), master, trainable)
         state.masters[cast.name] = master
         _record(master, dtype, trainable, REASONS[0])

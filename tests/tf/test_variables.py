@@ -244,6 +244,18 @@ def test_moving_averages_of_weights_use_the_master():
     assert average.average(low).dtype.base_dtype == tf.float32
 
 
+def test_a_weight_can_be_fed_and_a_statistic_says_that_it_cannot(resource):
+    weight = get(ours, "w", [2], tf.float16, tf.ones_initializer(), use_resource=resource)
+    mean = get(ours, "mean", [2], tf.float16, tf.ones_initializer(), trainable=False, use_resource=resource)
+    results = [weight * 2.0, mean * 2.0, weight]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        fed = session.run(results, {weight: [3, 4]})
+        assert [value.tolist() for value in fed] == [[6, 8], [2, 2], [3, 4]]
+        with pytest.raises(ValueError, match=r"mean/float16_cast.* may not be fed"):
+            session.run(results, {mean: [3, 4]})
+
+
 def test_statistics_do_not_lose_small_updates(resource):
     def after_updates(getter):
         with tf.Graph().as_default():
