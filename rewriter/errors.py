@@ -1,4 +1,4 @@
-"""The three errors of npu_shim and the sentence that suggests a nearer name.
+"""The three errors of npu_shim, words that must be one of a few, and the sentence that suggests a nearer name.
 
 Inside a session the hook turns them into TensorFlow's own error types, see `ConfigError.code`.
 """
@@ -58,6 +58,23 @@ class VerifyError(RuntimeError):
         violations = tuple(violations)
         super().__init__("npu_shim: the rewritten graph is not valid: " + "; ".join(violations))
         self.violations = violations
+
+
+def one_of(word: object, known: Iterable[str], what: str) -> str:
+    """Returns `word`, which must be one of `known`.
+
+    Args:
+        word: the user's.
+        known: the words that are accepted, in the order of the message.
+        what: where the word stands, for the message.
+
+    Raises:
+        ConfigError: another word.
+    """
+    words = tuple(known)
+    if word not in words:
+        raise ConfigError("%s is '%s', expected one of %s%s" % (what, word, ", ".join(words), nearest(word, words)))
+    return str(word)
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

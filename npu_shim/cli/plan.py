@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 from npu_shim.distributed import in_graph
 from npu_shim.pjrt import whole
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 
 if TYPE_CHECKING:
     from npu_shim.options.precision import Precision
@@ -232,6 +232,4 @@ def device(wanted: str | None) -> str:
     from npu_shim.session import clusters
 
     chosen = (wanted or clusters.accelerator()).upper()
-    if chosen not in kernel_tables.DEVICES:
-        raise ConfigError("--device is '%s', expected one of %s" % (wanted, ", ".join(kernel_tables.DEVICES)))
-    return chosen
+    return one_of(chosen, kernel_tables.DEVICES, "--device")

@@ -15,7 +15,7 @@ from npu_shim.engine.access import Access
 from npu_shim.engine.constants import Constant, fixed
 from npu_shim.engine.cut import Place
 from npu_shim.export import programs
-from npu_shim.options import attention, passes, recompute
+from npu_shim.options import passes, words
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
@@ -339,7 +339,7 @@ def _prepared(source, cut, program, wanted, rewritten, options):
     feeds = dict(zip(placeholders, shared))
     feeds.update((name, feed) for name, feed in user.items() if name in left)
     # which device it is for is known when it is compiled
-    asked = recompute.wanted(options.values), False, passes.wanted(options.values), attention.wanted(options.values)
+    asked = words.RECOMPUTE.of(options.values), False, passes.wanted(options.values), words.ATTENTION.of(options.values)
     manner = step_function.Manner(*asked)
     graph_def = step_function.checked(graph_def, kept, list(feeds), manner.watching)
     values = _values_for_unknown_shapes(graph_def, source)

@@ -28,7 +28,7 @@ from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.attention.spec import ATTRIBUTE
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, PlanError, nearest
+from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
 from npu_shim.rewriter.planner import report
 from npu_shim.xla import random_ops, step_checkpoint, step_function
 from npu_shim.xla.refusals import refusal, xla_errors
@@ -160,8 +160,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
         ConfigError: the step has no result, or `float32_products` is not one of PRODUCTS.
         PlanError: as `hlo_of`.
     """
-    if float32_products not in PRODUCTS:
-        raise ConfigError("float32_products is '%s', expected one of %s" % (float32_products, ", ".join(PRODUCTS)))
+    one_of(float32_products, PRODUCTS, "float32_products")
     if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none

@@ -11,7 +11,7 @@ from typing import Any, Mapping
 from npu_shim.configs import extras
 from npu_shim.options import requests
 from npu_shim.pjrt import other_python
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, one_of
 
 ENGINES = ("auto", "session", "pjrt")
 OLDEST = (2, 15)  # release of TensorFlow that gives XLA's programs away
@@ -52,10 +52,7 @@ def asked(values: Mapping[str, Any]) -> str:
 
 def checked(word: Any, what: str) -> str:
     """Returns a word that is one of ENGINES. Raises ConfigError for another; `what` is where it stands."""
-    if word not in ENGINES:
-        expected = ", ".join(ENGINES) + nearest(str(word), ENGINES)
-        raise ConfigError("%s is '%s', expected one of %s" % (what, word, expected))
-    return str(word)
+    return one_of(word, ENGINES, what)
 
 
 def require(tensorflow: str) -> None:

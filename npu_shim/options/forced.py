@@ -10,7 +10,7 @@ import os
 from typing import Any, Iterable, Mapping
 
 from npu_shim.options import table
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.rewriter.tables.policy import PRECISION_MODE, PRECISION_MODE_V2
 
 VARIABLE = "NPU_SHIM_OPTIONS"
@@ -100,12 +100,9 @@ def of_mode(word: Any, what: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no such mode.
     """
-    if word == AUTO or word in tuple(PRECISION_MODE):
-        return {"precision_mode": word}
-    if word in tuple(PRECISION_MODE_V2):
-        return {"precision_mode_v2": word}
-    modes = list(dict.fromkeys([AUTO, *PRECISION_MODE, *PRECISION_MODE_V2]))
-    raise ConfigError("%s is '%s', expected one of %s%s" % (what, word, ", ".join(modes), nearest(str(word), modes)))
+    modes = (AUTO, *PRECISION_MODE)
+    key = "precision_mode" if word in modes else "precision_mode_v2"
+    return {key: one_of(word, dict.fromkeys([*modes, *PRECISION_MODE_V2]), what)}
 
 
 def checked_scale(scale: Any, what: str) -> str | float | None:

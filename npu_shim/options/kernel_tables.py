@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim import configs
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, KernelTable, of_rows
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.tables.slow_kernels import SLOW
@@ -36,10 +36,7 @@ def of(device: str) -> KernelTable:
     Raises:
         ConfigError: another device; "XLA" where TensorFlow compiles no step as a whole.
     """
-    if device not in DEVICES:
-        expected = ", ".join(DEVICES) + nearest(device, DEVICES)
-        raise ConfigError("device is '%s', expected one of %s" % (device, expected))
-    if device == "XLA":
+    if one_of(device, DEVICES, "device") == "XLA":
         _require_xla()
         return KernelTable({**registry.xla_kernels(), **{op: (Kernel(ANY_DEVICE),) for op in CONTROL_FLOW}}, device)
     return KernelTable(_shipped_gpu_or_own(), device, SLOW)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import one_of
 from npu_shim.rewriter.passes import dump
 from npu_shim.rewriter.passes.pipeline import Watch
 
@@ -42,8 +42,5 @@ def wanted(values: Mapping[str, Any]) -> Watching:
         ConfigError: VERIFY is another word than one of POINTS.
     """
     asked = {key: values.get(key) or os.environ.get(name) or "" for key, name in VARIABLES.items()}
-    word = asked[VERIFY] or POINTS[0]
-    if word not in POINTS:
-        what = VERIFY if values.get(VERIFY) else VARIABLES[VERIFY]
-        raise ConfigError("%s is '%s', expected one of %s%s" % (what, word, ", ".join(POINTS), nearest(word, POINTS)))
-    return Watching(word == "each", str(asked[DUMP]))
+    where = VERIFY if values.get(VERIFY) else VARIABLES[VERIFY]
+    return Watching(one_of(asked[VERIFY] or POINTS[0], POINTS, where) == "each", str(asked[DUMP]))

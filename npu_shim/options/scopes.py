@@ -12,7 +12,7 @@ from typing import Any, ContextManager, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
 from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
 
@@ -71,10 +71,7 @@ def to_float(dtype: Any) -> Iterator[None]:
     Raises:
         ConfigError: another dtype.
     """
-    name = getattr(dtype, "name", dtype)
-    if name not in TO_FLOAT_DTYPES:
-        expected = ", ".join(TO_FLOAT_DTYPES) + nearest(name, TO_FLOAT_DTYPES)
-        raise ConfigError("to_float: dtype is %r, expected one of %s" % (name, expected))
+    name = one_of(getattr(dtype, "name", dtype), TO_FLOAT_DTYPES, "to_float: dtype")
     with tf.get_default_graph()._attr_scope({TO_FLOAT: tf.AttrValue(type=tf.as_dtype(name).as_datatype_enum)}):
         yield
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.session.clusters import marking
 from npu_shim.xla import random_ops, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.refusals import xla_errors
@@ -68,10 +68,7 @@ def compile_step(
     source = Source.of(graph_or_session)
     if not isinstance(iterations_per_loop, int) or iterations_per_loop < 1:
         raise ConfigError("iterations_per_loop must be an int above 0, got %r" % (iterations_per_loop,))
-    if engine not in ENGINES:
-        expected = ", ".join(ENGINES) + nearest(str(engine), ENGINES)
-        raise ConfigError("engine is %r, expected one of %s" % (engine, expected))
-    running = importlib.import_module(ENGINES[engine]).Running
+    running = importlib.import_module(ENGINES[one_of(engine, ENGINES, "engine")]).Running
     if initializer is not None:
         source = source.initialized(initializer)
     most = rewriting.programs_of(source, options)

@@ -51,9 +51,9 @@ class Context:
     """What the passes of a step are told, and what they tell.
 
     Attributes:
-        recompute: one of `options.recompute.MODES`.
+        recompute: one of `options.words.RECOMPUTE`.
         on_cpu: whether the step is for a CPU.
-        attention: "auto" or "off", see `options.attention`.
+        attention: one of `options.words.ATTENTION`.
         has_kernels: whether what runs the step has kernels for attention.
         fused: what `fuse-attention` has found, None before it.
         recomputation: what `rematerialize` has found, None before it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
-from npu_shim.options import attention, passes, precision, recompute, watch_options
+from npu_shim.options import passes, precision, watch_options, words
 from npu_shim.options import table as option_table
 from npu_shim.options.passes import Watching
 from npu_shim.options.rewriting import rewrite_graph
@@ -14,7 +14,8 @@ from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
 from npu_shim.xla import recent
 
-NO_REWRITE = frozenset([attention.KEY, recompute.KEY, stored.KEY, recent.KEY, *passes.VARIABLES])  # by themselves
+# options that ask for no rewrite by themselves
+NO_REWRITE = frozenset([words.ATTENTION.key, words.RECOMPUTE.key, stored.KEY, recent.KEY, *passes.VARIABLES])
 
 
 class Asked(NamedTuple):
@@ -22,8 +23,8 @@ class Asked(NamedTuple):
 
     Attributes:
         values: option values, None if neither session nor call has any.
-        recompute: one of `options.recompute.MODES`.
-        attention: one of `options.attention.MODES`.
+        recompute: one of `options.words.RECOMPUTE`.
+        attention: one of `options.words.ATTENTION`.
         watching: who looks on while passes run.
     """
 
@@ -45,7 +46,7 @@ def options_of(source: Any, given: Mapping[str, Any]) -> Asked:
     """
     own = option_table.of_keywords(given)
     values = {**(source.options or {}), **own}
-    asked = Asked(values, recompute.wanted(values), attention.wanted(values), passes.wanted(values))
+    asked = Asked(values, words.RECOMPUTE.of(values), words.ATTENTION.of(values), passes.wanted(values))
     if source.options is None and not own.keys() - NO_REWRITE:
         return asked._replace(values=None)
     for name in watch_options.switched_on(values):

@@ -126,10 +126,10 @@ class Manner:
     """How a step is prepared, as its options say.
 
     Attributes:
-        recompute: one of `options.recompute.MODES`.
+        recompute: one of `options.words.RECOMPUTE`.
         on_cpu: whether it is for a CPU.
         watching: who looks on while passes run.
-        attention: one of `options.attention.MODES`.
+        attention: one of `options.words.ATTENTION`.
         has_kernels: whether what runs it has kernels for attention.
     """
 

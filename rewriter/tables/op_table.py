@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, nearest, one_of
 
 LISTS = {"true": "white", "false": "black"}
 FLOAT_NAMES = ("float16", "bfloat16", "float32", "float64")
@@ -92,9 +92,7 @@ def read_entry(name: str, row: Mapping[str, Any]) -> Entry:
     if flag not in (None, "true", "false"):
         expected = "'true' (white) or 'false' (black)"
         raise ConfigError("op %s: precision_reduce.flag is %r, expected %s" % (name, flag, expected))
-    if role not in ROLES:
-        hint = ", ".join(ROLES) + nearest(role, ROLES)
-        raise ConfigError("op %s: role is %r, expected one of %s" % (name, role, hint))
+    one_of(role, ROLES, "op %s: role" % name)
     dtypes = _strings(name, row, "dtypes", ())
     unknown = [dtype for dtype in dtypes if dtype not in FLOAT_NAMES]
     if unknown:

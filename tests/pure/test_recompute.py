@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from npu_shim.options import recompute as option
+from npu_shim.options import words
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.xla.recompute import cut, plan, report
 from npu_shim.xla.recompute.step import Node, Result, Step
@@ -179,14 +179,14 @@ def test_the_cut_is_the_cheapest_of_all():
 
 
 def test_the_option_wins_over_the_environment(monkeypatch):
-    monkeypatch.delenv(option.VARIABLE, raising=False)
-    assert option.wanted({}) == "auto"
-    monkeypatch.setenv(option.VARIABLE, "memory")
-    assert (option.wanted({}), option.wanted({option.KEY: "off"})) == ("memory", "off")
+    monkeypatch.delenv("NPU_SHIM_RECOMPUTE", raising=False)
+    assert words.RECOMPUTE.of({}) == "auto"
+    monkeypatch.setenv("NPU_SHIM_RECOMPUTE", "memory")
+    assert (words.RECOMPUTE.of({}), words.RECOMPUTE.of({words.RECOMPUTE.key: "off"})) == ("memory", "off")
 
 
-@pytest.mark.parametrize("values", [{option.KEY: "memroy"}, {}])
+@pytest.mark.parametrize("values", [{words.RECOMPUTE.key: "memroy"}, {}])
 def test_another_word_is_an_error_that_names_the_nearest(values, monkeypatch):
-    monkeypatch.setenv(option.VARIABLE, "memroy")
+    monkeypatch.setenv("NPU_SHIM_RECOMPUTE", "memroy")
     with pytest.raises(ConfigError, match=r"'memroy', expected one of auto, off, memory \(did you mean 'memory'\?\)"):
-        option.wanted(values)
+        words.RECOMPUTE.of(values)

@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed import ranks
 from npu_shim.options.scopes import OPT_OUT
 from npu_shim.pjrt import stored
-from npu_shim.rewriter.errors import ConfigError, nearest
+from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
 from npu_shim.session.clusters import conditionals, folded, moves, slow_ops, traps
@@ -47,9 +47,7 @@ def wanted(values: Mapping[str, Any]) -> bool:
         ConfigError: another word.
     """
     switch = values.get("npu_shim_xla") or os.environ.get("NPU_SHIM_XLA") or "auto"
-    if switch not in SWITCH:
-        expected = ", ".join(SWITCH) + nearest(switch, SWITCH)
-        raise ConfigError("NPU_SHIM_XLA is '%s', expected one of %s" % (switch, expected))
+    one_of(switch, SWITCH, "NPU_SHIM_XLA")
     return switch == "on" or (switch == "auto" and accelerator() == "GPU")
 
 

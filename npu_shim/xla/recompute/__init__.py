@@ -20,7 +20,7 @@ def recomputed(graph_def: Any, mode: str, on_cpu: bool) -> tuple[Any, report.Rec
     Args:
         graph_def: tf.compat.v1.GraphDef of a step with functional control flow and feeds of full shapes; it is not
             changed.
-        mode: one of `options.recompute.MODES`.
+        mode: one of `options.words.RECOMPUTE`.
         on_cpu: whether XLA compiles it for a CPU.
     """
     if mode == "off":
