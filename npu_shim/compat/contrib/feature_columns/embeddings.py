@@ -20,14 +20,10 @@ from npu_shim.compat.contrib.feature_columns.sparse import _SparseColumn, _Weigh
 
 
 @dataclasses.dataclass(frozen=True)
-class _OneHotColumn(_DenseColumn):
-    """Ids as vectors with as many elements as there are ids: each element is the sum of an id's weights."""
+class _OfIds(_DenseColumn):
+    """A dense column made of the ids of a sparse one."""
 
     sparse_id_column: Any
-
-    @property
-    def name(self) -> str:
-        return "%s_one_hot" % self.sparse_id_column.name
 
     @property
     def parents(self) -> tuple[Any, ...]:
@@ -42,27 +38,40 @@ class _OneHotColumn(_DenseColumn):
     def config(self) -> dict[str, Any]:
         return self.sparse_id_column.config
 
+    def _transform_feature(self, inputs):
+        return inputs.get(self.sparse_id_column)
+
+    def _ids_and_weights(self, input_tensor, rank):
+        """The column's ids and their weights, None for none; each a SparseTensor of `rank` dimensions."""
+        given = self.sparse_id_column.weight_tensor(input_tensor)
+        ids = with_rank(self.sparse_id_column.id_tensor(input_tensor), rank, self.name)
+        return ids, None if given is None else with_rank(given, rank, self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OneHotColumn(_OfIds):
+    """Ids as vectors with as many elements as there are ids: each element is the sum of an id's weights."""
+
+    @property
+    def name(self) -> str:
+        return "%s_one_hot" % self.sparse_id_column.name
+
     @property
     def _variable_shape(self):
         return tf.TensorShape([self.length])
 
-    def _transform_feature(self, inputs):
-        return inputs.get(self.sparse_id_column)
-
     def _to_dnn_input_layer(self, input_tensor, weight_collections=None, trainable=True, output_rank=2):
-        ids = with_rank(self.sparse_id_column.id_tensor(input_tensor), output_rank, self.name)
-        given = self.sparse_id_column.weight_tensor(input_tensor)
+        ids, given = self._ids_and_weights(input_tensor, output_rank)
         vectors = tf.one_hot(tf.sparse.to_dense(ids, default_value=-1), self.length)
         if given is not None:
-            vectors *= tf.sparse.to_dense(with_rank(given, output_rank, self.name))[..., None]
+            vectors *= tf.sparse.to_dense(given)[..., None]
         return tf.reduce_sum(vectors, output_rank - 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class _EmbeddingColumn(_DenseColumn):
+class _EmbeddingColumn(_OfIds):
     """The embeddings of ids, combined for each example; those of one `shared_embedding_name` have one variable."""
 
-    sparse_id_column: Any
     dimension: int
     combiner: str = "mean"
     initializer: Any = None
@@ -81,34 +90,16 @@ class _EmbeddingColumn(_DenseColumn):
         return kind % self.sparse_id_column.name
 
     @property
-    def parents(self) -> tuple[Any, ...]:
-        return (self.sparse_id_column,)
-
-    @property
-    def length(self) -> int:
-        """The number of ids, an int."""
-        return self.sparse_id_column.length
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.sparse_id_column.config
-
-    @property
     def _variable_shape(self):
         return tf.TensorShape([self.dimension])
 
     def _checkpoint_path(self):
         return (self.ckpt_to_load_from, self.tensor_name_in_ckpt) if self.ckpt_to_load_from else None
 
-    def _transform_feature(self, inputs):
-        return inputs.get(self.sparse_id_column)
-
     def _to_dnn_input_layer(self, input_tensor, weight_collections=None, trainable=True, output_rank=2):
-        ids = with_rank(self.sparse_id_column.id_tensor(input_tensor), output_rank, self.name)
-        given = self.sparse_id_column.weight_tensor(input_tensor)
+        ids, given = self._ids_and_weights(input_tensor, output_rank)
         return tf.nn.safe_embedding_lookup_sparse(
-            self._table(weight_collections, trainable and self.trainable), ids,
-            None if given is None else with_rank(given, output_rank, self.name),
+            self._table(weight_collections, trainable and self.trainable), ids, given,
             combiner=self.combiner, name=self.name + "weights", partition_strategy="div", max_norm=self.max_norm,
         )  # fmt: skip
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib.rnn.linear import RNNCell
+from npu_shim.compat.contrib.rnn.wrappers import Wrapper
 from npu_shim.rewriter import tf_internals
 
 
-class CompiledWrapper(RNNCell):
+class CompiledWrapper(Wrapper):
     """Runs a cell in tf.xla.experimental.jit_scope.
 
     Args:
@@ -19,22 +19,8 @@ class CompiledWrapper(RNNCell):
     """
 
     def __init__(self, cell: Any, compile_stateful: bool = False) -> None:
-        super().__init__()
-        self._cell = cell
+        super().__init__(cell)
         self._compile_stateful = compile_stateful
-
-    @property
-    def state_size(self) -> Any:
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> Any:
-        return self._cell.output_size
-
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """Returns the cell's zero state."""
-        with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
-            return self._cell.zero_state(batch_size, dtype)
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (output, next state) of the cell."""

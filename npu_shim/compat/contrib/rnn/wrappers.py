@@ -10,28 +10,33 @@ import tensorflow.compat.v1 as tf
 from npu_shim.compat.contrib.rnn.linear import RNNCell, linear
 
 
-class _Wrapper(RNNCell):
-    """A cell with the wrapped cell's state."""
+class Wrapper(RNNCell):
+    """A cell with the wrapped cell's state.
 
-    def __init__(self, cell, reuse=None):
+    Args:
+        cell: an RNNCell.
+        reuse: whether the variables exist.
+    """
+
+    def __init__(self, cell: Any, reuse: bool | None = None) -> None:
         super().__init__(_reuse=reuse)
         self._cell = cell
 
     @property
-    def state_size(self):
+    def state_size(self) -> Any:
         return self._cell.state_size
 
     @property
-    def output_size(self):
+    def output_size(self) -> Any:
         return self._cell.output_size
 
-    def zero_state(self, batch_size, dtype):
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         """Returns the wrapped cell's zero state."""
         with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
             return self._cell.zero_state(batch_size, dtype)
 
 
-class InputProjectionWrapper(_Wrapper):
+class InputProjectionWrapper(Wrapper):
     """Maps the inputs to another depth first.
 
     Args:
@@ -55,7 +60,7 @@ class InputProjectionWrapper(_Wrapper):
         return self._cell(self._activation(projected) if self._activation else projected, state)
 
 
-class OutputProjectionWrapper(_Wrapper):
+class OutputProjectionWrapper(Wrapper):
     """Maps the output to another depth.
 
     Args:
@@ -83,7 +88,7 @@ class OutputProjectionWrapper(_Wrapper):
         return (self._activation(projected) if self._activation else projected), state
 
 
-class EmbeddingWrapper(_Wrapper):
+class EmbeddingWrapper(Wrapper):
     """Looks ids [batch] or [batch, 1] up in a table first.
 
     Args:
@@ -117,7 +122,7 @@ class EmbeddingWrapper(_Wrapper):
             return self._cell(tf.nn.embedding_lookup(table, tf.reshape(inputs, [-1])), state)
 
 
-class HighwayWrapper(RNNCell):
+class HighwayWrapper(Wrapper):
     """output = carry * input + transform * cell output (Srivastava et al. 2015).
 
     Args:
@@ -127,22 +132,9 @@ class HighwayWrapper(RNNCell):
     """
 
     def __init__(self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0) -> None:
-        self._cell = cell
+        super().__init__(cell)
         self._couple = couple_carry_transform_gates
         self._carry_bias_init = carry_bias_init
-
-    @property
-    def state_size(self) -> Any:
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> Any:
-        return self._cell.output_size
-
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """Returns the wrapped cell's zero state."""
-        with tf.name_scope(type(self).__name__ + "ZeroState", values=[batch_size]):
-            return self._cell.zero_state(batch_size, dtype)
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (output, the cell's state)."""
