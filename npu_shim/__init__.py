@@ -28,13 +28,13 @@ _HOMES = {
     "custom_mixed_precision": "npu_shim.options.amp_config",
     "get_white_list": "npu_shim.options.amp_config",
     "get_black_list": "npu_shim.options.amp_config",
-    "enable": "npu_shim.session.enabling",
-    "disable": "npu_shim.session.enabling",
-    "patch": "npu_shim.session.patch",
-    "unpatch": "npu_shim.session.patch",
+    "enable": "npu_shim.session.interception.enabling",
+    "disable": "npu_shim.session.interception.enabling",
+    "patch": "npu_shim.session.interception.patch",
+    "unpatch": "npu_shim.session.interception.patch",
     "to_float": "npu_shim.options.scopes",
-    "Calibration": "npu_shim.session.calibration",
-    "calibrate": "npu_shim.session.calibration",
+    "Calibration": "npu_shim.session.observers.calibration",
+    "calibrate": "npu_shim.session.observers.calibration",
     "float32_variable_storage_getter": "npu_shim.checkpoint.master_weights",
     "get_custom_getter": "npu_shim.checkpoint.master_weights",
     "master_weights": "npu_shim.checkpoint.master_weights",
@@ -79,12 +79,12 @@ if TYPE_CHECKING:
     from npu_shim.rewriter.errors import ConfigError as ConfigError
     from npu_shim.rewriter.errors import PlanError as PlanError
     from npu_shim.rewriter.errors import VerifyError as VerifyError
-    from npu_shim.session.calibration import Calibration as Calibration
-    from npu_shim.session.calibration import calibrate as calibrate
-    from npu_shim.session.enabling import disable as disable
-    from npu_shim.session.enabling import enable as enable
-    from npu_shim.session.patch import patch as patch
-    from npu_shim.session.patch import unpatch as unpatch
+    from npu_shim.session.interception.enabling import disable as disable
+    from npu_shim.session.interception.enabling import enable as enable
+    from npu_shim.session.interception.patch import patch as patch
+    from npu_shim.session.interception.patch import unpatch as unpatch
+    from npu_shim.session.observers.calibration import Calibration as Calibration
+    from npu_shim.session.observers.calibration import calibrate as calibrate
     from npu_shim.xla.compiled_step import compile_step as compile_step
 else:
 

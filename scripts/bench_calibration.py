@@ -19,7 +19,7 @@ import bench_cpu
 import bench_tables
 import tensorflow.compat.v1 as tf
 
-from npu_shim.session import calibration
+from npu_shim.session.observers import calibration
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests"))
 import reference_material

@@ -3,7 +3,7 @@
     python scripts/bench_cpu_programs.py [MODEL...] [--steps N] [--engine E] [--note TEXT] [--write FILE]
 
 The models are bench_cpu.py's. The forms alternate step by step; medians and the best steps are compared. The form
-"as decided" is the mixed step without `npu_shim.xla.cpu_kernels`: float16 in the program.
+"as decided" is the mixed step without `npu_shim.xla.passes.legalize.cpu_kernels`: float16 in the program.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import bench_tables
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.xla import cpu_kernels
+from npu_shim.xla.passes.legalize import cpu_kernels
 
 MIXED = {"precision_mode": "allow_mix_precision"}
 FORMS = {"float32": {}, "as decided": MIXED, "mixed": MIXED}

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.cli import graph_file
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 
 
 def session(graph, shimmed):
@@ -91,7 +91,7 @@ def main():
         lines.append("rewrite of %s: %d nodes in %.2f s" % (os.path.basename(args.graph), nodes, seconds))
     print("\n".join(lines))
     if args.write:
-        with whole.file(args.write) as f:
+        with atomic_write.file(args.write) as f:
             f.write(("\n".join(lines) + "\n").encode())
 
 

@@ -7,7 +7,7 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 
 
 def where():
@@ -35,7 +35,7 @@ def table(columns, rows, write=None, title=()):
         lines.append(_row(cells))
         print(lines[-1], flush=True)
     if write:
-        with whole.file(write) as f:
+        with atomic_write.file(write) as f:
             f.write(("\n".join(lines) + "\n").encode())
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jaxlib
 
 from npu_shim import pjrt
-from npu_shim.pjrt import arrays, jax_door, manifest
+from npu_shim.pjrt import arrays, jax_compat, manifest
 
 # form -> what the chip's limit is looked up by
 LIMITS = {"float32": "highest", "tf32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -23,7 +23,7 @@ HAND = {"jax-float16": jnp.float16, "jax-bfloat16": jnp.bfloat16}
 
 def main(args):
     """Runs every model of DIR and writes the tables anew behind each."""
-    device = jax_door.device(jax, args.device)
+    device = jax_compat.device(jax, args.device)
     with open(os.path.join(args.folder, "bench.json"), encoding="utf-8") as f:
         described = json.load(f)
     forms = args.forms.split(",") if args.forms else [*LIMITS, *MEMORY, *HAND]

@@ -1,8 +1,8 @@
 """Draws docs/pictures/overview.svg from the code's own pipelines: python scripts/overview.py (needs TensorFlow).
 
 The steps of the rewriter are those that the docstring of rewriter/rewrite.py explains, the passes of a session the rows
-of npu_shim/session/promises.py, those of a compiled step the pipelines of npu_shim/xla/pipeline.py. A test compares the
-picture with what this makes.
+of npu_shim/session/passes/promises.py, those of a compiled step the pipelines of npu_shim/xla/pipeline.py. A test
+compares the picture with what this makes.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ class Box(NamedTuple):
 def boxes() -> Tuple[Box, Box, Box, Box, Box]:
     """Returns what the picture shows: script, options, rewriter, session, compiled step."""
     from npu_shim.rewriter import rewrite
-    from npu_shim.session.promises import PROMISES
+    from npu_shim.session.passes.promises import PROMISES
     from npu_shim.xla.pipeline import PIPELINES
 
     steps = tuple(re.findall(r"^(\w+)  +\S", rewrite.__doc__ or "", re.MULTILINE))

@@ -17,7 +17,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:1] = [str(HERE), str(HERE.parent)]
 
-from npu_shim.distributed.settings import default_bucket_bytes as bucket_bytes  # noqa: E402
+from npu_shim.distributed.job.settings import default_bucket_bytes as bucket_bytes  # noqa: E402
 
 PAGE = HERE.parent / "benchmarks" / "scale_out.md"
 TRAINED = HERE / "data" / "trained_variables.json"

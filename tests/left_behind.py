@@ -54,7 +54,7 @@ def tensorflow():
 
 
 def sessions_are_patched():
-    patch = sys.modules.get("npu_shim.session.patch")
+    patch = sys.modules.get("npu_shim.session.interception.patch")
     return bool(patch) and patch.is_patched()
 
 
@@ -112,7 +112,7 @@ def begin_alike():
     """Lets a file's tests begin with the same random numbers and TensorFlow's own sessions, whatever ran before."""
     random.seed(0)
     if sessions_are_patched():  # by an import of another file
-        sys.modules["npu_shim.session.patch"].unpatch()
+        sys.modules["npu_shim.session.interception.patch"].unpatch()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(0)
 

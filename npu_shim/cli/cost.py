@@ -11,7 +11,7 @@ from typing import Any
 
 from npu_shim.cli.export import add_step_arguments, feeds_of, step_of
 from npu_shim.cli.plan import OPTIONS, names
-from npu_shim.pjrt import manifest, whole
+from npu_shim.pjrt import atomic_write, manifest
 from npu_shim.rewriter.errors import ConfigError
 
 GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "checkpoint")  # files of a folder that stands for a graph
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
         values, text = as_json(costs), as_text(costs)
     written = json.dumps(values, indent=1, sort_keys=True) + "\n"
     if args.json and args.json != "-":
-        with whole.file(args.json) as f:
+        with atomic_write.file(args.json) as f:
             f.write(written.encode("utf-8"))
     print(written if args.json == "-" else text, end="")
     return 0

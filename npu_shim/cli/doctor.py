@@ -42,9 +42,9 @@ def _describe_engine(tensorflow):
         engine.require(tensorflow)
         if not engine.has_jax():
             return describe_worker(engine.interpreter())
-        from npu_shim.pjrt import jax_door
+        from npu_shim.pjrt import jax_compat
 
-        jax = jax_door.require()
+        jax = jax_compat.require()
         return "JAX %s in TensorFlow's process: %s" % (jax.__version__, ", ".join(map(str, jax.devices())))
     except (ConfigError, ImportError, RuntimeError) as reason:
         return "none: %s" % str(reason).replace("npu_shim: ", "", 1)
@@ -52,7 +52,7 @@ def _describe_engine(tensorflow):
 
 def describe_worker(interpreter: str) -> str:
     """Starts the engine's worker on an interpreter and says what it has; errors as `starting.Started`."""
-    from npu_shim.engine.worker import starting
+    from npu_shim.engine.device.worker import starting
 
     started = starting.Started(interpreter)
     started.end()
@@ -87,7 +87,7 @@ def _self_test():
     """Trains one step of a small graph in mixed precision; says whether its matrix product ran in float16."""
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.session import patch as session
+    from npu_shim.session.interception import patch as session
 
     session.patch()
     config = tf.ConfigProto()

@@ -112,7 +112,7 @@ def feeds_of(source: Any, fetches: Any, args: argparse.Namespace, batch: int | N
 
 def _inputs(source: Any, fetches: Any, constants: Any) -> list[str]:
     """What feeds the fetches: a graph has other placeholders and iterators, for prediction, or for another step."""
-    from npu_shim.session import dump
+    from npu_shim.session.observers import dump
 
     elements = [source.graph.as_graph_element(getattr(each, "name", each)) for each in map(source.fetch, fetches)]
     needed = set(dump.upstream(source.graph, [getattr(each, "op", each) for each in elements], constants))

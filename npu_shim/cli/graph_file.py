@@ -18,7 +18,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import graphdef
@@ -82,7 +82,7 @@ def write(path: str, graph_def: tf.GraphDef) -> None:
     data = graph_def.SerializeToString(deterministic=True)
     if kind == ".pbtxt":
         data = text_format.MessageToString(graph_def).encode("utf-8")
-    with whole.file(path) as f:
+    with atomic_write.file(path) as f:
         f.write(_compressed(data) if path.endswith(".gz") else data)
 
 

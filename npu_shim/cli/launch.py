@@ -10,7 +10,8 @@ from typing import Mapping, Sequence
 
 from npu_shim.cli import pages
 from npu_shim.cli import run as running
-from npu_shim.distributed import description, layout, rank_table, workers
+from npu_shim.distributed.job import description, rank_table
+from npu_shim.distributed.launcher import layout, workers
 from npu_shim.options import engine, forced
 from npu_shim.rewriter.errors import ConfigError, nearest
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.op_table import Entry, OpTable
 
@@ -50,7 +50,7 @@ def copied(table: OpTable, folder: str) -> str:
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise ConfigError("--copy-to %s: exists already, and nothing is overwritten" % folder)
     paths = sorted(set(table.files.values()))
-    with whole.folder(folder) as made:
+    with atomic_write.folder(folder) as made:
         for path in paths:
             shutil.copyfile(path, os.path.join(made, os.path.basename(path)))
     text = "%d op information files are in %s; NPU_SHIM_OPS_INFO_DIR or npu_shim_ops_info_dir make sessions read them"

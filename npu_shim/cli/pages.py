@@ -6,7 +6,7 @@ import os
 from typing import Any, Sequence
 
 from npu_shim.configs import extras
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.page import page
 
@@ -47,7 +47,7 @@ def checked_file(path: str, option: str, suffix: str) -> str:
 def write(path: str, pages: Sequence[dict[str, Any]], heading: str) -> None:
     """Writes pages of `npu_shim.options.pages` as one file, whole or not at all."""
     data = page.render(pages, heading).encode("utf-8")
-    with whole.file(path) as f:
+    with atomic_write.file(path) as f:
         f.write(data)
 
 
@@ -61,7 +61,7 @@ def checked_steps(text: str, option: str) -> int:
 def switches(folder: str, out: str | None, steps: int) -> dict[str, str]:
     """The environment of a run whose graphs are kept in a folder for a report, and whose first steps are measured."""
     from npu_shim.options import kept_pages
-    from npu_shim.session import calibration
+    from npu_shim.session.observers import calibration
 
     kept = {kept_pages.SWITCH: folder} if out else {}
     measured = {calibration.SWITCH: str(steps), calibration.FOLDER: folder} if steps else {}
@@ -70,7 +70,7 @@ def switches(folder: str, out: str | None, steps: int) -> dict[str, str]:
 
 def tell(folder: str, out: str | None, steps: int, heading: str) -> str:
     """Writes the report of a run; returns what is to be said about it, and about its ranges."""
-    from npu_shim.session import ranges
+    from npu_shim.session.observers import ranges
 
     said, measured = [], []
     if steps:
@@ -83,7 +83,7 @@ def tell(folder: str, out: str | None, steps: int, heading: str) -> str:
 
 def _measured(folder: str) -> list[Any]:
     """What the processes of a run measured: the arguments of `ranges.as_text` for each graph."""
-    from npu_shim.session import calibration, ranges
+    from npu_shim.session.observers import calibration, ranges
 
     calibration.write_all(folder)
     return ranges.collected(folder)

@@ -7,8 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
-from npu_shim.distributed import in_graph
-from npu_shim.pjrt import whole
+from npu_shim.distributed.collectives import in_graph
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def collectives(asked: Asked) -> str:
     if not calls:
         return ""
 
-    from npu_shim.distributed import call_fusion
+    from npu_shim.distributed.collectives import call_fusion
     from npu_shim.engine import report as engine_report
     from npu_shim.options import kernel_tables
 
@@ -167,7 +167,7 @@ def write(asked: Asked, args: argparse.Namespace, chosen: Precision, done: Rewri
     if out:
         pages.write(out, [page_of(asked, chosen, done, name_of(args.graph))], name_of(args.graph))
     if args.json and args.json != "-":
-        with whole.file(args.json) as f:
+        with atomic_write.file(args.json) as f:
             f.write(as_json(done).encode("utf-8"))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from npu_shim.cli import pages
 from npu_shim.configs import extras
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 SUFFIX = ".png"
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     found = _scalars(args.folder)
     tags = _chosen(sorted(found, key=lambda tag: (not tag.startswith(OURS), tag)), args.tag)
     picture = _drawn({tag: found[tag] for tag in tags})
-    with whole.file(out) as f:
+    with atomic_write.file(out) as f:
         f.write(picture)
     print("npu-shim: wrote %s, %d plot%s" % (out, len(tags), "" if len(tags) == 1 else "s"))
     return 0

@@ -181,7 +181,7 @@ def require_readable(script: str) -> None:
 
 def _run(argv: list[str], begin: Callable[[], None]) -> int:
     from npu_shim.compat import launcher
-    from npu_shim.distributed import ranks
+    from npu_shim.distributed.job import ranks
 
     ranks.export()
     status: int = launcher.run(argv[0], argv[1:], begin)
@@ -191,7 +191,7 @@ def _run(argv: list[str], begin: Callable[[], None]) -> int:
 def _begin(every: bool, scale: str | float | None, asked: Sequence[tuple[str, str]]) -> None:
     """Begins a process of a run; those that a script spawns too."""
     from npu_shim.bridge import horovod
-    from npu_shim.session import eager, enabling
+    from npu_shim.session.interception import eager, enabling
     from npu_shim.session.trial import protocol, recording
 
     if quiet.is_on():

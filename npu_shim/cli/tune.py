@@ -14,7 +14,7 @@ from npu_shim.cli.tuning import criteria, proposal, search, told
 from npu_shim.cli.tuning.progress import Progress
 from npu_shim.cli.tuning.state import SUFFIX, State, digest
 from npu_shim.cli.tuning.trials import Wanted
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 
 OUT, TRIALS, SEED = "ops_info.json", 10, 1
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
     finally:
         progress.close()
     for path, text in result.proposed.texts(wanted.out).items():
-        with whole.file(path) as f:
+        with atomic_write.file(path) as f:
             f.write(text.encode("utf-8"))
     if result.best is not None or not result.failed:
         state.remove()

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions
-from npu_shim.engine.device import as_result
+from npu_shim.engine.device.programs import as_result
+from npu_shim.engine.device.worker import memory, starting
 from npu_shim.engine.step import PRODUCTS
-from npu_shim.engine.worker import memory, starting
 from npu_shim.export import programs
 from npu_shim.options import engine
 from npu_shim.rewriter.errors import ConfigError, PlanError

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from typing import Iterator, Sequence
 
-from npu_shim.engine.worker.starting import Started
+from npu_shim.engine.device.worker.starting import Started
 from npu_shim.options import engine as options
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError

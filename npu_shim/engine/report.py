@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
-from npu_shim.engine import admission, cut, facts
-from npu_shim.engine.cut import Place
-from npu_shim.engine.nodes import Node
+from npu_shim.engine.partition import cut, facts, step_detection
+from npu_shim.engine.partition.cut import Place
+from npu_shim.engine.partition.nodes import Node
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.graph.arguments import source_of
 
@@ -47,7 +47,7 @@ def _plan(
     feeds = frozenset(feeds)
     fetches = [name for name in fetches if name not in feeds]
     nodes = facts.nodes_of(graph_def, [source_of(name) for name in fetches], feeds)
-    reason = admission.why_no_step(nodes)
+    reason = step_detection.why_no_step(nodes)
     if reason:
         return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
     tensors = [name for name in fetches if ":" in name]

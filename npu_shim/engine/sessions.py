@@ -2,7 +2,7 @@
 
 Runs are told apart by their fetches and feeds (requests.py, runs.py). A step runs in three parts (step.py, device.py);
 several may be a loop on the device (loops.py). Before any other run, the session receives the newest values of the
-variables that it touches (truth.py).
+variables that it touches (residency.py).
 """
 
 import contextlib
@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import cluster
-from npu_shim.engine import device, loops, requests
-from npu_shim.engine.access import UNKNOWN
-from npu_shim.engine.loading import Programs
-from npu_shim.engine.runs import Runs
-from npu_shim.engine.truth import Truth
-from npu_shim.engine.values import SessionValues
-from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.distributed.job import cluster
+from npu_shim.engine.device import programs
+from npu_shim.engine.device.worker import memory, remote, starting
+from npu_shim.engine.runtime import loops, requests
+from npu_shim.engine.runtime.access import UNKNOWN
+from npu_shim.engine.runtime.loading import Programs
+from npu_shim.engine.runtime.residency import Residency
+from npu_shim.engine.runtime.runs import Runs
+from npu_shim.engine.runtime.values import SessionValues
 from npu_shim.options import engine as options_of_engine
-from npu_shim.pjrt import stored
+from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import doors, session_options
+from npu_shim.session.interception import interceptors, session_options
 from npu_shim.xla import recent
 
 LOG = logging.getLogger("npu_shim")
@@ -45,9 +46,9 @@ def attach(session):
         return
     engine = Engine(session)
     setattr(session, ENGINE, engine)
-    doors.watch(session, engine)
-    doors.at_unwatched(session, engine.leave)
-    doors.at_close(session, engine.close)
+    interceptors.watch(session, engine)
+    interceptors.at_unwatched(session, engine.leave)
+    interceptors.at_close(session, engine.close)
 
 
 class _Run(NamedTuple):
@@ -57,7 +58,7 @@ class _Run(NamedTuple):
         known: its `runs.Known`.
         step: its `step.Step`; another thread may refuse it meanwhile.
         request: its `requests.Request`.
-        once: runs the session, as `doors.watch` says.
+        once: runs the session, as `interceptors.watch` says.
         options, metadata: tf.RunOptions and tf.RunMetadata or None.
     """
 
@@ -74,7 +75,7 @@ class Engine:
 
     Attributes:
         runs: the `runs.Runs` that it has seen.
-        truth: where the variables' newest values are.
+        residency: where the variables' newest values are.
         device: the device that runs the programs, None before the first step.
     """
 
@@ -84,17 +85,17 @@ class Engine:
         self._off = ""  # why no more runs are taken
         self._in_parts = threading.Lock()  # held for a step of several programs, which leave tensors on the device
         self._values = SessionValues(session)
-        self.truth = Truth(self._values)
+        self.residency = Residency(self._values)
         values = self._options.values
-        self._programs = Programs(session, stored.folder(values.get(stored.KEY)), recent.bound_of(values))
+        self._programs = Programs(session, program_cache.folder(values.get(program_cache.KEY)), recent.bound_of(values))
         self.runs = Runs(session, self._options, self._admit, self.release)
 
     def __call__(self, session, once, fetches, feed_dict, options, run_metadata):
-        """Watches a run, see `doors.watch`."""
+        """Watches a run, see `interceptors.watch`."""
         return self._run(once, (fetches, feed_dict, options, run_metadata))
 
-    def several(self, session, once, count, operations, *arguments):
-        """Watches a run of several steps, see `doors.several`."""
+    def multi_step(self, session, once, count, operations, *arguments):
+        """Watches a run of several steps, see `interceptors.multi_step`."""
         return self._run(once, arguments, operations, count)
 
     @property
@@ -104,7 +105,7 @@ class Engine:
 
     def release(self):
         """Copies all values that are newer on the device to the session."""
-        self._guarded(self.truth.release)
+        self._guarded(self.residency.release)
 
     def leave(self):
         """Leaves all to the session from now on, since a run begins that nothing watches: when does it end?"""
@@ -117,7 +118,7 @@ class Engine:
         """Closes the device when the session closes."""
         self._off = self._off or "the session is closed"
         if self.device is not None:
-            self.truth.drop()
+            self.residency.drop()
             self.device.close()
 
     def _run(self, once, arguments, operations=(), count=1):
@@ -143,7 +144,7 @@ class Engine:
     def _session_run(self, access):
         """Scope of a run of the session, which has the newest values of what it touches."""
         with contextlib.ExitStack() as scope:
-            self._guarded(scope.enter_context, self.truth.session_run(access))
+            self._guarded(scope.enter_context, self.residency.session_run(access))
             yield
 
     def _last_in_session(self, run, given, number=0):
@@ -174,7 +175,7 @@ class Engine:
         if self.device is not None:
             return True
         try:
-            self.device = self.truth.device = self._programs.device = open_device()
+            self.device = self.residency.device = self._programs.device = open_device()
         except (ImportError, ConfigError, starting.Gone) as reason:
             if options_of_engine.asked(self._options.values) != "auto":
                 text = "npu_shim: engine 'pjrt' is not available: %s" % reason
@@ -264,15 +265,15 @@ class Engine:
             return {}
         fetches, feeds = [list(part.fetches), list(part.targets)], {**run.request.feeds, **_of(values, part.feeds)}
         with self._session_run(part.access):
-            return dict(zip(part.fetches, doors.plain_run(self._session, fetches, feeds, run.options)[0]))
+            return dict(zip(part.fetches, interceptors.plain_run(self._session, fetches, feeds, run.options)[0]))
 
     def _run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
         number = self._loaded(run, group, part)
         written = run.step.updated if part == len(run.step.parts) - 1 else ()
-        if number is None or not self.truth.wait_for_session(run.step.handles, written):
+        if number is None or not self.residency.wait_for_session(run.step.handles, written):
             return None
-        with self.truth.lock:
+        with self.residency.lock:
             if self._off or run.known.step is None:  # meanwhile
                 return None
             return self._on_device(run, number, group, is_last, part, written)
@@ -293,13 +294,13 @@ class Engine:
         ran = False
         try:
             for name, value in run.step.own.items():  # first: these are never newer than a value of the session
-                self.truth.own(name, value)
-            if not self.truth.to_device(run.step.handles, written):
+                self.residency.own(name, value)
+            if not self.residency.to_device(run.step.handles, written):
                 return None
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True
-            found = {name: device.as_result(value) for name, value in fetched.items()} if is_last else {}
+            found = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
             return {**self._programs.left[number], **found}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None
@@ -319,16 +320,16 @@ class Engine:
     def _recover(self, error, what):
         """Gives the session the newest state that is left, and makes it run without the engine; returns an error."""
         self._off = "%s failed" % what
-        with self.truth.lock:
+        with self.residency.lock:
             try:
                 behind = self.device.recover()
                 if behind:
-                    self.truth.turn_back()
-                self.truth.release()
+                    self.residency.roll_back()
+                self.residency.release()
                 which = "%d steps before the last completed one" % behind if behind else "the last completed step"
                 state = "the session has the state of %s and runs on without the engine" % which
             except Exception as lost:
-                self.truth.drop()  # so that the session can restore a checkpoint
+                self.residency.drop()  # so that the session can restore a checkpoint
                 state = "the values on the device are lost (%s): restore a checkpoint" % lost
         text = "npu_shim: engine: %s failed on %s: %s; %s" % (what, self.device.where, error, state)
         return tf.errors.InternalError(None, None, text)
@@ -341,7 +342,7 @@ def open_device():
         ImportError or ConfigError: why there is none.
     """
     if options_of_engine.has_jax():
-        return device.InProcess()
+        return programs.InProcess()
     return remote.Worker(options_of_engine.interpreter())
 
 

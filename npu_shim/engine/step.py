@@ -9,11 +9,12 @@ from typing import Any, Dict, FrozenSet, Mapping, Tuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import cut as cutting
-from npu_shim.engine import facts, rest, sharing
-from npu_shim.engine.access import Access
-from npu_shim.engine.constants import Constant, fixed
-from npu_shim.engine.cut import Place
+from npu_shim.engine.partition import cut as cutting
+from npu_shim.engine.partition import facts, fallback
+from npu_shim.engine.partition.constants import Constant, fixed
+from npu_shim.engine.partition.cut import Place
+from npu_shim.engine.runtime import sharing
+from npu_shim.engine.runtime.access import Access
 from npu_shim.export import programs
 from npu_shim.options import passes, words
 from npu_shim.options.rewriting import rewrite_graph
@@ -21,11 +22,13 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
-from npu_shim.session import lines, trace
+from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
-from npu_shim.xla import host_reports, random_ops, refusals, step_function, writers
-from npu_shim.xla.compile_time import SHAPES
-from npu_shim.xla.lowering.site import ROWS, VALUE
+from npu_shim.session.observers import trace
+from npu_shim.xla import refusals, step_function
+from npu_shim.xla.passes.legalize.site import ROWS, VALUE
+from npu_shim.xla.passes.resources import host_reports, random_ops, writers
+from npu_shim.xla.passes.shapes.compile_time import SHAPES
 
 PASSED = "passed"  # kind of a tensor that stays on the device, see `pjrt.manifest.Tensor`
 PRODUCTS = "default"  # float32 products at the default precision of the device's libraries, as in sessions
@@ -154,11 +157,11 @@ class Step:
             (tensors that are not given, names of operations), feeds
         """
         done = {*self.feed.targets, *(name for part in self.parts[:number] for name in part.then.targets)}
-        left = [name for name in rest.ungrouped(self.nodes, targets) if name not in done]
+        left = [name for name in fallback.ungrouped(self.nodes, targets) if name not in done]
         return ([name for name in tensors if name not in given], left), {**given, **self.waiting}
 
     def rest_blocks(self, number):
-        """Whether what `rest` leaves to the session may wait for what happens outside of the run."""
+        """Whether what `fallback` leaves to the session may wait for what happens outside of the run."""
         done = {name for part in self.parts[:number] for name in part.program.hosts}
         return any(self.cut.places.get(name) is not Place.FEED and name not in done for name in self.blocking)
 

@@ -13,8 +13,8 @@ from typing import Any, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
-from npu_shim.distributed.collectives import broadcast
+from npu_shim.distributed.collectives.hccl import broadcast
+from npu_shim.distributed.job import ranks
 
 
 def writes(folder: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
-from npu_shim.distributed import cluster, ranks
+from npu_shim.distributed.job import cluster, ranks
 from npu_shim.estimator import chief
 from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook

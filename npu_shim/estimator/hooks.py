@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
-from npu_shim.distributed.collectives import broadcast
+from npu_shim.distributed.collectives.hccl import broadcast
+from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")

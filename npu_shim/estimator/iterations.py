@@ -4,7 +4,7 @@ On the NPU a device loop runs the training step `iterations_per_loop` times befo
 session does it: a run that needs a repeated operation first runs that operation alone, with the same feeds, until
 one step is left, and then the fetches as the caller wrote them. So the results are those of the last step, hooks see
 one run of n steps, and the other fetches are computed once. Of all that an engine makes a loop on the device (see
-`doors.several`).
+`interceptors.multi_step`).
 
 Two entry points, as in the original: NPURunConfig(iterations_per_loop=n) with NPUEstimator (SetIterationsVarHook), and
 `set_iteration_per_loop` for sess.run. As there, the parameter_map key alone repeats nothing. Only the given session
@@ -23,7 +23,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.argument_checks import check_positive_integer
 from npu_shim.rewriter import tf_internals
-from npu_shim.session import doors, dump
+from npu_shim.session.interception import interceptors
+from npu_shim.session.observers import dump
 
 LOG = logging.getLogger("npu_shim")
 
@@ -65,7 +66,7 @@ def set_iteration_per_loop(sess: tf.Session, train_op: tf.Operation, iterations_
 def _plain_session(sess):
     # a MonitoredSession runs its fetches, with those of its hooks, on the tf.Session inside
     plain = sess._tf_sess() if hasattr(sess, "_tf_sess") else sess
-    if not isinstance(plain, doors.base_session()):
+    if not isinstance(plain, interceptors.base_session()):
         expected = "sess must be a tf.Session or MonitoredSession, got %s" % type(sess)
         raise TypeError("npu_shim: set_iteration_per_loop: " + expected)
     return plain
@@ -83,13 +84,13 @@ def repeat(session: tf.Session, operation: tf.Operation, steps: Callable[..., in
         vars(session)[_LOOPS][operation.name] = (operation, steps)
         return
     setattr(session, _LOOPS, {operation.name: (operation, steps)})
-    doors.watch(session, _repeated)
+    interceptors.watch(session, _repeated)
 
 
 def _repeated(session, once, fetches, feed_dict, options, run_metadata):
     pending = [(op, steps(session)) for op, steps in _loops_of_run(session, fetches, feed_dict or {})]
     left = _Deadline(options)
-    several, lengths = doors.several(once), {length for _, length in pending}
+    several, lengths = interceptors.multi_step(once), {length for _, length in pending}
     if several is not None and len(lengths) == 1 and lengths != {1} and not left.is_set:
         return several(max(lengths), [op for op, _ in pending], fetches, feed_dict, options, run_metadata)
     done = 1

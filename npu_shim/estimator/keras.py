@@ -11,8 +11,9 @@ from typing import Any, Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import gradients, ranks
-from npu_shim.distributed.collectives import broadcast
+from npu_shim.distributed.collectives import gradients
+from npu_shim.distributed.collectives.hccl import broadcast
+from npu_shim.distributed.job import ranks
 from npu_shim.estimator.estimator import NPUEstimator
 from npu_shim.options.run_config import NPURunConfig
 from npu_shim.rewriter.errors import ConfigError

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
 from npu_shim.export import step as export
-from npu_shim.pjrt import manifest, stored
+from npu_shim.pjrt import manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.session import lines
 from npu_shim.session.clusters import marking
@@ -39,16 +39,16 @@ def of(step: Any, float32_products: str, cache: str = "") -> Tuple[Manifest, byt
         return _made(step, float32_products)
     name = _identity(step, float32_products) + SUFFIX
     try:
-        return _unpacked(stored.read(cache, name))
+        return _unpacked(program_cache.read(cache, name))
     except (FileNotFoundError, NotADirectoryError):
         pass
     except Exception as reason:  # a file of another release can fail in any way
-        lines.once(stored.unusable(cache, name, reason))
+        lines.once(program_cache.unusable(cache, name, reason))
     described, hlo = _made(step, float32_products)
     try:
-        stored.write(cache, name, _packed(described, hlo))
+        program_cache.write(cache, name, _packed(described, hlo))
     except Exception as reason:
-        lines.once(stored.not_kept(cache, reason))
+        lines.once(program_cache.not_kept(cache, reason))
     return described, hlo
 
 

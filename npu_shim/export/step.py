@@ -30,7 +30,8 @@ from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
 from npu_shim.rewriter.planner import report
-from npu_shim.xla import random_ops, step_checkpoint, step_function
+from npu_shim.xla import step_checkpoint, step_function
+from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 

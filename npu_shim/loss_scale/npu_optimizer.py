@@ -40,7 +40,7 @@ class NPUOptimizer(SlotsOfInner, tf.train.Optimizer):
         super().__init__(use_locking=False, name=name or "NPUOptimizer" + type(opt).__name__)
         self._is_tailing_optimization = is_tailing_optimization
         if is_distributed:
-            from npu_shim.distributed.collectives import NPUDistributedOptimizer
+            from npu_shim.distributed.collectives.hccl import NPUDistributedOptimizer
 
             opt = NPUDistributedOptimizer(opt)
         self._opt = NPULossScaleOptimizer(opt, loss_scale_manager, is_distributed) if is_loss_scale else opt

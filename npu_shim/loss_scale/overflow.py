@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.options.scopes import EQUAL_SHAPES, attributes
 from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
 
@@ -45,7 +45,7 @@ def agreed(finite: tf.Tensor) -> tf.Tensor:
     """Returns whether the step is finite on every worker of the hccl group: bool scalar tensor."""
     if ranks.world_size() == 1:
         return finite
-    from npu_shim.distributed.collectives import allreduce
+    from npu_shim.distributed.collectives.hccl import allreduce
 
     return tf.equal(allreduce(tf.cast(tf.logical_not(finite), tf.float32), "sum"), 0.0)
 

@@ -13,7 +13,7 @@ from typing import Any, Iterable, Sequence
 
 from npu_shim.options.kept_pages import SUFFIX, SWITCH
 from npu_shim.options.precision import Precision
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.graph.graph_view import Node
 from npu_shim.rewriter.graphdef.inlining import inline
 from npu_shim.rewriter.page import model, sizes
@@ -38,7 +38,7 @@ def keep(done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Itera
     kind = "training" if _trains(done.plan.view.nodes) else "evaluation"
     made = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
     path = os.path.join(folder, "%d-%06d%s" % (os.getpid(), next(_numbers), SUFFIX))
-    with whole.file(path) as f:
+    with atomic_write.file(path) as f:
         f.write(gzip.compress(json.dumps(made).encode("utf-8")))
 
 

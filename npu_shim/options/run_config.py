@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
-from npu_shim.distributed import description
+from npu_shim.distributed.job import description
 from npu_shim.options import config_proto, table
 from npu_shim.rewriter.errors import nearest
 

@@ -11,7 +11,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 
 BITS = {"bfloat16": np.dtype(np.uint16)}
@@ -55,7 +55,7 @@ def write(path: str, values: Iterable[tuple[str, Any]]) -> None:
     Raises:
         ConfigError: it cannot be written; no partial file stays.
     """
-    with whole.file(path) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with atomic_write.file(path) as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, value in values:
             value = np.asarray(value)
             if value.dtype.name in BITS:

@@ -17,7 +17,7 @@ import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Iterable, Mapping
 
-from npu_shim.pjrt import arrays, whole
+from npu_shim.pjrt import arrays, atomic_write
 from npu_shim.rewriter.errors import ConfigError
 
 FORMAT = 2
@@ -136,7 +136,7 @@ def write(folder: str, program: bytes, manifest: Manifest, state: Iterable[tuple
     folder = os.path.abspath(folder)
     if os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise ConfigError("'%s' exists; an export goes to a new or empty folder" % folder)
-    with whole.folder(folder, parents=True) as unfinished:
+    with atomic_write.folder(folder, parents=True) as unfinished:
         return _fill(unfinished, program, manifest, state)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from npu_shim.pjrt import arrays, jax_door, manifest, stored
+from npu_shim.pjrt import arrays, jax_compat, manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError, nearest
 
@@ -34,16 +34,16 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
         ImportError: JAX is not installed.
         ConfigError: the folder, device, state or JAX's release cannot be used.
     """
-    jax = jax_door.require()
+    jax = jax_compat.require()
     described = manifest.read(folder)
     code = manifest.program(folder, described)
     if described.kind == "hlo":
-        code = jax_door.stablehlo(code)
+        code = jax_compat.stablehlo(code)
     if state is None:
         state = manifest.state(folder, described)
         if state is None:
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
-    made = Program(jax, described, code, jax_door.device(jax, device), cache=stored.folder(cache))
+    made = Program(jax, described, code, jax_compat.device(jax, device), cache=program_cache.folder(cache))
     made.restore(state)
     return made
 
@@ -144,7 +144,7 @@ class Program:
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
         given = {"donate_argnums": 0} if self._donate else {}
         lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
-        made, self.is_old, self.trouble = stored.compiled(self._jax, lowered, self.device, self._cache)
+        made, self.is_old, self.trouble = program_cache.compiled(self._jax, lowered, self.device, self._cache)
         return made
 
     def _function(self) -> Callable[..., Any]:
@@ -155,7 +155,7 @@ class Program:
 
             highest = self.manifest.float32_products == "highest"
             artifact, self.attention = substitution.for_device(artifact, self.manifest.attention, highest, self.device)
-        return jax_door.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
+        return jax_compat.function(self._jax, artifact, pairs[0], pairs[1], self.device.platform)
 
     def _signature(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         return self.manifest.arguments, self.manifest.results

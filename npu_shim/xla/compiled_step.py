@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.session.clusters import marking
-from npu_shim.xla import random_ops, recent, rewriting, step_checkpoint, step_function
+from npu_shim.xla import recent, rewriting, step_checkpoint, step_function
+from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.refusals import xla_errors
 from npu_shim.xla.sources import Source
 
@@ -110,7 +111,7 @@ class CompiledStep:
 
     @property
     def recomputation(self) -> Any:
-        """What the last compiled program computes again, a `recompute.report.Recomputation`; None before a call."""
+        """What the last program computes again, a `rematerialization.report.Recomputation`; None before a call."""
         return self._running.recomputation
 
     @property

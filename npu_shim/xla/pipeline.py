@@ -18,32 +18,24 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
-from npu_shim.xla import (
-    array_rows,
+from npu_shim.xla.passes import dead_control_dependencies, function_names
+from npu_shim.xla.passes.attention import fusion
+from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
+from npu_shim.xla.passes.control_flow import functionalization, if_conversion
+from npu_shim.xla.passes.legalize import cpu_kernels, lower
+from npu_shim.xla.passes.memory import constant_barriers, ordering, rematerialization
+from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
+from npu_shim.xla.passes.resources import (
     branch_reads,
-    control_flow,
-    cpu_kernels,
+    dynamic_stitch,
     fetched,
-    function_names,
-    hidden_reads,
     host_reports,
-    open_sizes,
-    optionals,
-    ordering,
     random_ops,
-    recompute,
     references,
-    row_gradients,
-    skipped_updates,
     slice_writes,
-    stitches,
-    unused,
 )
-from npu_shim.xla.attention import fusion
-from npu_shim.xla.attention.report import ELSEWHERE, OFF, Attention
-from npu_shim.xla.late_reads import VARIABLES
-from npu_shim.xla.lowering import lower
-from npu_shim.xla.recompute.report import Recomputation
+from npu_shim.xla.passes.resources.late_reads import VARIABLES
+from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, optionals, row_gradients
 
 
 @dataclass
@@ -84,7 +76,7 @@ def protos_with_kept(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Modu
 
 def _functionalize(module: Module, context: Context) -> None:
     places = module.results()
-    graph_def = control_flow.to_functional(graphdef.write(module), list(map(source_of, places.values())))
+    graph_def = functionalization.to_functional(graphdef.write(module), list(map(source_of, places.values())))
     left = {node.name for node in graph_def.node}
     gone = [name for name, text in places.items() if source_of(text) not in left]
     if gone:
@@ -100,7 +92,9 @@ def _unique_functions(graph_def: Any) -> Any:
 
 
 def _rematerialize(module: Module, context: Context) -> None:
-    graph_def, context.recomputation = recompute.recomputed(graphdef.write(module), context.recompute, context.on_cpu)
+    graph_def, context.recomputation = rematerialization.recomputed(
+        graphdef.write(module), context.recompute, context.on_cpu
+    )
     graphdef.replace(module, graph_def)
 
 
@@ -123,7 +117,7 @@ def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
 
 NO_REFERENCES = Property("no reference variables", _of(VARIABLES, "is one"))
 NO_SLICE_WRITES = Property("no assignments to slices", _of([slice_writes.OP], "is one"))
-FUNCTIONAL = Property("functional control flow", _of(control_flow.V1_OPS, "is not"))
+FUNCTIONAL = Property("functional control flow", _of(functionalization.V1_OPS, "is not"))
 
 PRUNE = Pipeline(
     "prune",
@@ -131,7 +125,7 @@ PRUNE = Pipeline(
     (
         Pass(
             "dead-control-dependencies",
-            unused.leave_out,
+            dead_control_dependencies.leave_out,
             "first: what nobody needs costs every later pass, and the precision plan would explain it",
         ),
     ),
@@ -171,7 +165,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "lower-dynamic-stitch",
-            stitches.as_choices,
+            dynamic_stitch.as_choices,
             "before shapes are known: it needs the form in which TensorFlow writes a partitioned lookup",
         ),
         Pass(
@@ -199,7 +193,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "mask-open-uniques",
-            protos(open_sizes.whole_uniques),
+            protos(dynamic_shapes.whole_uniques),
             "before legalization, which gives tf.unique padding that these masks know",
         ),
         Pass(
@@ -209,7 +203,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "refuse-open-sizes",
-            protos(open_sizes.require_sound),
+            protos(dynamic_shapes.require_sound),
             "after legalization, which gives many ops a form that is right on padding; changes nothing",
         ),
         Pass(
@@ -225,13 +219,13 @@ SHAPES = Pipeline(
         ),
         Pass(
             "predicate-updates",
-            protos(skipped_updates.always),
+            protos(if_conversion.always),
             "on If: a skipped update keeps its variable from being updated in place",
             requires=(FUNCTIONAL,),
         ),
         Pass(
             "hide-written-variables",
-            protos(hidden_reads.hide),
+            protos(constant_barriers.hide),
             "on While and If, across which XLA takes a variable for the constant that it was",
             requires=(FUNCTIONAL,),
         ),

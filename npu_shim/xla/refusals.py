@@ -9,11 +9,11 @@ from typing import Any, Container, Iterator
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla import compile_time
-from npu_shim.xla.control_flow import IN_SESSION
-from npu_shim.xla.lowering.host import HOST
-from npu_shim.xla.lowering.site import NotConstant
-from npu_shim.xla.lowering.splice import SCOPE
+from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
+from npu_shim.xla.passes.legalize.host import HOST
+from npu_shim.xla.passes.legalize.site import NotConstant
+from npu_shim.xla.passes.legalize.splice import SCOPE
+from npu_shim.xla.passes.shapes import compile_time
 
 NODE = re.compile(r"(?:\{\{node |op_name=\")(?:\S*?step/)?([^\s}\"]+)")
 REFUSALS = (

@@ -8,14 +8,14 @@ from npu_shim.options import passes, precision, watch_options, words
 from npu_shim.options import table as option_table
 from npu_shim.options.passes import Watching
 from npu_shim.options.rewriting import rewrite_graph
-from npu_shim.pjrt import stored
+from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session import lines
 from npu_shim.xla import recent
 
 # options that ask for no rewrite by themselves
-NO_REWRITE = frozenset([words.ATTENTION.key, words.RECOMPUTE.key, stored.KEY, recent.KEY, *passes.VARIABLES])
+NO_REWRITE = frozenset([words.ATTENTION.key, words.RECOMPUTE.key, program_cache.KEY, recent.KEY, *passes.VARIABLES])
 
 
 class Asked(NamedTuple):
@@ -57,7 +57,7 @@ def options_of(source: Any, given: Mapping[str, Any]) -> Asked:
 def cache_of(source: Any, given: Mapping[str, Any]) -> str:
     """Returns the folder for compiled programs, "" for none; arguments and errors as for `options_of`."""
     own = option_table.of_keywords(given)
-    return stored.folder({**(source.options or {}), **own}.get(stored.KEY))
+    return program_cache.folder({**(source.options or {}), **own}.get(program_cache.KEY))
 
 
 def programs_of(source: Any, given: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options import config_proto
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.session import session_options
+from npu_shim.session.interception import session_options
 
 VARIABLE_OPS = ("VarHandleOp", "VariableV2", "Variable")
 

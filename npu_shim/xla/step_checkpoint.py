@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint.selection import FLOATS
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.xla import random_ops
+from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.sources import VARIABLE_OPS
 
 PART = re.compile(r"/part_\d+(?=/|$)")  # TensorFlow appends it to a part's name, before a slot's name

@@ -24,9 +24,10 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
-from npu_shim.xla import pipeline, random_ops, rewriting, writers
-from npu_shim.xla.attention.report import Attention
-from npu_shim.xla.recompute.report import Recomputation
+from npu_shim.xla import pipeline, rewriting
+from npu_shim.xla.passes.attention.report import Attention
+from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
+from npu_shim.xla.passes.resources import random_ops, writers
 from npu_shim.xla.sources import Argument, Source
 
 OLDEST = 2, 15
@@ -60,7 +61,7 @@ class StepFunction:
             updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the compiled form.
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
-        recomputation: what is computed again, a `recompute.report.Recomputation`.
+        recomputation: what is computed again, a `rematerialization.report.Recomputation`.
         places: fetched name -> what stands for it in graph_def, as inputs name it: "x", "x:1", "^x".
 
     The HLO module of `hlo` has as parameters the feeds, then the state; its result is a tuple of the fetched tensors,

@@ -19,33 +19,33 @@ from ..graph.ties import CONTAINERS, MEMBERS, POP, WRITE, Feeder, Tie
 from ..tables.dtypes import FLOAT32, LOW
 from ..tables.policy import Action
 from .decisions import Reason
-from .rounds import Rounds
 from .state import COMPUTED, LOWERED, NEUTRAL, Meaning, Outcome, State, lowered, producer, set_meaning, strongest
+from .worklist import Worklist
 
 
-def settle_ties(state: State, rounds: Rounds) -> None:
+def settle_ties(state: State, worklist: Worklist) -> None:
     """Decides the graph as often as its ties require: once if there are none.
 
     Args:
         state: the planner's lists; `outcome` has the result for each tie.
-        rounds: decides slots under the assumptions of `state.outcome`.
+        worklist: decides slots under the assumptions of `state.outcome`.
     """
-    rounds.all()
+    worklist.all()
     open_ties = [number for number, found in enumerate(state.outcome) if found.meaning == LOWERED]
     while open_ties:
-        open_ties = _could_be_low(state, rounds, open_ties)
+        open_ties = _could_be_low(state, worklist, open_ties)
         if state.policy.gray is not Action.FOLLOW:
             return
-        grounded = _need_be_low(state, rounds, open_ties)
+        grounded = _need_be_low(state, worklist, open_ties)
         if len(grounded) == len(open_ties):
             return
         for number in grounded:
             state.outcome[number] = Outcome(LOWERED, Reason.LOOP_LOW)
         open_ties = grounded
-        rounds.all()
+        worklist.all()
 
 
-def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
+def _could_be_low(state: State, worklist: Worklist, open_ties: List[int]) -> List[int]:
     """Makes ties that cannot be low float32, to a fixed point; returns the others."""
     left, asked = set(open_ties), {*open_ties, *state.gradients_low}
     fed_by = _fed_by(state)
@@ -59,7 +59,7 @@ def _could_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[in
         for number in lost:
             del state.gradients_low[number]
         state.round += 1
-        asked = {n for p in rounds.after([*raised, *lost]) for n in fed_by.get(p, ())} if raised or lost else set()
+        asked = {n for p in worklist.after([*raised, *lost]) for n in fed_by.get(p, ())} if raised or lost else set()
     return sorted(left)
 
 
@@ -76,13 +76,13 @@ def _obstacle(state: State, tie: Tie) -> Optional[Outcome]:
     return None
 
 
-def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int]:
+def _need_be_low(state: State, worklist: Worklist, open_ties: List[int]) -> List[int]:
     """Assumes ties neutral until a low value flows into them; returns those that receive one."""
     for number in open_ties:
         state.outcome[number] = Outcome(NEUTRAL, Reason.NO_LOW_PRODUCER)
     state.gradients_low.clear()
-    rounds.forget(LOWERED)
-    rounds.all()
+    worklist.forget(LOWERED)
+    worklist.all()
     left, asked = set(open_ties), set(range(len(state.ties)))
     fed_by = _fed_by(state)
     while asked:
@@ -99,7 +99,7 @@ def _need_be_low(state: State, rounds: Rounds, open_ties: List[int]) -> List[int
         left.difference_update(found)
         filled = {number: slot for number, slot in gradients.items() if slot is not None}
         state.gradients_low.update(filled)
-        asked = {n for p in rounds.after([*found, *filled]) for n in fed_by.get(p, ())} if found or filled else set()
+        asked = {n for p in worklist.after([*found, *filled]) for n in fed_by.get(p, ())} if found or filled else set()
     return sorted(set(open_ties) - left)
 
 

@@ -31,8 +31,8 @@ from .grappler.plan import plan as by_neighbours
 from .loops import decide_tied, settle_ties
 from .overrides import NO_OVERRIDES, Override, Overrides, asked_of_slot
 from .placement import move_casts
-from .rounds import Rounds
 from .state import COMPUTED, LIKE, LOWERED, NEUTRAL, State, producer, set_meaning, strongest
+from .worklist import Worklist
 
 
 def plan(
@@ -87,7 +87,7 @@ def _by_producers(
         except PlanError as problem:
             problems.setdefault(view.nodes[position].name, problem)
 
-    settle_ties(state, Rounds(state, order, decide))
+    settle_ties(state, Worklist(state, order, decide))
     raise_first(problems)
     move_casts(state, order)
     running = Running(state.becomes, {})

@@ -144,7 +144,7 @@ def test_pure_modules_do_not_import_tensorflow():
     done = subprocess.run([sys.executable, "-c", code, *PURE], stdout=subprocess.PIPE, check=True)
     assert done.stdout.decode().strip() == "False"
     # and the check can fail, also where no TensorFlow is installed
-    command = [sys.executable, "-c", code, "npu_shim.session.patch"]
+    command = [sys.executable, "-c", code, "npu_shim.session.interception.patch"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert done.stdout.decode().strip().endswith(("True", "No module named 'tensorflow'"))
 

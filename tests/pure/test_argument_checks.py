@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from npu_shim.distributed import shards
+from npu_shim.distributed.sharding import shards
 from npu_shim.options import argument_checks as checks
 
 GOOD = [

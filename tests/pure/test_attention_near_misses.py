@@ -7,7 +7,7 @@ import pytest
 from attention_graphs import TRAINING, planned
 
 from npu_shim.rewriter.ir import text
-from npu_shim.xla.attention import apply
+from npu_shim.xla.passes.attention import apply
 
 COUNT = 300
 # all sizes are 8, so that shapes tell nothing

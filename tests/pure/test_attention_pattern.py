@@ -8,7 +8,7 @@ from attention_graphs import BACKWARD, FORWARD, GRADIENTS, INFERENCE, TRAINING, 
 from npu_shim.rewriter.ir import text
 from npu_shim.rewriter.ir.definitions import Definition
 from npu_shim.rewriter.ir.module import Function
-from npu_shim.xla.attention import apply
+from npu_shim.xla.passes.attention import apply
 
 
 def only(source):

@@ -8,7 +8,7 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
-from npu_shim.pjrt import convert, jax_door, manifest  # noqa: E402
+from npu_shim.pjrt import convert, jax_compat, manifest  # noqa: E402
 from npu_shim.pjrt.attention import lowering, substitution  # noqa: E402
 from npu_shim.pjrt.attention.spec import Spec  # noqa: E402
 from npu_shim.pjrt.manifest import Manifest, Tensor  # noqa: E402
@@ -50,7 +50,7 @@ def run(artifact):
     rows = [(each.shape, each.dtype) for each in GIVEN]
     results = [(each.shape, np.dtype(each.dtype)) for each in SPEC.results]
     with jax.enable_x64(True):
-        return jax.jit(jax_door.function(jax, artifact, rows, results, "cpu"))(*GIVEN)
+        return jax.jit(jax_compat.function(jax, artifact, rows, results, "cpu"))(*GIVEN)
 
 
 def text_of(artifact):

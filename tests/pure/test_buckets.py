@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from npu_shim.distributed import buckets, settings
-from npu_shim.distributed.buckets import Member
+from npu_shim.distributed.collectives import buckets
+from npu_shim.distributed.collectives.buckets import Member
+from npu_shim.distributed.job import settings
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace as Made
 
-from npu_shim.distributed import in_graph
+from npu_shim.distributed.collectives import in_graph
 
 
 def graph(*nodes, bodies=()):

@@ -1,8 +1,8 @@
 """What of a step is the program, what feeds it and what reads it; text in, places out."""
 
-from npu_shim.engine.admission import ENOUGH, why_no_step
-from npu_shim.engine.cut import Place, plan
-from npu_shim.engine.nodes import Node, depths
+from npu_shim.engine.partition.cut import Place, plan
+from npu_shim.engine.partition.nodes import Node, depths
+from npu_shim.engine.partition.step_detection import ENOUGH, why_no_step
 
 
 def graph(text):

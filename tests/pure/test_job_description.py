@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from npu_shim.distributed import description, rank_table, ranks
+from npu_shim.distributed.job import description, rank_table, ranks
 from npu_shim.rewriter.errors import ConfigError
 
 TWO_WORKERS = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}

@@ -12,7 +12,7 @@ import pytest
 
 from npu_shim import cli
 from npu_shim.cli import launch
-from npu_shim.distributed import layout, lines, workers
+from npu_shim.distributed.launcher import layout, lines, workers
 from npu_shim.rewriter.errors import ConfigError
 
 # a launch whose workers run the Python code of their rank: no `npu-shim run`, no TensorFlow

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npu_shim import pjrt
-from npu_shim.pjrt import arrays, jax_door, manifest
+from npu_shim.pjrt import arrays, jax_compat, manifest
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError
 
@@ -267,10 +267,10 @@ def test_a_device_that_is_not_there(folder):
 def test_releases(monkeypatch, caplog):
     monkeypatch.setattr(jax, "__version__", "0.8.3")
     with pytest.raises(ConfigError, match=r"jax 0\.8\.3 is too old, expected 0\.9"):
-        jax_door.require()
+        jax_compat.require()
     monkeypatch.setattr(jax, "__version__", "9.0.0.dev1")
     with caplog.at_level(logging.WARNING):
-        assert jax_door.require() is jax
+        assert jax_compat.require() is jax
     assert "newer than the tested versions" in caplog.text
 
 

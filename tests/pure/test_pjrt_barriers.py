@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npu_shim.pjrt import barriers, jax_door
+from npu_shim.pjrt import barriers, jax_compat
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
@@ -36,7 +36,7 @@ def artifact_of(function):
 def compiled(artifact, platform="cpu"):
     with jax.enable_x64(True):
         rows = [(each.shape, each.dtype) for each in GIVEN]
-        called = jax_door.function(jax, artifact, rows, [((4, 6), np.dtype("f"))], platform)
+        called = jax_compat.function(jax, artifact, rows, [((4, 6), np.dtype("f"))], platform)
         return jax.jit(called).lower(*GIVEN).compile()
 
 
@@ -67,4 +67,4 @@ def test_a_program_that_needs_none_stays_as_it_is_and_so_does_one_for_a_gpu(monk
     assert barriers.placed(large) != large
     monkeypatch.setattr(barriers, "placed", None)  # whoever called it would fail
     with jax.enable_x64(True):
-        jax_door.function(jax, large, [(each.shape, each.dtype) for each in GIVEN], [((4, 6), np.dtype("f"))], "gpu")
+        jax_compat.function(jax, large, [(each.shape, each.dtype) for each in GIVEN], [((4, 6), np.dtype("f"))], "gpu")

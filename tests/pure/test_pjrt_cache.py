@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npu_shim import pjrt
-from npu_shim.pjrt import manifest, stored
+from npu_shim.pjrt import manifest, program_cache
 from npu_shim.pjrt.manifest import Manifest, Tensor
 
 jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
@@ -58,7 +58,7 @@ def test_the_second_program_is_loaded_and_gives_the_same_bits(step, cache):
 
 
 def test_the_environment_names_a_folder_and_an_argument_wins(step, tmp_path, monkeypatch):
-    monkeypatch.setenv(stored.VARIABLE, str(tmp_path / "a"))
+    monkeypatch.setenv(program_cache.VARIABLE, str(tmp_path / "a"))
     monkeypatch.chdir(tmp_path)
     run(step, None)
     run(step, "b")
@@ -108,7 +108,7 @@ def test_a_whole_file_that_is_no_program_is_said_and_replaced(step, cache, caplo
     path = os.path.join(cache, name)
     content = b"no pickle"
     with open(path, "wb") as f:
-        f.write(stored.MARK + stored.hashlib.sha256(content).digest() + content)
+        f.write(program_cache.MARK + program_cache.hashlib.sha256(content).digest() + content)
     assert not run(step, cache)[0]
     assert "it holds no program" in said(caplog)[0]
     assert run(step, cache)[0]
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_nothing_half_written(step, cache, caplog, monkeypatc
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(stored.whole, "file", Full)
+    monkeypatch.setattr(program_cache.whole, "file", Full)
     assert not run(step, cache)[0]
     assert said(caplog) == ["compiled programs are not kept in '%s': No space left on device" % cache]
     assert os.listdir(cache) == []
@@ -160,7 +160,7 @@ def test_where_jax_has_a_cache_of_its_own_that_serves(step, cache, tmp_path, cap
 
 
 def test_without_a_folder_nothing_is_kept(step, tmp_path, monkeypatch):
-    monkeypatch.delenv(stored.VARIABLE, raising=False)
+    monkeypatch.delenv(program_cache.VARIABLE, raising=False)
     before = sorted(os.listdir(str(tmp_path)))
     assert not run(step, None)[0]
     assert sorted(os.listdir(str(tmp_path))) == before

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from npu_shim import pjrt
-from npu_shim.pjrt import jax_door
+from npu_shim.pjrt import jax_compat
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = pathlib.Path(pjrt.__file__).parent
@@ -79,5 +79,5 @@ def test_what_has_moved_is_seen():
 def test_jax_is_bound_to_the_releases_that_were_tried():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     asked = re.findall(r'"jax(?:\[\w+\])?([^"]*)"', text)
-    (first, second), (last, newest) = jax_door.TRIED
+    (first, second), (last, newest) = jax_compat.TRIED
     assert asked == [">=%d.%d,<%d.%d" % (first, second, last, newest + 1)] * 3

@@ -5,7 +5,16 @@ import threading
 
 import pytest
 
-from npu_shim.distributed.progress import Arrival, Collective, Fault, Progress, behind, difference, judged, of_json
+from npu_shim.distributed.liveness.progress import (
+    Arrival,
+    Collective,
+    Fault,
+    Progress,
+    behind,
+    difference,
+    judged,
+    of_json,
+)
 
 GROUP = 1
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 
 NAMES = """
 NPU_SHIM_HOSTS NPU_SHIM_PORT RANK_TABLE_FILE

@@ -31,7 +31,7 @@ def test_a_table_without_a_place_is_told():
 
 
 def test_a_bucket_is_as_large_as_by_default():
-    from npu_shim.distributed import settings
+    from npu_shim.distributed.job import settings
 
     for size in (2, 8, 16, 1000):
         assert settings.bucket_bytes(size) == scale_out.bucket_bytes(size)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from other_processes import ends, lives, stop
 
-from npu_shim.engine.device import Loading
-from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.engine.device.programs import Loading
+from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.options import engine as options
 from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter.errors import ConfigError

@@ -120,11 +120,12 @@ def watch(base):
 
 def watch_doors():
     """Puts a watch on the doors of sessions, in front of the engine, and on what TensorFlow runs without a door."""
-    from npu_shim.engine import requests, sessions
-    from npu_shim.engine.cut import Place
-    from npu_shim.session import doors
+    from npu_shim.engine import sessions
+    from npu_shim.engine.partition.cut import Place
+    from npu_shim.engine.runtime import requests
+    from npu_shim.session.interception import interceptors
 
-    see, inner, thread = Watch(), doors._run_watched, threading.local()
+    see, inner, thread = Watch(), interceptors._run_watched, threading.local()
 
     def seen(session, once, fetches, feed_dict, options, run_metadata):
         request = requests.of(session.graph, fetches, feed_dict)
@@ -145,7 +146,7 @@ def watch_doors():
             see.ran(number, request.tensors, flat, time.perf_counter() - begin, **told)
         return build(session, flat)
 
-    doors._run_watched = seen
+    interceptors._run_watched = seen
 
 
 def _operations(graph, request):

@@ -51,7 +51,7 @@ def patched():
 def activated():
     """Sessions whose config names NpuOptimizer go through it within the test; the others are TensorFlow's own."""
     import npu_shim
-    from npu_shim.session import patch
+    from npu_shim.session.interception import patch
 
     patch.activate()
     yield

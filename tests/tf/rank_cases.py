@@ -28,7 +28,7 @@ from npu_bridge.npu_init import (
     npu_tf_optimizer,
     set_split_strategy_by_idx,
 )  # fmt: skip
-from npu_shim.distributed import ranks, settings
+from npu_shim.distributed.job import ranks, settings
 from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
 
 tf.disable_eager_execution()

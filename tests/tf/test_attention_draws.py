@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.pjrt.attention import draws
-from npu_shim.xla.attention import draws as tf_draws
+from npu_shim.xla.passes.attention import draws as tf_draws
 
 
 def drawn(seed, shape, rate):

@@ -8,9 +8,9 @@ jax = pytest.importorskip("jax", reason="JAX is not installed (extra [pjrt])")
 
 import test_xla_attention as cases  # noqa: E402
 
-from npu_shim.engine import device  # noqa: E402
+from npu_shim.engine.device.programs import InProcess  # noqa: E402
 from npu_shim.export import programs  # noqa: E402
-from npu_shim.pjrt import jax_door  # noqa: E402
+from npu_shim.pjrt import jax_compat  # noqa: E402
 from npu_shim.pjrt.attention import substitution  # noqa: E402
 from npu_shim.pjrt.program import Program  # noqa: E402
 from npu_shim.rewriter import tf_internals  # noqa: E402
@@ -24,7 +24,7 @@ pytestmark = [
 def program_of(step):
     """A step as a program on the CPU, with the variables' values."""
     described, hlo = programs.of(step, "highest")
-    made = Program(jax, described, jax_door.stablehlo(hlo), jax.devices("cpu")[0])
+    made = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
     with tf_internals.eager_mode():
         made.restore({each.name: each.variable.numpy() for each in step.state})
     return made
@@ -87,6 +87,6 @@ def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):
 
 def test_a_device_says_what_stays_as_the_graph_has_it():
     described, hlo = programs.of(cases.with_calls(cases.prepared(cases.bert, cases.BFLOAT16)), "default")
-    loading = device.InProcess().load(described, hlo)
+    loading = InProcess().load(described, hlo)
     why = "attention stays as the graph has it on this device: kernels are for GPUs, this is 'cpu'"
     assert loading.lines() == [why]

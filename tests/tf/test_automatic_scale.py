@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import automatic
-from npu_shim.loss_scale.automatic import doors
+from npu_shim.loss_scale.automatic import patches
 from npu_shim.rewriter.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
@@ -358,7 +358,7 @@ def test_scales_that_were_made_are_counted():
 
 def test_what_is_built_with_it_still_trains_after_uninstall():
     automatic.install()
-    assert doors.settings() is not None
+    assert patches.settings() is not None
     with tf.Graph().as_default(), tf.Session() as session:
         x, loss = model(True)
         train = minimized(OPTIMIZERS["adam"], loss)

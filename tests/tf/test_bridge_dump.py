@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.options import run_config
 from npu_shim.options.run_config import NPURunConfig
-from npu_shim.session import dump, observers, profiling
+from npu_shim.session.observers import attaching, dump, profiling
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_an_infinite_constant_is_no_overflow():
 
 
 def test_options_without_effect_are_logged_once(caplog):
-    observers._log_once.cache_clear()
+    attaching._log_once.cache_clear()
     options = config(hcom_parallel=False, buffer_optimize="off_optimize", enable_dump=False, use_off_line=True)
     logging.getLogger("npu_shim").propagate = True
     with caplog.at_level(logging.INFO, logger="npu_shim"), tf.Graph().as_default():
@@ -190,9 +190,9 @@ def test_options_without_effect_are_logged_once(caplog):
 
 
 def test_what_npu_run_config_has_by_itself_is_not_set_by_anybody():
-    assert observers.without_effect(run_config.values_of(NPURunConfig())) == []
+    assert attaching.without_effect(run_config.values_of(NPURunConfig())) == []
     given = NPURunConfig(hcom_multi_mode=True, buffer_optimize="off_optimize")
-    assert set(observers.without_effect(run_config.values_of(given))) == {"hcom_multi_mode", "buffer_optimize"}
+    assert set(attaching.without_effect(run_config.values_of(given))) == {"hcom_multi_mode", "buffer_optimize"}
 
 
 def test_profiling_mode_writes_a_profile(tmp_path):

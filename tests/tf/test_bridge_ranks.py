@@ -11,7 +11,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
-from npu_shim.distributed import cluster, collectives, layout
+from npu_shim.distributed.collectives import hccl
+from npu_shim.distributed.job import cluster
+from npu_shim.distributed.launcher import layout
 
 COLLECTIVES = """
 from npu_bridge.npu_init import *
@@ -359,9 +361,9 @@ def test_the_plan_says_how_many_collectives_and_programs(monkeypatch, tmp_path, 
         x = tf.placeholder(tf.float32, [64, 64], "x")
         weights = [tf.get_variable("w%d" % at, initializer=np.eye(64, dtype=np.float32)) for at in range(3)]
         loss = tf.reduce_mean(tf.matmul(tf.matmul(tf.matmul(x, weights[0]), weights[1]), weights[2]))
-        optimizer = collectives.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        optimizer = hccl.NPUDistributedOptimizer(tf.train.GradientDescentOptimizer(0.1))
         train = optimizer.minimize(loss, name="train")
-        calls = [collectives.allreduce(weight.read_value(), "sum") for weight in weights]
+        calls = [hccl.allreduce(weight.read_value(), "sum") for weight in weights]
         tf.group(*calls, name="calls")
     tf.io.write_graph(graph, str(tmp_path), "graph.pb", as_text=False)
     for name in ("RANK_SIZE", "RANK_ID"):
@@ -382,7 +384,7 @@ def test_what_has_no_equal_parts_is_refused(monkeypatch, shape):
     monkeypatch.setenv("RANK_SIZE", "2")
     monkeypatch.setenv("RANK_ID", "0")
     with tf.Graph().as_default(), pytest.raises(ValueError, match="2 ranks cannot share the rows of"):
-        collectives.reduce_scatter(tf.zeros(shape, name="zeros"), "sum", 2)
+        hccl.reduce_scatter(tf.zeros(shape, name="zeros"), "sum", 2)
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.ops import deformable, float_status, gen_ops, inputs, ops, resources
-from npu_shim.distributed import shards
+from npu_shim.distributed.sharding import shards
 
 RNG = np.random.RandomState(3)
 

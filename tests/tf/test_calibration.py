@@ -15,8 +15,9 @@ from npu_shim import cli
 from npu_shim.loss_scale import automatic
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
-from npu_shim.session import calibration, dump, measures, training
-from npu_shim.session.ranges import Range, as_text, of_json, proposals
+from npu_shim.session.interception import training
+from npu_shim.session.observers import calibration, dump, measures
+from npu_shim.session.observers.ranges import Range, as_text, of_json, proposals
 
 
 def build():

@@ -10,7 +10,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session import channels, onednn
+from npu_shim.session.passes import channels, onednn
 
 FIRST = [2, 4, 8, 8]
 IMAGE = np.random.RandomState(0).normal(size=FIRST).astype("f")

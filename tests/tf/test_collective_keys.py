@@ -7,8 +7,11 @@ import forked
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import call_fusion, cluster, keys, layout, ranks, signature, watch
-from npu_shim.distributed.progress import difference
+from npu_shim.distributed.collectives import call_fusion, keys, signature
+from npu_shim.distributed.job import cluster, ranks
+from npu_shim.distributed.launcher import layout
+from npu_shim.distributed.liveness import watch
+from npu_shim.distributed.liveness.progress import difference
 from npu_shim.rewriter.errors import ConfigError
 
 

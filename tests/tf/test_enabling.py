@@ -16,7 +16,8 @@ import npu_shim
 from npu_shim.loss_scale import automatic, managers
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
 from npu_shim.options import config_proto, forced
-from npu_shim.session import devices, enabling, lines
+from npu_shim.session import devices, lines
+from npu_shim.session.interception import enabling
 
 ROW = [[1, 2, 3, 2049.0]]  # its sum is 2055 in float32, 2054 in float16
 SCRIPT = """

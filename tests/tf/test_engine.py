@@ -13,9 +13,10 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import loading, step
 from npu_shim.engine import sessions as engine
-from npu_shim.engine.cut import Place
+from npu_shim.engine import step
+from npu_shim.engine.partition.cut import Place
+from npu_shim.engine.runtime import loading
 from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 from npu_shim.xla import recent
@@ -119,7 +120,7 @@ def test_values_move_only_when_the_other_side_needs_them():
         for _ in range(3):
             session.run(train, {x: a, y: b})
         count = len(tf.global_variables())
-        moved = of(session).truth.moved
+        moved = of(session).residency.moved
         assert moved == {"to the device": count, "to the session": 0}
         assert session.run(step) == 3
         assert moved["to the session"] == 1
@@ -260,7 +261,7 @@ def test_two_optimizers_share_the_state_on_the_device():
                 found.append(session.run([loss_g, train_g], {noise: n})[0])
             if kind == "pjrt":
                 assert len(steps_of(session)) == 2
-                assert of(session).truth.moved["to the session"] == 0
+                assert of(session).residency.moved["to the session"] == 0
             return found
 
     np.testing.assert_allclose(losses("pjrt"), losses("session"), rtol=1e-4)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import compile_step, loss_scale
 from npu_shim.options import engine as options
-from npu_shim.pjrt import stored
+from npu_shim.pjrt import program_cache
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -93,7 +93,7 @@ def test_a_later_process_loads_what_an_earlier_one_compiled(tmp_path):
 
 def test_a_session_s_option_wins_and_a_folder_that_does_not_serve_is_said_once(patched, told, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv(stored.VARIABLE, str(tmp_path / "unused"))
+    monkeypatch.setenv(program_cache.VARIABLE, str(tmp_path / "unused"))
     for _ in range(2):
         losses = trained(npu_shim_xla_cache=str(tmp_path / "file"))
     assert np.isfinite(losses).all()

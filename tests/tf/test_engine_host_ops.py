@@ -7,9 +7,10 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import facts, report
+from npu_shim.engine import report
 from npu_shim.engine import sessions as engine
-from npu_shim.engine.cut import Place
+from npu_shim.engine.partition import facts
+from npu_shim.engine.partition.cut import Place
 from npu_shim.options import engine as options
 
 pytestmark = [

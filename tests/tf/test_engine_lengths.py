@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.options import engine as options
-from npu_shim.xla import static_shapes
+from npu_shim.xla.passes.shapes import static_shapes
 
 HAS_ENGINE = not tf.__version__.startswith("1.") and (options.has_jax() or options.interpreter())
 if HAS_ENGINE and not options.has_jax():

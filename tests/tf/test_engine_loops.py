@@ -6,8 +6,8 @@ import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
-from npu_shim.engine import loops
 from npu_shim.engine import sessions as engine
+from npu_shim.engine.runtime import loops
 from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 

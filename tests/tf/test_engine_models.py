@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 import test_xla_resnet as resnet
 
 from npu_shim import loss_scale
-from npu_shim.engine import facts
 from npu_shim.engine import sessions as engine
+from npu_shim.engine.partition import facts
 from npu_shim.options import engine as options
 
 pytestmark = [

@@ -11,12 +11,14 @@ import sessions
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 
-from npu_shim.engine import device, facts, loading
 from npu_shim.engine import sessions as engine
 from npu_shim.engine import step as engine_step
-from npu_shim.engine.worker import remote
+from npu_shim.engine.device import programs
+from npu_shim.engine.device.worker import remote
+from npu_shim.engine.partition import facts
+from npu_shim.engine.runtime import loading
 from npu_shim.options import engine as options
-from npu_shim.session import doors
+from npu_shim.session.interception import interceptors
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -134,10 +136,10 @@ def test_what_a_run_assigns_and_steps_add_meanwhile(ends):  # 100 was left of 10
             with pytest.raises(tf.errors.OpError, match="on purpose"):
                 wait()
         assert session.run(step) == 105
-        moved = vars(session)[engine.ENGINE].truth.moved["to the device"]
+        moved = vars(session)[engine.ENGINE].residency.moved["to the device"]
         session.run(train, {x: ONES})
         assert session.run(step) == 106
-        assert vars(session)[engine.ENGINE].truth.moved["to the device"] > moved  # on the device again
+        assert vars(session)[engine.ENGINE].residency.moved["to the device"] > moved  # on the device again
 
 
 def test_a_run_that_waits_reads_what_steps_have_written_meanwhile():
@@ -244,18 +246,18 @@ def test_options_reach_what_the_session_runs_of_a_step():
     given.experimental.use_run_handler_pool = False
     with opened() as session:
         session.run(train)
-        doors.beneath(session, beneath)
+        interceptors.innermost(session, beneath)
         session.run(train, options=given)
         assert [each.inter_op_thread_pool for each in seen] == [-1]
         assert seen[0].report_tensor_allocations_upon_oom
         assert taken(session) == 1
-        moved = dict(vars(session)[engine.ENGINE].truth.moved)
+        moved = dict(vars(session)[engine.ENGINE].residency.moved)
         session.run(train, options=tf.RunOptions())
         empty = tf.RunOptions()
         empty.debug_options.debug_tensor_watch_opts.extend([])
         empty.debug_options.SetInParent()
         session.run(train, options=empty)  # as a MonitoredSession's
-        assert vars(session)[engine.ENGINE].truth.moved == moved
+        assert vars(session)[engine.ENGINE].residency.moved == moved
 
 
 @pytest.mark.parametrize("where", ["inspecting", "preparing", "compiling", "loading", "running"])
@@ -265,7 +267,7 @@ def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch,
     def failing(*arguments, **keywords):
         raise AssertionError("1 values for 0 names")
 
-    on = device.InProcess if options.has_jax() else remote.Worker
+    on = programs.InProcess if options.has_jax() else remote.Worker
     places = {
         "inspecting": (facts, "variables_touched"), "preparing": (engine_step, "make"),
         "compiling": (engine_step.Part, "compiled"), "loading": (on, "load"), "running": (on, "run"),

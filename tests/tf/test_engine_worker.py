@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from other_processes import stop
 
 from npu_shim.engine import sessions as engine
-from npu_shim.engine.worker import memory, remote, starting
+from npu_shim.engine.device.worker import memory, remote, starting
 from npu_shim.options import engine as options
 
 TRIALS = 20 if os.environ.get("NPU_SHIM_NIGHTLY") else 2

@@ -12,7 +12,7 @@ import npu_shim
 from npu_shim.options import plugin
 from npu_shim.options.scopes import keep_dtype_scope
 from npu_shim.rewriter import collector
-from npu_shim.session import patch as npu_session
+from npu_shim.session.interception import patch as npu_session
 
 pytestmark = pytest.mark.usefixtures("patched")
 MIX = "allow_mix_precision"

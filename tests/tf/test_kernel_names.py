@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import config
 
-from npu_shim.session import kernel_names
+from npu_shim.session.passes import kernel_names
 
 NETWORK = """
 node { name: "seed" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } }

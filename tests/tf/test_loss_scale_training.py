@@ -7,7 +7,7 @@ from sessions import named
 
 from npu_shim.loss_scale import gradients, managers, schedule
 from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
-from npu_shim.session import patch as sessions
+from npu_shim.session.interception import patch as sessions
 
 DIGITS = reference_material.FOLDER.parents[1] / "scripts" / "data" / "digits.npz"
 

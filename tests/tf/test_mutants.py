@@ -12,10 +12,12 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import loss_scale
-from npu_shim.distributed import call_fusion, keys
+from npu_shim.distributed.collectives import call_fusion, keys
 from npu_shim.rewriter import rewrite, tf_internals
 from npu_shim.rewriter.errors import VerifyError
-from npu_shim.session import arrivals, channels, clusters, kernel_names, measures, onednn, promises, rounding
+from npu_shim.session import clusters
+from npu_shim.session.observers import measures
+from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, promises, rounding
 
 OLD = tf.__version__.startswith("1.")
 TIMES = 5 if os.environ.get("NPU_SHIM_NIGHTLY") else 1

@@ -6,7 +6,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.session import onednn
+from npu_shim.session.passes import onednn
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15 has no oneDNN")
 DEPTHWISE = "DepthwiseConv2dNative"

@@ -6,7 +6,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.session.ranges import proposals
+from npu_shim.session.observers.ranges import proposals
 
 MODE = "allow_mix_precision"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import layout
+from npu_shim.distributed.launcher import layout
 from npu_shim.options import engine
 
 CASES = pathlib.Path(__file__).with_name("rank_cases.py")

@@ -9,7 +9,7 @@ import re
 import forked
 import pytest
 
-from npu_shim.distributed import layout
+from npu_shim.distributed.launcher import layout
 
 NIGHTLY = bool(os.environ.get("NPU_SHIM_NIGHTLY"))
 LIMIT = 6  # seconds that a rank may take to reach a collective, where one does not come to it

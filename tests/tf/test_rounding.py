@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from npu_shim.session import rounding
+from npu_shim.session.passes import rounding
 
 MIX = "allow_mix_precision"
 

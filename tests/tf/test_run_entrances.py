@@ -13,7 +13,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator import iterations
-from npu_shim.session import dump, profiling
+from npu_shim.session.observers import dump, profiling
 
 pytestmark = pytest.mark.usefixtures("patched")
 

@@ -12,7 +12,9 @@ from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
-from npu_shim.xla import fetched, slice_writes, step_function, stitches, unused
+from npu_shim.xla import step_function
+from npu_shim.xla.passes import dead_control_dependencies
+from npu_shim.xla.passes.resources import dynamic_stitch, fetched, slice_writes
 from npu_shim.xla.pipeline import PIPELINES, SHAPES, Context
 from npu_shim.xla.sources import Source
 
@@ -78,7 +80,7 @@ y:Identity{T=float32}(x, ^n) z:Exp{T=float32}(x) return y:0=y
 
 
 def test_dead_control_dependencies_and_dead_code_go():
-    assert after(unused.leave_out, GROUP) == (
+    assert after(dead_control_dependencies.leave_out, GROUP) == (
         "n:NoOp(^w)\nw:Print{T=float32, U=[]}(x)\nx:Placeholder{dtype=float32}\ny:Identity{T=float32}(x, ^n)\n"
         "return y:0=y\n"
     )
@@ -90,7 +92,7 @@ def test_what_waits_for_an_assertion_is_dead_too_and_the_assertion_stays():
     a:Assert{T=[float32]}(p, x) p:Placeholder{dtype=bool} x:Placeholder{dtype=float32} h:Identity{T=float32}(x, ^a)
     g:Log{T=float32}(h) n:NoOp(^g, ^a) y:Identity{T=float32}(h, ^n) return y:0=y
     """
-    assert after(unused.leave_out, source) == (
+    assert after(dead_control_dependencies.leave_out, source) == (
         "a:Assert{T=[float32]}(p, x)\nh:Identity{T=float32}(x, ^a)\nn:NoOp(^a)\np:Placeholder{dtype=bool}\n"
         "x:Placeholder{dtype=float32}\ny:Identity{T=float32}(h, ^n)\nreturn y:0=y\n"
     )
@@ -106,7 +108,7 @@ def test_waits_for_effects_stay(source):
     module = text.parse(source)
     module.graph.sort()
     before, version = text.show(module), module.version
-    unused.leave_out(module)
+    dead_control_dependencies.leave_out(module)
     assert (text.show(module), module.version) == (before, version)
 
 
@@ -163,14 +165,14 @@ s:DynamicStitch{N=2, T=float32}(%s, x, x, ^z) y:Identity{T=float32}(s) return y:
 
 @since_2_15
 def test_a_stitch_of_a_partitioned_range_becomes_selects():
-    out = after(stitches.as_choices, STITCH % (0, "d, i")).splitlines()
+    out = after(dynamic_stitch.as_choices, STITCH % (0, "d, i")).splitlines()
     assert "s:Identity{T=float32}(s/choice/rows, ^z)" in out
     assert not any("DynamicStitch" in line for line in out)
 
 
 @pytest.mark.parametrize(("first", "indices"), [(1, "d, i"), (0, "d, d"), (0, "d, z"), (0, "z, z")])
 def test_other_stitches_stay(first, indices):
-    stays(stitches.as_choices, STITCH % (first, indices))
+    stays(dynamic_stitch.as_choices, STITCH % (first, indices))
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

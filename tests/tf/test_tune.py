@@ -13,7 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import dump, training
+from npu_shim.session.interception import training
+from npu_shim.session.observers import dump
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "planted_training.py"
 TUNE = "npu-shim tune --out out.json "

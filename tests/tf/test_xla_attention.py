@@ -12,7 +12,7 @@ from npu_shim import export
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter import tf_internals
 from npu_shim.xla import step_function
-from npu_shim.xla.attention import composite
+from npu_shim.xla.passes.attention import composite
 from npu_shim.xla.sources import Source
 
 pytestmark = [

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla import compile_time
+from npu_shim.xla.passes.shapes import compile_time
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),

@@ -5,7 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.xla import trip_counts
+from npu_shim.xla.passes.shapes import trip_counts
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),

@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.xla.optionals import as_values, views
-from npu_shim.xla.optionals.places import OPTIONALS
+from npu_shim.xla.passes.shapes.optionals import as_values, views
+from npu_shim.xla.passes.shapes.optionals.places import OPTIONALS
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),

@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 import npu_shim
 from npu_shim import export
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.xla import random_ops, step_function
+from npu_shim.xla import step_function
+from npu_shim.xla.passes.resources import random_ops
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),

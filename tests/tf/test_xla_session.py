@@ -9,8 +9,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_bridge.npu_init import npu_scope
-from npu_shim.session import patch as npu_session
 from npu_shim.session.clusters import MARK, mark, marking, traps
+from npu_shim.session.interception import patch as npu_session
 
 ON = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_xla": "on"}
 CLUSTER = "_XlaCompile"

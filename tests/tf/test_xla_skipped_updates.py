@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, LossScaleOptimizer
-from npu_shim.xla import pipeline, random_ops
+from npu_shim.xla import pipeline
+from npu_shim.xla.passes.resources import random_ops
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),

@@ -9,7 +9,8 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.xla import random_ops, step_function
+from npu_shim.xla import step_function
+from npu_shim.xla.passes.resources import random_ops
 
 DIGITS = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "data" / "digits.npz"
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")

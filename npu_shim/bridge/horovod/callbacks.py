@@ -7,7 +7,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.horovod import tensorflow as hvd
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
 try:

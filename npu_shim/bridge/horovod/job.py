@@ -1,10 +1,10 @@
-"""Who this process is in the job: Horovod's `init`, `rank` and `size` over `npu_shim.distributed.ranks`."""
+"""Who this process is in the job: Horovod's `init`, `rank` and `size` over `npu_shim.distributed.job.ranks`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
 __all__ = [

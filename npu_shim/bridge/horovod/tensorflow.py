@@ -12,7 +12,8 @@ import tensorflow.compat.v1 as tf
 from npu_shim.bridge.horovod import job
 from npu_shim.bridge.horovod.compression import Compression
 from npu_shim.bridge.horovod.job import *
-from npu_shim.distributed import collectives, gradients, ranks, slices
+from npu_shim.distributed.collectives import gradients, hccl, slices
+from npu_shim.distributed.job import ranks
 from npu_shim.rewriter.errors import ConfigError
 
 Average, Sum, Adasum, Min, Max, Product = "mean", "sum", "adasum", "min", "max", "prod"
@@ -67,7 +68,7 @@ def allreduce(
     tensor = tf.convert_to_tensor(tensor)
     travelling, context = compression.compress(_scaled(tensor, prescale_factor))
     if ranks.world_size() > 1:
-        travelling = collectives.npu_allreduce(travelling, reduction, fusion=0)
+        travelling = hccl.npu_allreduce(travelling, reduction, fusion=0)
     return _scaled(compression.decompress(tf.cast(travelling, _kept(travelling, tensor)), context), postscale_factor)
 
 
@@ -98,7 +99,7 @@ def allgather(tensor: Any, name: str | None = None, **others: Any) -> tf.Tensor:
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, **others: Any) -> tf.Tensor:
     """Returns the root rank's tensor on every rank."""
     job.size()
-    return collectives.broadcast(tf.convert_to_tensor(tensor), root_rank)
+    return hccl.broadcast(tf.convert_to_tensor(tensor), root_rank)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, **others: Any) -> tf.Operation:
@@ -106,9 +107,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, **others: Any)
     job.size()
     if ranks.world_size() == 1:
         return tf.no_op()
-    return tf.group(
-        *(tf.assign(v, new) for v, new in zip(variables, collectives.broadcast(list(variables), root_rank)))
-    )
+    return tf.group(*(tf.assign(v, new) for v, new in zip(variables, hccl.broadcast(list(variables), root_rank))))
 
 
 def broadcast_global_variables(root_rank: int) -> tf.Operation:
@@ -205,7 +204,7 @@ class Reduced:
         return tf.convert_to_tensor(gradient) if slices_too else gradient
 
 
-class _DistributedOptimizer(collectives.NPUDistributedOptimizer):
+class _DistributedOptimizer(hccl.NPUDistributedOptimizer):
     """A tf.train.Optimizer whose gradients are reduced over the ranks as Horovod's options say."""
 
     def __init__(self, optimizer: Any, name: str | None, use_locking: bool, reduced: Callable[..., list[Any]]) -> None:

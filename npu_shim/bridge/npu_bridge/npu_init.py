@@ -70,7 +70,7 @@ from npu_shim.bridge.ops.resources import (
 )
 from npu_shim.bridge.ops.resources import tensorflow1 as _tensorflow1
 from npu_shim.bridge.ops.resources import use_tensorflow1 as _use_tensorflow1
-from npu_shim.distributed.collectives import npu_tf_optimizer
+from npu_shim.distributed.collectives.hccl import npu_tf_optimizer
 from npu_shim.estimator.hooks import NpuEmptyHook, npu_hooks_append
 from npu_shim.estimator.keras import npu_callbacks_append, npu_keras_optimizer
 from npu_shim.options.config_proto import (
@@ -80,7 +80,7 @@ from npu_shim.options.config_proto import (
     npu_run_config_init,
 )
 from npu_shim.rewriter import tf_internals as _tf_internals
-from npu_shim.session import patch as _session
+from npu_shim.session.interception import patch as _session
 
 tf = _tensorflow1()
 session = _tf_internals.client_session()

@@ -10,7 +10,7 @@ from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.options import config_proto
 
 _values = {}  # what a job remembers about itself, by name

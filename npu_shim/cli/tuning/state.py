@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any, Callable, Mapping
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 
 SUFFIX = ".tune"
@@ -40,7 +40,7 @@ class State:
         """Returns what a trial gave; runs it and writes the file where it has not ended before."""
         if name not in self._trials:
             self._trials[name] = dict(run())
-            with whole.file(self.path) as f:
+            with atomic_write.file(self.path) as f:
                 f.write((json.dumps({"key": self._key, "trials": self._trials}) + "\n").encode("utf-8"))
         return self._trials[name]
 

@@ -11,7 +11,7 @@ from npu_shim.cli.tuning import launch, proposal
 from npu_shim.cli.tuning.criteria import Criterion
 from npu_shim.options import forced, kept_pages, requests
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import ranges
+from npu_shim.session.observers import ranges
 from npu_shim.session.trial import protocol
 
 CALIBRATED = 8  # steps whose ranges are measured

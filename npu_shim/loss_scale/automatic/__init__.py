@@ -11,7 +11,7 @@ as it was.
     state.py    the scale and its counters, which no Saver and no collection of TensorFlow knows
     gate.py     the update that runs in steps only whose gradients are finite
     by_hand.py  updates without an optimizer
-    doors.py    install and uninstall: the functions and methods of TensorFlow that are replaced
+    patches.py  install and uninstall: the functions and methods of TensorFlow that are replaced
 
 Importing this package imports no TensorFlow.
 """
@@ -33,28 +33,28 @@ def install(scale: Any = "auto", is_wanted: Callable[[], bool] = lambda: True) -
     Raises:
         ConfigError: scale is none of these.
     """
-    from npu_shim.loss_scale.automatic import doors
+    from npu_shim.loss_scale.automatic import patches
     from npu_shim.options import forced
 
     wanted = forced.checked_scale(scale, "loss_scale")
     if wanted is None:
-        doors.uninstall()
+        patches.uninstall()
     else:
-        doors.install(wanted, is_wanted)
+        patches.install(wanted, is_wanted)
 
 
 def uninstall() -> None:
     """Restores TensorFlow's own functions and methods; graphs that have been built stay as they are."""
-    from npu_shim.loss_scale.automatic import doors
+    from npu_shim.loss_scale.automatic import patches
 
-    doors.uninstall()
+    patches.uninstall()
 
 
 def is_installed() -> bool:
     """Whether optimizers are given a loss scale now."""
-    from npu_shim.loss_scale.automatic import doors
+    from npu_shim.loss_scale.automatic import patches
 
-    return doors.settings() is not None
+    return patches.settings() is not None
 
 
 def variables(graph: Any = None) -> list[Any]:

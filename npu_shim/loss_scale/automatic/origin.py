@@ -8,7 +8,7 @@ from typing import Any, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.loss_scale.automatic import own
 from npu_shim.loss_scale.automatic.made import Call, registry_of
 

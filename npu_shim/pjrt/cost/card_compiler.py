@@ -47,18 +47,18 @@ def _compiled(step: str, target: str, out: str) -> dict[str, Any]:
         raise Failed("jax", reason) from reason
     device = _device(topologies, target)
     _find_npu_shim()
-    from npu_shim.pjrt import jax_door, manifest
+    from npu_shim.pjrt import jax_compat, manifest
     from npu_shim.pjrt.program import Program
 
     described = manifest.read(step)
     code = manifest.program(step, described)
-    code = jax_door.stablehlo(code) if described.kind == "hlo" else code
+    code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
     try:
         program = Program(jax, described, code, device)
         compiled = program.compile()
     except RuntimeError as reason:
         raise Failed("compile", reason) from reason
-    for name, text in (("before.hlo", jax_door.hlo_text(code)), ("after.hlo", compiled.as_text())):
+    for name, text in (("before.hlo", jax_compat.hlo_text(code)), ("after.hlo", compiled.as_text())):
         with open(os.path.join(out, name), "w", encoding="utf-8") as f:
             f.write(text)
     memory = compiled.memory_analysis()

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable, Iterable, Sequence
 
-from npu_shim.pjrt import jax_door, manifest
+from npu_shim.pjrt import jax_compat, manifest
 from npu_shim.pjrt.cost import counts, hlo, live
 from npu_shim.pjrt.manifest import Manifest
 from npu_shim.pjrt.program import Program
@@ -78,15 +78,15 @@ def of_folder(folder: str, device: Any = None, compiled: bool = True) -> Cost:
         ImportError: JAX is not installed.
         ConfigError: the folder cannot be read.
     """
-    jax = jax_door.require()
+    jax = jax_compat.require()
     described = manifest.read(folder)
     code = manifest.program(folder, described)
-    code = jax_door.stablehlo(code) if described.kind == "hlo" else code
-    text = jax_door.hlo_text(code)
+    code = jax_compat.stablehlo(code) if described.kind == "hlo" else code
+    text = jax_compat.hlo_text(code)
     name = os.path.basename(os.path.abspath(folder))
     if not compiled:
         return of_text(name, text, described)
-    where = jax_door.device(jax, device)
+    where = jax_compat.device(jax, device)
     done = Program(jax, described, code, where).compile()
     analysis = done.cost_analysis() or {}
     return of_text(

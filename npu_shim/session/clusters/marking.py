@@ -19,9 +19,9 @@ from typing import Any, Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed import ranks
+from npu_shim.distributed.job import ranks
 from npu_shim.options.scopes import OPT_OUT
-from npu_shim.pjrt import stored
+from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
@@ -69,7 +69,7 @@ def configure(values: Mapping[str, Any]) -> Shapes | None:
             return None
     except ConfigError:  # the first run raises it
         return None
-    folder = stored.folder(values.get(stored.KEY))
+    folder = program_cache.folder(values.get(program_cache.KEY))
     if folder:
         _set_program_cache(folder)
     return Shapes()
@@ -145,7 +145,7 @@ class Shapes:
         options: Any,
         run_metadata: Any,
     ) -> Any:
-        """Watches a run, see `doors.watch`."""
+        """Watches a run, see `interceptors.watch`."""
         self.see(feed_dict)
         return once(fetches, feed_dict, options, run_metadata)
 

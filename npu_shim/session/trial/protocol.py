@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, Iterator, Mapping
 
-from npu_shim.pjrt import whole
+from npu_shim.pjrt import atomic_write
 
 FOLDER = "NPU_SHIM_TRIAL"
 ASKED, PROBLEM, UNNAMED, RANKING = "asked.json", "problem.json", "unnamed.json", "ranking.json"
@@ -119,5 +119,5 @@ def losses(folder: str) -> dict[str, list[float]]:
 
 
 def _write(path: str, content: Any) -> None:
-    with whole.file(path) as f:
+    with atomic_write.file(path) as f:
         f.write((json.dumps(content) + "\n").encode("utf-8"))

@@ -12,7 +12,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.session import doors, dump, training
+from npu_shim.session.interception import interceptors, training
+from npu_shim.session.observers import dump
 from npu_shim.session.trial import protocol, replay
 from npu_shim.session.trial.protocol import Asked
 
@@ -51,7 +52,7 @@ def attach(session: tf.Session, options: Any) -> None:
     asked = protocol.asked()
     if asked is None or replay.is_own(session):
         return
-    doors.watch(session, _Recorder(asked, options).run)
+    interceptors.watch(session, _Recorder(asked, options).run)
 
 
 class _Recorder:

@@ -22,7 +22,8 @@ from npu_shim.options import customize, forced, kept_pages, precision, rewriting
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
-from npu_shim.session import calibration, dump, training
+from npu_shim.session.interception import training
+from npu_shim.session.observers import calibration, dump
 from npu_shim.session.trial import ranking as ranked
 from npu_shim.session.trial.protocol import Asked
 
@@ -66,7 +67,7 @@ def record(session: tf.Session, once: Any, kind: Any, feed_dict: Any, options: A
 
     Args:
         session: tf.Session.
-        once: runs it, as `doors.watch` says.
+        once: runs it, as `interceptors.watch` says.
         kind: its `recording.Kind`.
         feed_dict: of the step.
         options: tf.RunOptions of the step or None.

@@ -6,7 +6,8 @@ import functools
 import tensorflow.compat.v1 as tf
 
 from fuzz import playing
-from npu_shim.distributed import cluster, collecting
+from npu_shim.distributed.job import cluster
+from npu_shim.distributed.sharding import collecting
 
 
 @functools.lru_cache(maxsize=None)

@@ -24,8 +24,8 @@ from npu_shim.checkpoint import assignments
 from npu_shim.loss_scale import accumulate, optimizer, sums, update_ops
 from npu_shim.loss_scale.graph_ops import state_here
 from npu_shim.loss_scale.inner import run_if
-from npu_shim.session import promises, rounding
-from npu_shim.xla import writers
+from npu_shim.session.passes import promises, rounding
+from npu_shim.xla.passes.resources import writers
 
 
 class Fault(NamedTuple):
@@ -60,7 +60,7 @@ def _all_at_once(run, values):
 
 
 def _nothing_excludes():
-    from npu_shim.engine import access
+    from npu_shim.engine.runtime import access
 
     return _put((access.Access, "excludes", lambda self, touched, written: False))()
 

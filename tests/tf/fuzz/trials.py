@@ -25,7 +25,7 @@ def _folder():
 def _ready():
     """Sessions whose config names NpuOptimizer go through it; the others are TensorFlow's own."""
     import npu_shim
-    from npu_shim.session import patch
+    from npu_shim.session.interception import patch
 
     patch.activate()
     try:

@@ -1,6 +1,6 @@
-"""hccl.manage.api, see npu_shim.distributed.ranks."""
+"""hccl.manage.api, see npu_shim.distributed.job.ranks."""
 
-from npu_shim.distributed.ranks import (
+from npu_shim.distributed.job.ranks import (
     create_group,
     destroy_group,
     get_group_rank_from_world_rank,

@@ -1,3 +1,3 @@
-"""npu_bridge.profiler.profiler, see npu_shim.session.profiling."""
+"""npu_bridge.profiler.profiler, see npu_shim.session.observers.profiling."""
 
-from npu_shim.session.profiling import Profiler
+from npu_shim.session.observers.profiling import Profiler

@@ -12,8 +12,8 @@ from npu_shim.bridge.ops.resources import (
     set_value,
     variable_initializer_in_host,
 )
-from npu_shim.distributed.ranks import get_ranksize
-from npu_shim.distributed.shards import (
+from npu_shim.distributed.job.ranks import get_ranksize
+from npu_shim.distributed.sharding.shards import (
     GradDivisionItem,
     add_grads_and_vars,
     fair_division,

@@ -1,0 +1,371 @@
+"""The processes of one job as a TensorFlow cluster, so that TensorFlow's own collectives run between them.
+
+With RANK_SIZE above 1 each process starts a server at its address (see `ranks.addresses`). Its sessions run on that
+server and see only its own devices. The first use waits for the other processes. At exit the processes wait for each
+other, so that none removes data that another still reads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import logging
+import os
+import sys
+import threading
+import weakref
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.distributed.collectives import keys, signature
+from npu_shim.distributed.job import ranks, settings
+from npu_shim.distributed.liveness import threads, watch
+from npu_shim.rewriter.tf_internals import client_session, collective_ops
+
+LOG = logging.getLogger("npu_shim")
+JOB = "worker"
+MERGE = {"sum": "Add", "prod": "Mul"}  # merge ops that the collectives of every TensorFlow have
+GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
+# dtypes that the collectives take, on CPUs too; others travel in a wider one
+OLD = tf.__version__.startswith("1.")
+GATHERED = (tf.float32, tf.float64, tf.int32, tf.int64, *(() if OLD else (tf.float16,)))
+REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
+REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
+LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
+END_SECONDS = 10
+PART_SECONDS = 1  # after the final barrier
+THREADS = 2  # at least; more than cores make small steps a third slower
+
+_shared = weakref.WeakSet()  # graphs whose variables other ranks may read
+_lock = threading.Lock()
+_servers = []
+
+
+def joined(
+    target: str, config: tf.ConfigProto | None, graph: tf.Graph | None = None
+) -> tuple[str, tf.ConfigProto | None]:
+    """Returns (target, config) with which a session runs in the cluster; unchanged for one process or another target.
+
+    Args:
+        target: str, the session's target.
+        config: tf.ConfigProto or None; it is not changed.
+        graph: the session's graph, None for the default one.
+    """
+    if target or ranks.world_size() == 1:
+        return target, config
+    made = tf.ConfigProto()
+    if config is not None:
+        made.CopyFrom(config)
+    made.experimental.collective_group_leader = task(0)
+    made.experimental.collective_nccl = _has_nccl()  # orders collectives, as NCCL needs it
+    # as without a cluster: variables of two sessions have nothing to do with each other, whatever their names
+    made.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
+    del made.device_filters[:]
+    made.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
+    return _server(config).target, made
+
+
+def start(config: tf.ConfigProto | None) -> None:
+    """Starts this process's server, unless it runs, with the devices and threads that a ConfigProto asks for."""
+    _server(config)
+
+
+def share(graph: tf.Graph) -> None:
+    """Lets other ranks read the variables of sessions that are made for a graph from now on."""
+    _shared.add(graph)
+
+
+def address() -> str:
+    """Returns the target of sessions that see the devices of all ranks."""
+    return _server().target
+
+
+def is_own(session: tf.Session) -> bool:
+    """Whether a session runs on this process's server, and no other rank can read its variables."""
+    own = bool(_servers) and tf.compat.as_str_any(session.sess_str) == _servers[0].target
+    return own and session._config.isolate_session_state
+
+
+def task(rank: int) -> str:
+    """Returns the device specification of a rank's process."""
+    return "/job:%s/replica:0/task:%d" % (JOB, rank)
+
+
+def _server(config=None):
+    with _lock:  # sessions of several threads share one address
+        return _started(config)
+
+
+def _of_process(given):
+    """Returns a ConfigProto with what a session's says about devices and threads: a process's first session decides."""
+    config, given = tf.ConfigProto(), given or tf.ConfigProto()
+    config.intra_op_parallelism_threads = given.intra_op_parallelism_threads
+    # the pool also runs what answers other ranks, while an op of the script's may wait in it for its input
+    config.inter_op_parallelism_threads = max(THREADS, given.inter_op_parallelism_threads or os.cpu_count() or 1)
+    config.device_count.update(given.device_count)
+    config.gpu_options.CopyFrom(given.gpu_options)
+    gpus = _gpus()
+    if len(gpus) == 1:  # Horovod's scripts name their local rank's; the launcher shows a worker its own alone
+        config.gpu_options.visible_device_list = ""
+    if len(gpus) > 1 and not given.gpu_options.visible_device_list:
+        config.gpu_options.visible_device_list = str(ranks.get_local_rank_id() % len(gpus))
+    config.experimental.collective_group_leader = task(0)
+    config.experimental.collective_nccl = _has_nccl()
+    return config
+
+
+def _gpus():
+    return tf.config.experimental.list_physical_devices("GPU")
+
+
+def _has_nccl():
+    return settings.gpus_use_nccl() and bool(_gpus())
+
+
+def _started(given):
+    if not _servers:
+        rank, addresses = ranks.world_rank(), ranks.addresses()
+        LOG.info("npu_shim: rank %d of %d listens at %s", rank, len(addresses), addresses[rank])
+        config = _of_process(given)
+        _servers.append(tf.train.Server({JOB: addresses}, job_name=JOB, task_index=rank, config=config))
+        watch.begin()
+        atexit.register(_servers.clear)  # while the modules are there that TensorFlow 1.15 needs for it
+        atexit.register(_end, os.getpid())
+    return _servers[0]
+
+
+def watched(
+    seconds: float | None,
+    session: tf.Session,
+    once: Callable[..., Any],
+    fetches: Any,
+    feed_dict: Any,
+    options: Any = None,
+    run_metadata: Any = None,
+) -> Any:
+    """Returns `once(fetches, feed_dict, options, run_metadata)`, a run of a session in the cluster.
+
+    Args:
+        seconds: how long a rank may take to reach a collective; None where the environment says it.
+        session: tf.Session.
+        once: function.
+        fetches: as for Session.run.
+        feed_dict: as for Session.run.
+        options: tf.RunOptions or None.
+        run_metadata: as for Session.run.
+
+    Raises:
+        tf.errors.InvalidArgumentError: collectives of groups that only overlap; others as `watch.run`.
+    """
+    what = signature.of_run(session.graph, fetches, feed_dict)
+    if not what:
+        return watch.run_alone(functools.partial(once, fetches, feed_dict, options, run_metadata))
+    what.plan = what.plan or _plan(what)
+    made = tf.RunOptions()
+    if options is not None:
+        made.CopyFrom(options)
+    made.experimental.collective_graph_key = what.plan.step_key
+    plain = functools.partial(once, fetches, feed_dict, made, run_metadata)
+    return watch.run(what, what.plan.members, seconds, session, plain)
+
+
+def refuse_partial(session: tf.Session, fetches: Any, feeds: Any) -> None:
+    """Refuses a partial run with collectives, for which TensorFlow would wait for ever.
+
+    Args:
+        session: tf.Session in the cluster.
+        fetches: as for Session.partial_run_setup.
+        feeds: list of tensors or names, or None.
+
+    Raises:
+        tf.errors.UnimplementedError: the run needs a collective.
+    """
+    what = signature.of_run(session.graph, fetches, dict.fromkeys(feeds or ()))
+    for collectives in what.values():
+        text = "npu_shim: %s: a partial run cannot meet other ranks, and it needs the collective %s; use Session.run"
+        raise tf.errors.UnimplementedError(None, None, text % (watch.name_of(ranks.world_rank()), collectives[0]))
+
+
+class _Plan(NamedTuple):
+    """The world ranks of the groups of a run, and the number by which ranks know that they make the same run."""
+
+    members: Mapping[int, Sequence[int]]
+    step_key: int
+
+
+def _plan(what):
+    """Works out the _Plan of a run.
+
+    TensorFlow counts a run among those of its process that have the same collectives, and collectives meet only in runs
+    of one number. So a run of a group and of a part of it would be counted apart from the run of the ranks outside of
+    that part; here the collectives of the largest group decide.
+    """
+    members = {group: _members(group) for group in what}
+    widest = max(members, key=lambda group: len(members[group]))
+    apart = [group for group in members if not set(members[group]) <= set(members[widest])]
+    if apart:
+        named = [(what[group][0], sorted(members[group])) for group in (widest, apart[0])]
+        text = "npu_shim: %s: a run has the collectives %s of ranks %s and %s of ranks %s; run them one after the other"
+        words = (watch.name_of(ranks.world_rank()), *named[0], *named[1])
+        raise tf.errors.InvalidArgumentError(None, None, text % words)
+    shown = ",".join(sorted(str(each.instance) for each in what[widest]))
+    return _Plan(members, 2**32 + keys.wide(shown))
+
+
+def _members(key):
+    """The world ranks of the group with a key; those of a group that has been destroyed are not known."""
+    known = (ranks.members(group) for group in ranks.groups() if _group_key(group) == key)
+    return next(known, (ranks.world_rank(),))
+
+
+def _end(process):
+    if process != os.getpid():  # a fork of it
+        return
+    error = getattr(sys, "last_value", None)  # what Python has shown as it let the program end
+    if not watch.leave("" if error is None else "%s: %s" % (type(error).__name__, error)):
+        return
+    target, config = joined("", None)
+    with tf.Graph().as_default() as graph:
+        keys = ranks.world_size(), _group_key(ranks.WORLD), LAST_INSTANCE
+        with _placed(tf.constant(1.0)) as here:
+            barrier = collective_ops().all_reduce(here, *keys, "Add", "Id")
+    session = client_session().BaseSession(target, graph, config)  # with a target it is not watched
+    call = threads.last(lambda: session.run(barrier))
+    ended = call.ends(END_SECONDS)
+    while not ended and watch.is_waited_for():
+        ended = call.ends(END_SECONDS)
+    if ended and call.error is None:
+        watch.part(PART_SECONDS)
+    elif watch.leave(""):
+        reason = type(call.error).__name__ if ended else "none came in %d s" % END_SECONDS
+        LOG.warning("npu_shim: the other ranks exited without reaching the final barrier (%s)", reason)
+
+
+@contextlib.contextmanager
+def _placed(tensor):
+    """Scope on this process's devices, which TensorFlow 1.15 asks for; yields the tensor, placed there too."""
+    with tf.device(task(ranks.world_rank())):
+        yield tf.identity(tensor)
+
+
+def _keys(group, kind, tensor, key):
+    """Returns (size, group key, instance key); the last is `key`, or that of the next call of its kind."""
+    instance = keys.counted("%s %s" % (kind, group), tensor) if key is None else key
+    return ranks.get_rank_size(group), _group_key(group), instance
+
+
+def _group_key(group):
+    return 1 if group == ranks.WORLD else keys.group(group)
+
+
+def allreduce(
+    tensor: tf.Tensor,
+    reduction: str,
+    group: str,
+    key: int | None = None,
+    made: Callable[[tf.Tensor], None] = lambda total: None,
+) -> tf.Tensor:
+    """Returns the reduced tensor; its gradient is the sum of the ranks' gradients.
+
+    Args:
+        tensor: Tensor of the same shape and dtype on every rank.
+        reduction: "sum", "prod", "max" or "min".
+        group: str.
+        key: int, the instance key of `keys`; None counts calls.
+        made: called with what the collective of a sum or a product makes.
+    """
+
+    @tf.custom_gradient
+    def reduced(x):
+        def gradient(dy):
+            return allreduce(dy, "sum", group)
+
+        if reduction in GATHER:
+            return GATHER[reduction](allgather(x[tf.newaxis], group, key), axis=0), gradient
+        with _placed(_carried(x, REDUCED)) as here:
+            total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
+        made(total)
+        return tf.cast(total, x.dtype), gradient
+
+    return reduced(tf.convert_to_tensor(tensor))
+
+
+def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns every rank's tensor, one after the other along the first axis; `key` as for `allreduce`."""
+    tensor = tf.convert_to_tensor(tensor)
+    if OLD and not tensor.shape.is_fully_defined():
+        return _gathered_by_sum(tensor, group, key)
+    with _placed(_carried(tensor, GATHERED)) as here:
+        rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
+    return tf.cast(_in_rank_order(rows, group), tensor.dtype)
+
+
+def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns this rank's equal part, along the first axis, of what `allreduce` returns; arguments as there.
+
+    The ranks exchange their parts, and each reduces those that come to it, in the order of ranks: half of what an
+    allreduce moves. TensorFlow 1.15 exchanges nothing: there it is a part of an allreduce.
+    """
+    size, rank = ranks.get_rank_size(group), ranks.get_rank_id(group)
+    if OLD:
+        return tf.split(allreduce(tensor, reduction, group, key), size)[rank]
+
+    @tf.custom_gradient
+    def scattered(x):
+        rest = x.shape.as_list()[1:]
+        shape = tf.concat([[size, -1], tf.shape(x)[1:]], 0) if None in rest else [size, -1, *rest]
+        parts = tf.unstack(_exchanged(tf.reshape(x, shape), group, key), size)
+        return functools.reduce(REDUCE[reduction], parts), lambda dy: allgather(dy, group)
+
+    return scattered(tf.convert_to_tensor(tensor))
+
+
+def _exchanged(rows, group, key):
+    """Returns what every rank has for this one of rows [ranks, ...], one for each rank."""
+    members = ranks.members(group)
+    named = [members.index(each) for each in sorted(members, key=task)]  # TensorFlow's order, see `_in_rank_order`
+    if named != list(range(len(members))):
+        rows = tf.gather(rows, named)
+    with _placed(_carried(rows, REDUCED)) as here:
+        names = "group_size", "group_key", "instance_key"
+        keyed = dict(zip(names, _keys(group, "exchange", here, key)))
+        come = tf.raw_ops.CollectiveAllToAllV2(input=here, ordering_token=[], **keyed)
+    come.set_shape(rows.shape)
+    return tf.cast(_in_rank_order(come, group), rows.dtype)
+
+
+def _in_rank_order(rows, group):
+    """Returns gathered rows in the order of the group's ranks; TensorFlow's is that of their names: 0, 1, 10, 2."""
+    members = ranks.members(group)
+    named = sorted(members, key=task)
+    if named == list(members):
+        return rows
+    parts = tf.split(rows, len(members))
+    return tf.concat([parts[named.index(each)] for each in members], 0)
+
+
+def _gathered_by_sum(tensor, group, key):
+    """TensorFlow 1.15 gathers the shape of the first run only, so other shapes are summed with zeros around them."""
+    rank, size = ranks.get_rank_id(group), ranks.get_rank_size(group)
+    length = tf.shape(tensor)[0]
+    around = [[rank * length, (size - 1 - rank) * length]] + [[0, 0]] * (tensor.shape.ndims - 1)
+    return tf.cast(allreduce(tf.pad(_carried(tensor, GATHERED), around), "sum", group, key), tensor.dtype)
+
+
+def _carried(tensor, dtypes):
+    """Returns a tensor in a dtype that a collective takes, wide enough for each of its values."""
+    if tensor.dtype.base_dtype in dtypes:
+        return tensor
+    return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int32)
+
+
+def broadcast(tensor: tf.Tensor, root_rank: int, group: str, key: int | None = None) -> tf.Tensor:
+    """Returns the root rank's tensor: the sum of it and everyone else's zeros, which needs no shape beforehand.
+
+    TensorFlow 1.15's own broadcast loses its sender in groups other than the first. `key` is as for `allreduce`.
+    """
+    tensor = tf.convert_to_tensor(tensor)
+    given = tensor if ranks.get_rank_id(group) == root_rank else tf.zeros_like(tensor)
+    return allreduce(given, "sum", group, key)

@@ -1,0 +1,1 @@
+"""The processes that npu-shim launch starts on one machine."""

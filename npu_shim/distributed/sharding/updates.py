@@ -1,0 +1,147 @@
+"""Weight-update sharding: each rank updates the variables that it owns and sends them to the others.
+
+The sums of its variables' gradients reach each rank by reduce_scatter, its updated variables reach the others by
+allgather. Slots (momentum, ...) of the other ranks' variables exist under their usual names and are not updated, so
+that a checkpoint fits with and without sharding; `collecting` fetches their values before this process saves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.distributed.collectives import buckets, gradients, keys
+from npu_shim.distributed.job import cluster, ranks, settings
+from npu_shim.distributed.sharding import collecting, shards
+from npu_shim.rewriter.errors import ConfigError
+
+
+def owners(pairs: Sequence[tuple[Any, Any]]) -> dict[str, int]:
+    """Returns the rank that updates each variable, by name, about as many bytes for each; the same on all ranks.
+
+    Args:
+        pairs: list of (gradient or None, variable).
+
+    Raises:
+        ConfigError: fewer gradients than ranks, or a variable whose shape is not known before the graph runs.
+    """
+    size, given = ranks.world_size(), [pair for pair in pairs if pair[0] is not None]
+    if size > len(given):
+        raise ConfigError("is_weight_update_sharding: %d gradients for RANK_SIZE=%d ranks" % (len(given), size))
+    for _, variable in given:
+        if not variable.shape.is_fully_defined():
+            raise ConfigError("is_weight_update_sharding: the shape of %s is not known" % variable.name)
+    members = [buckets.Member(variable.name, variable.dtype.base_dtype.name, None) for _, variable in given]
+    shards.add_grads_and_vars([given[at] for at in buckets.ordered(members)], size)
+    return {item.var.name: item.root_rank_id for item in shards.get_all_grad_item()}
+
+
+def own(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Returns the pairs that this rank updates; errors as `owners`."""
+    of = owners(pairs)
+    return [pair for pair in pairs if of.get(pair[1].name) == ranks.world_rank()]
+
+
+class Layout:
+    """Where the variables of one dtype lie in a row of equal parts, one for each rank.
+
+    variables a (rank 0, 3 elements), b (rank 1, 2 elements) -> a a a | b b 0
+
+    Args:
+        variables: list of variables of one dtype.
+        of: their owners by name.
+    """
+
+    def __init__(self, variables: Sequence[Any], of: dict[str, int]) -> None:
+        self.by_rank: list[list[Any]] = [[] for _ in range(ranks.world_size())]
+        for variable in sorted(variables, key=lambda variable: buckets.natural(variable.name)):
+            self.by_rank[of[variable.name]].append(variable)
+        self.part = max(sum(map(_elements, own)) for own in self.by_rank)
+
+    def part_of(self, rank: int, tensors: dict[str, tf.Tensor], dtype: Any) -> tf.Tensor:
+        """Returns a rank's part of the row from tensors by variable name: [part]."""
+        own = self.by_rank[rank]
+        spare = tf.zeros([self.part - sum(map(_elements, own))], dtype)
+        return tf.concat([*(tf.reshape(tensors[each.name], [-1]) for each in own), spare], 0)
+
+    def cut(self, rank: int, part: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the tensors of a rank's part by variable name."""
+        own = self.by_rank[rank]
+        sizes = [*map(_elements, own), self.part - sum(map(_elements, own))]
+        pieces = tf.split(part, sizes, num=len(sizes))
+        return {each.name: tf.reshape(piece, each.shape) for each, piece in zip(own, pieces)}
+
+
+def _elements(variable):
+    return int(variable.shape.num_elements())
+
+
+def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Returns the pairs with their gradients' means over the ranks.
+
+    Those of this rank's own variables come by reduce_scatter. The others are means too, for scripts that look at all
+    gradients (a global norm): their collectives run only where something needs them.
+
+    Args:
+        pairs: list of (gradient or None, variable); sparse gradients are gathered on every rank.
+
+    Raises:
+        ConfigError: as `owners`.
+    """
+    of, rank, size = owners(pairs), ranks.world_rank(), ranks.world_size()
+    variables = {variable.name: variable for _, variable in pairs}
+    dense = {v.name: g for g, v in pairs if g is not None and not isinstance(g, tf.IndexedSlices)}
+    own: dict[str, tf.Tensor] = {}
+    for dtype in sorted({each.dtype for each in dense.values()}, key=lambda dtype: dtype.name):
+        layout = Layout([variables[name] for name, each in dense.items() if each.dtype == dtype], of)
+        row = tf.concat([layout.part_of(each, dense, dtype) for each in range(size)], 0)
+        key = keys.instance(keys.new("\n".join(["shards", settings.way(), keys.described(row), *sorted(dense)])), 0)
+        own.update(layout.cut(rank, gradients.scattered(row, ranks.WORLD, key) / tf.cast(size, dtype)))
+    everywhere = gradients.reduced([gradient for gradient, _ in pairs], [variable.name for _, variable in pairs])
+    return [(own.get(variable.name, full), variable) for full, (_, variable) in zip(everywhere, pairs)]
+
+
+def applied(optimizer: Any, pairs: Sequence[tuple[Any, Any]], global_step: Any, name: str | None) -> tf.Operation:
+    """Returns the op that updates this rank's variables and then gives every rank all updated variables.
+
+    Args:
+        optimizer: the wrapped optimizer.
+        pairs: list of (gradient, variable), the same variables on every rank.
+        global_step: variable or None; every rank counts its own.
+        name: str or None, for the wrapped optimizer.
+
+    Raises:
+        ConfigError: as `owners`.
+    """
+    of, rank = owners(pairs), ranks.world_rank()
+    shares = [[pair for pair in pairs if of.get(pair[1].name) == each] for each in range(ranks.world_size())]
+    train_ops = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
+    before = list(train_ops)
+    update = optimizer.apply_gradients(shares[rank], global_step, name)
+    for owner, share in enumerate(shares):
+        if owner != rank:
+            known = set(map(id, tf.global_variables()))
+            optimizer.apply_gradients(share)  # for its slots: nothing runs this update
+            collecting.note([each for each in tf.global_variables() if id(each) not in known], owner)
+    with tf.control_dependencies([update]):
+        done = tf.group(update, *_sent([variable for _, variable in pairs if variable.name in of], of))
+    train_ops[:] = [*before, done]
+    return done
+
+
+def _sent(variables, of):
+    """Returns the assignments of the other ranks' variables, whose values their owners send."""
+    rank, assigned = ranks.world_rank(), []
+    for dtype in sorted({each.dtype.base_dtype for each in variables}, key=lambda dtype: dtype.name):
+        chosen = [each for each in variables if each.dtype.base_dtype == dtype]
+        layout = Layout(chosen, of)
+        values = {each.name: each.read_value() for each in layout.by_rank[rank]}
+        part = layout.part_of(rank, values, dtype)
+        label = keys.new("\n".join(["updated", keys.described(part), *sorted(each.name for each in chosen)]))
+        row = cluster.allgather(part, ranks.WORLD, keys.instance(label, 0))
+        for owner, part in enumerate(tf.split(row, ranks.world_size())):
+            if owner != rank:
+                new = layout.cut(owner, part)
+                assigned += [each.assign(new[each.name]).op for each in layout.by_rank[owner]]
+    return assigned

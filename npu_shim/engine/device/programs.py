@@ -1,0 +1,264 @@
+"""Runs programs: the narrow interface between the engine, which knows sessions, and PJRT, which knows devices.
+
+A device holds programs and the values of variables by name. There are two, with the same methods: `InProcess` here
+and `worker.remote.Worker`. They pass bytes, manifests, numpy arrays and names, and no objects of TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from signal import SIGINT, getsignal, signal
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from npu_shim.pjrt import arrays, jax_compat
+from npu_shim.pjrt.attention.spec import KERNEL
+from npu_shim.pjrt.manifest import Manifest, Tensor
+from npu_shim.pjrt.program import Program
+
+
+class Loaded(NamedTuple):
+    """A compiled program.
+
+    Attributes:
+        call: function of the state that it replaces, the state that it keeps, the feeds and the number of steps; it
+            returns the new state and the fetches.
+        places: arrays for the feeds, by name.
+        rows: the parts of `places` for each step of a run.
+        replaced, kept: names of the variables that a step replaces, and of what it only reads.
+        passed: names of what it leaves here for other programs of the same step.
+    """
+
+    call: Callable[..., Any]
+    places: dict[str, Any]
+    rows: Sequence[dict[str, Any]]
+    replaced: tuple[str, ...]
+    kept: tuple[str, ...]
+    passed: tuple[str, ...]
+
+
+class Loading(NamedTuple):
+    """What `load` did.
+
+    Attributes:
+        number: of the program, for `run`.
+        is_old: whether it came from the folder for compiled programs.
+        trouble: why that folder did not serve, "" if it did.
+        composites: why attention stays as the graph has it, each reason once.
+    """
+
+    number: int
+    is_old: bool = False
+    trouble: str = ""
+    composites: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """What a user is told of it."""
+        why = ["attention stays as the graph has it on this device: %s" % reason for reason in self.composites]
+        return [self.trouble, *why] if self.trouble else why
+
+
+class InProcess:
+    """A JAX device in this process.
+
+    On accelerators a step donates its state's memory to the next one. On CPUs it does not, so a failed or interrupted
+    step leaves the previous state intact.
+
+    Attributes:
+        platform: "cpu", "gpu", ...
+        where: the same, in words.
+
+    Raises:
+        ImportError: JAX is not installed.
+        ConfigError: its release cannot be used.
+    """
+
+    def __init__(self) -> None:
+        self._jax = jax_compat.require()
+        self._device = jax_compat.device(self._jax)
+        self.platform: str = self._device.platform
+        self.where = self.platform
+        self._values: dict[str, Any] = {}
+        self._programs: dict[int, Loaded] = {}
+        self._numbers = itertools.count()
+        self._memory = np.zeros(0, np.uint8)  # for feeds: fresh memory of that size would cost more than the copy
+        self._pending: Any = None  # what the last step computes
+        self._before: dict[str, Any] = {}  # the state that it replaces
+
+    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
+        """Compiles a program, a loop of steps if `manifest.iterations` is above 1.
+
+        Args:
+            manifest: pjrt.manifest.Manifest.
+            hlo: bytes of an HloModuleProto.
+            cache: path of a folder that keeps compiled programs for later processes, "" for none.
+
+        Raises:
+            ConfigError: StableHLO cannot express it.
+            RuntimeError: XLA cannot compile it.
+        """
+        program = Program(
+            self._jax, manifest, jax_compat.stablehlo(hlo), self._device, self.platform != "cpu", cache
+        )  # fmt: skip
+        replaced = tuple(t.name for t in manifest.state if t.name in manifest.donated)
+        kept = tuple(t.name for t in manifest.kept)
+        call, places = _steps_of(program), self._places(manifest.taken)
+        passed = tuple(t.name for t in manifest.results if t.kind == "passed")
+        number, rows = next(self._numbers), rows_of(places, manifest.iterations)
+        self._programs[number] = Loaded(call, places, rows, replaced, kept, passed)
+        composites = tuple(sorted({said for said in program.attention.values() if said != KERNEL}))
+        return Loading(number, program.is_old, program.trouble, composites)
+
+    def unload(self, number: int) -> None:
+        """Frees a program, which is not run again; errors as `settle`."""
+        self.settle()
+        del self._programs[number]
+
+    def _places(self, feeds: Sequence[Tensor]) -> dict[str, Any]:
+        """Arrays for a program's feeds, in memory that all programs share since one runs at a time."""
+        size = arrays.size_of(feeds) + arrays.ALIGNMENT
+        if self._memory.nbytes < size:
+            self._memory = np.zeros(size, np.uint8)
+        return arrays.laid_out(self._memory, feeds, -self._memory.ctypes.data % arrays.ALIGNMENT)
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Copies values of variables: dict of name to array_like, which may be changed once this returns."""
+        with self._jax.enable_x64(True):
+            placed = {
+                name: self._jax.device_put(np.asarray(value), self._device, may_alias=False)
+                for name, value in values.items()
+            }
+            self._jax.block_until_ready(placed)
+        self._values.update(placed)
+
+    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a program on the variables and updates them.
+
+        Args:
+            number: what `load` returned.
+            steps: for each step, of `manifest.iterations` at most, a dict of tensor name to np.ndarray of the program's
+                dtype and shape.
+
+        Returns:
+            dict of fetch name to array, of the last step; `np.asarray` waits for its value.
+        """
+        self.settle()
+        fill(self._programs[number].rows, steps)
+        return self.run_placed(number, self._programs[number].places, len(steps))
+
+    def run_placed(self, number: int, places: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """Runs a program on feeds that are in place, see `run`.
+
+        Args:
+            number: what `load` returned.
+            places: dict of name to np.ndarray as `manifest.taken` says, which do not change until the steps are done.
+            count: steps.
+        """
+        self.settle()
+        program = self._programs[number]
+        for name in program.passed:  # of the step before; it would take memory beside the new ones
+            self._values.pop(name, None)
+        replaced, kept = ({n: self._values[n] for n in names} for names in (program.replaced, program.kept))
+        with self._jax.enable_x64(True), uninterrupted():
+            new, fetched = program.call(replaced, kept, places, count)
+            self._pending, self._before = (new, fetched), replaced
+            self._values.update(new)
+        results: dict[str, Any] = fetched
+        return results
+
+    def settle(self) -> None:
+        """Waits for the last step. If it fails and its state was not donated, the previous state is restored.
+
+        Raises:
+            RuntimeError: the step failed.
+        """
+        pending, before = self._pending, self._before
+        self._pending, self._before = None, {}
+        try:
+            self._jax.block_until_ready(pending)
+        except RuntimeError:
+            self._values.update(before)
+            raise
+
+    def get(self, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
+        self.settle()
+        return {name: np.array(self._values[name]) for name in names}
+
+    def copy_to(self, places: Mapping[str, Any]) -> None:
+        """Copies values of variables into arrays: dict of name to np.ndarray; errors as `settle`."""
+        self.settle()
+        for name, place in places.items():
+            np.copyto(place, np.asarray(self._values[name]))
+
+    def recover(self) -> int:
+        """After a failure: returns how many completed steps the values lack that `get` returns from then on."""
+        with contextlib.suppress(RuntimeError):
+            self.settle()
+        return 0
+
+    def close(self) -> None:
+        """Drops everything."""
+        self._values.clear()
+        self._programs.clear()
+        self._pending, self._before = None, {}
+
+
+def _steps_of(program: Program) -> Callable[..., Any]:
+    """Returns the `call` of a Loaded. Where loops are slow, the steps of a run go one after the other."""
+    if program.manifest.iterations == 1:
+        one = program.compile()
+        return lambda replaced, kept, places, count: one(replaced, kept, places)
+    if not program.has_slow_loops:
+        loop = program.compile_loop()
+        return lambda replaced, kept, places, count: loop(replaced, kept, places, np.int32(count))
+    one = program.compile()
+
+    def call(state: Any, kept: Any, places: Any, count: int) -> Any:
+        for number in range(count):
+            state, fetched = one(state, kept, {name: place[number] for name, place in places.items()})
+        return state, fetched
+
+    return call
+
+
+def rows_of(places: dict[str, Any], iterations: int) -> list[dict[str, Any]]:
+    """Returns the parts of a program's feeds for each step of a run."""
+    if iterations == 1:
+        return [places]
+    return [{name: place[number, ...] for name, place in places.items()} for number in range(iterations)]
+
+
+def fill(rows: Sequence[dict[str, Any]], steps: Sequence[Mapping[str, Any]]) -> None:
+    """Copies each step's feeds to their places. Raises ValueError or TypeError for one of another shape or dtype."""
+    for row, feeds in zip(rows, steps):
+        for name, place in row.items():
+            value = np.asarray(feeds[name])
+            if value.shape != place.shape:
+                raise ValueError("feed '%s' has shape %s, expected %s" % (name, value.shape, place.shape))
+            np.copyto(place, value, casting="equiv")
+
+
+class uninterrupted:
+    """Scope that defers Ctrl-C: until a step's new state is stored, an interrupt would lose the state."""
+
+    def __enter__(self) -> None:
+        self._handler = getsignal(SIGINT)
+        self._deferred: list[Any] = []
+        self._defers = threading.current_thread() is threading.main_thread() and callable(self._handler)
+        if self._defers:
+            signal(SIGINT, lambda *arguments: self._deferred.append(arguments))
+
+    def __exit__(self, *_: Any) -> None:
+        if self._defers:
+            signal(SIGINT, self._handler)
+            if self._deferred and callable(self._handler):
+                self._handler(*self._deferred[-1])
+
+
+def as_result(value: Any) -> Any:
+    """Returns a fetched array as Session.run gives it: writable, a scalar for shape ()."""
+    return np.array(value)[()]

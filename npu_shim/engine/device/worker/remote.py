@@ -1,0 +1,201 @@
+"""Our side of a device in a worker.
+
+    put, load, run ->  arrays into shared memory, then one message
+    get            <-  the kept values, in shared memory as well: a worker that dies does not take them along
+
+On CPUs the worker copies the state after each step, so the kept values are those of the last completed step. On
+accelerators a copy costs the way over the bus, and is made so often that it takes a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from dataclasses import asdict
+from typing import Any, Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from npu_shim.engine.device.programs import Loading, fill, rows_of, uninterrupted
+from npu_shim.engine.device.worker import starting
+from npu_shim.engine.device.worker.channel import Channel, Closed
+from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
+from npu_shim.engine.device.worker.memory import Block, Tensor
+from npu_shim.engine.device.worker.serving import exchange_size, exchanged, updated
+from npu_shim.pjrt.manifest import Manifest
+
+
+class Worker:
+    """A JAX device in a worker, with the methods of `programs.InProcess`.
+
+    Args:
+        interpreter: path of a Python with JAX.
+        exact: whether the state is kept after each step; None: where that is cheap, on CPUs.
+
+    Attributes:
+        platform: "cpu", "gpu", ...
+        where: the platform and the interpreter, in words.
+
+    Raises:
+        ConfigError: the interpreter is none, or its JAX cannot be used.
+        ImportError: it has no JAX.
+    """
+
+    def __init__(self, interpreter: str, exact: bool | None = None) -> None:
+        self._lock = threading.RLock()
+        self._kept = DoubleBuffer()
+        self._changed: set[str] = set()  # names of the variables whose newest value only the worker has
+        self._behind = 0  # completed steps that the kept values lack
+        # number -> (places of each step's feeds, of the fetches, names of the variables that it writes)
+        self._programs: dict[int, tuple[Sequence[Any], Any, tuple[str, ...]]] = {}
+        self._exchange: Block | None = None
+        self._then: Callable[[Any], Any] | None = None  # what to do with the answer that is awaited
+        try:
+            self.platform = self._connect(interpreter, exact)
+        except starting.Gone:  # another session's, which has just ended
+            self.platform = self._connect(interpreter, exact)
+        self.where = "%s, in a worker (%s)" % (self.platform, interpreter)
+
+    def _connect(self, interpreter: str, exact: bool | None) -> str:
+        """Connects to the worker; returns its platform."""
+        self.started = starting.worker(interpreter)
+        self._channel = self.started.connect({"exact": exact})
+        self._closing = weakref.finalize(self, _close, self.started, self._channel)
+        self._closing.atexit = False  # a script may save its variables at exit
+        self._then = dict
+        platform: str = self.settle()["platform"]
+        return platform
+
+    def load(self, manifest: Manifest, hlo: bytes, cache: str = "") -> Loading:
+        """Compiles a program, see `InProcess.load`. Raises memory.NoRoom as well: its feeds have no place."""
+        with self._lock:
+            self.settle()
+            size = exchange_size(manifest)
+            fits = self._exchange is not None and self._exchange.size >= size
+            block = self._exchange if fits and self._exchange is not None else Block.of(size)
+
+            def loaded(answer: Any) -> Loading:
+                self._exchange = block
+                number = int(answer["number"])
+                feeds, fetches = exchanged(block, manifest)
+                self._programs[number] = rows_of(feeds, manifest.iterations), fetches, updated(manifest)
+                return Loading(number, bool(answer["is_old"]), str(answer["trouble"]), tuple(answer["composites"]))
+
+            message = {"do": "load", "manifest": asdict(manifest), "cache": cache}
+            loading: Loading = self._ask(loaded, message, hlo, [] if fits else [block])
+            return loading
+
+    def unload(self, number: int) -> None:
+        """Frees a program, see `InProcess.unload`."""
+        with self._lock:
+            self.settle()
+            self._ask(dict, {"do": "unload", "number": number})
+            del self._programs[number]
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Copies values of variables, see `InProcess.put`. Raises memory.NoRoom as well."""
+        arrays = {name: np.asarray(value) for name, value in values.items()}
+        with self._lock:
+            self.settle()
+            tensors = [Tensor(name, array.dtype.name, array.shape) for name, array in arrays.items()]
+            new = [tensor for tensor in tensors if self._kept.lacks(tensor)]
+            blocks = [Block.of(self._kept.size_of(new))] if new else []
+            if new:
+                self._kept.add(blocks[0], new)
+            for name, array in arrays.items():
+                np.copyto(self._kept.next(name), array)
+
+            def done(_: Any) -> None:
+                self._kept.swap(arrays)
+                self._changed.difference_update(arrays)
+
+            self._ask(done, {"do": "put", "names": list(arrays), "new": new}, b"", blocks)
+
+    def run(self, number: int, *steps: Mapping[str, Any]) -> dict[str, Any]:
+        """Runs a program, see `InProcess.run`. The results are the worker's memory, until the next call."""
+        with self._lock:
+            self.settle()
+            rows, fetches, changed = self._programs[number]
+            fill(rows, steps)
+
+            def done(answer: Any) -> None:
+                self._changed.update(changed)
+                self._behind += len(steps) if changed else 0
+                if answer["kept"]:
+                    self._turn()
+
+            self._send(done, {"do": "run", "number": number, "steps": len(steps)})
+            if fetches:
+                self.settle()
+            return dict(fetches)
+
+    def settle(self) -> Any:
+        """Waits for what the worker does. Ctrl-C ends the waiting only: what it does is done when it is asked again.
+
+        Raises:
+            RuntimeError: it failed; starting.Gone: the worker has ended.
+        """
+        with self._lock:
+            if self._then is None:
+                return None
+            try:
+                self._channel.wait()
+                with uninterrupted():
+                    then, self._then = self._then, None
+                    answer = self._channel.receive()[0]
+                    if "error" not in answer:
+                        return then(answer)
+            except Closed:
+                raise self.started.gone() from None
+            raise starting.ERRORS.get(answer["error"], RuntimeError)(answer["text"])
+
+    def get(self, names: Iterable[str]) -> dict[str, Any]:
+        """Returns the values of variables: dict of name to np.ndarray; errors as `settle`."""
+        names = list(names)
+        with self._lock:
+            self.settle()
+            newer = self._changed.intersection(names)
+            if newer:
+                self._ask(dict, {"do": "show", "names": sorted(newer)})
+            return {n: np.array(self._kept.next(n) if n in newer else self._kept.value(n)) for n in names}
+
+    def recover(self) -> int:
+        """After a failure: makes `get` return what is left, and returns how many completed steps that lacks."""
+        with self._lock:
+            with contextlib.suppress(RuntimeError):
+                self.settle()
+            with contextlib.suppress(RuntimeError):
+                if self._changed:
+                    self._ask(lambda _: self._turn(), {"do": "keep"})
+            self._changed.clear()  # what the worker does not give is lost
+            return self._behind
+
+    def close(self) -> None:
+        """Drops everything."""
+        self._closing()
+
+    def _turn(self) -> None:
+        self._kept.swap(self._changed)
+        self._changed.clear()
+        self._behind = 0
+
+    def _ask(self, then: Callable[[Any], Any], message: Any, data: bytes = b"", blocks: Iterable[Block] = ()) -> Any:
+        """Sends a message and returns what `then` makes of the answer."""
+        self._send(then, message, data, blocks)
+        return self.settle()
+
+    def _send(self, then: Callable[[Any], Any], message: Any, data: bytes = b"", blocks: Iterable[Block] = ()) -> None:
+        if not self.started.is_ours:
+            raise RuntimeError("the engine's worker belongs to the process that this one was forked from")
+        try:
+            with uninterrupted():
+                self._channel.send(message, data, [block.descriptor for block in blocks])
+                self._then = then
+        except (Closed, OSError) as error:
+            raise self.started.gone() from error
+
+
+def _close(started: starting.Started, channel: Channel) -> None:
+    if started.is_ours:
+        channel.close()

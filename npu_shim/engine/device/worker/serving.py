@@ -1,0 +1,178 @@
+"""The worker's side: serves each connection by a thread with a device of its own, until the parent ends."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import threading
+import time
+from typing import Any, Sequence
+
+import numpy as np
+
+from npu_shim.distributed.liveness.parent import die_with
+from npu_shim.engine.device.programs import InProcess
+from npu_shim.engine.device.worker.channel import Channel, Closed
+from npu_shim.engine.device.worker.double_buffer import DoubleBuffer
+from npu_shim.engine.device.worker.memory import Block, Tensor
+from npu_shim.pjrt import arrays, jax_compat, manifest
+from npu_shim.rewriter.errors import ConfigError
+
+SHARE = 0.05  # of the time may go to copying the state back, where that is not done after each step
+
+
+def main(descriptor: int, by_main_thread: bool) -> None:
+    """Serves the parent over a socket until it closes its end or ends.
+
+    Args:
+        descriptor: of the socket.
+        by_main_thread: whether the thread that started this process lives as long as the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has its own way with Ctrl-C
+    if by_main_thread:
+        die_with(os.getppid())
+    threading.Thread(target=_end_with_parent, args=[os.getppid()], daemon=True).start()
+    control = Channel(socket.socket(fileno=descriptor))
+    try:
+        control.send(_answer(_about))
+        while True:
+            message, _, (connection,) = control.receive()
+            served = _Served(Channel(socket.socket(fileno=connection)), message["exact"])
+            threading.Thread(target=served.serve, daemon=True).start()
+    except Closed:
+        os._exit(0)  # at once, whatever the threads do
+
+
+def _end_with_parent(parent: int) -> None:
+    """Ends this process when its parent ends, also if a forked process holds a copy of the parent's socket."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(0)
+
+
+def _about() -> Any:
+    jax = jax_compat.require()
+    devices = jax.devices()
+    return {
+        "python": platform.python_version(), "jax": jax.__version__,
+        "platform": devices[0].platform, "devices": [str(device) for device in devices],
+    }  # fmt: skip
+
+
+def _answer(function: Any, *arguments: Any) -> Any:
+    """Returns what a function returns, or {"error": .., "text": ..}."""
+    try:
+        return function(*arguments)
+    except ConfigError as error:
+        return {"error": "ConfigError", "text": "\n".join(error.problems)}
+    except (ImportError, RuntimeError) as error:
+        return {"error": "ImportError" if isinstance(error, ImportError) else "RuntimeError", "text": str(error)}
+    except Exception as error:
+        return {"error": "RuntimeError", "text": "%s: %s" % (type(error).__name__, error)}
+
+
+class _Served:
+    """One connection: its programs and variables."""
+
+    def __init__(self, channel: Channel, exact: bool | None) -> None:
+        self._channel, self._exact = channel, exact
+        self._kept = DoubleBuffer()
+        self._changed: set[str] = set()  # names of the variables whose newest value is on the device only
+        # number -> arrays of the feeds, of the fetches; what changes
+        self._programs: dict[int, tuple[Any, Any, tuple[str, ...]]] = {}
+        self._exchange: Any = None  # the block for feeds and fetches
+        self._spent, self._since = 0.0, 0.0  # how long copying took, and when it ended
+
+    def serve(self) -> None:
+        """Answers until the connection is closed."""
+        try:
+            self._channel.send(_answer(self._open))
+            while True:
+                self._channel.send(_answer(self._do, *self._channel.receive()))
+        except Closed:
+            self._channel.close()
+
+    def _do(self, message: Any, data: bytes, descriptors: Sequence[int]) -> Any:
+        ways = {"load": self._load, "unload": self._unload, "put": self._put, "run": self._run, "keep": self._keep,
+                "show": self._show}  # fmt: skip
+        return ways[message["do"]](message, data, [Block(descriptor) for descriptor in descriptors])
+
+    def _open(self) -> Any:
+        self._device = InProcess()
+        if self._exact is None:
+            self._exact = self._device.platform == "cpu"
+        return {"platform": self._device.platform}
+
+    def _load(self, message: Any, data: bytes, blocks: Sequence[Block]) -> Any:
+        self._exchange = blocks[0] if blocks else self._exchange
+        described = manifest.decoded(message["manifest"])
+        loading = self._device.load(described, data, message["cache"])
+        self._programs[loading.number] = (*exchanged(self._exchange, described), updated(described))
+        return loading._asdict()
+
+    def _unload(self, message: Any, *_: Any) -> Any:
+        self._device.unload(message["number"])
+        del self._programs[message["number"]]
+        return {}
+
+    def _put(self, message: Any, _: bytes, blocks: Sequence[Block]) -> Any:
+        if blocks:
+            self._kept.add(blocks[0], tensors_of(message["new"]))
+        names = message["names"]
+        self._device.put({name: self._kept.next(name) for name in names})
+        self._kept.swap(names)
+        self._changed.difference_update(names)
+        return {}
+
+    def _run(self, message: Any, *_: Any) -> Any:
+        feeds, fetches, changed = self._programs[message["number"]]
+        fetched = self._device.run_placed(message["number"], feeds, message["steps"])
+        for name, place in fetches.items():
+            np.copyto(place, np.asarray(fetched[name]))
+        self._device.settle()
+        self._changed.update(changed)
+        now = time.monotonic()
+        if not self._exact and (now - self._since) * SHARE < self._spent:
+            return {"kept": False}
+        self._keep()
+        self._since = time.monotonic()
+        self._spent = self._since - now
+        return {"kept": True}
+
+    def _keep(self, *_: Any) -> Any:
+        """Copies every changed value to its next place, and turns there."""
+        self._show({"names": self._changed})
+        self._kept.swap(self._changed)
+        self._changed.clear()
+        return {}
+
+    def _show(self, message: Any, *_: Any) -> Any:
+        """Copies values to their next places."""
+        self._device.copy_to({name: self._kept.next(name) for name in message["names"]})
+        return {}
+
+
+def tensors_of(rows: Any) -> list[Tensor]:
+    """Tensors that were sent as JSON."""
+    return [Tensor(name, dtype, tuple(shape)) for name, dtype, shape in rows]
+
+
+def updated(described: manifest.Manifest) -> tuple[str, ...]:
+    """Names of the variables that a program writes."""
+    return tuple(sorted(described.donated))
+
+
+def exchange_size(described: manifest.Manifest) -> int:
+    """Bytes of a block for `exchanged`."""
+    return arrays.size_of(described.taken) + arrays.size_of(_fetches(described))
+
+
+def exchanged(block: Block, described: manifest.Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the arrays of a program's feeds and of its fetches in a block: two dicts by name."""
+    return block.arrays(described.taken), block.arrays(_fetches(described), arrays.size_of(described.taken))
+
+
+def _fetches(described: manifest.Manifest) -> list[manifest.Tensor]:
+    return [tensor for tensor in described.results if tensor.kind == "fetch"]

@@ -1,0 +1,147 @@
+"""The compiled programs of a session's steps: which serves a step's feeds, and what has it compiled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from npu_shim.engine.device.programs import Loading
+from npu_shim.engine.device.worker import starting
+from npu_shim.engine.partition.cut import Place
+from npu_shim.engine.runtime.runs import Known
+from npu_shim.engine.step import PASSED
+from npu_shim.session import lines
+from npu_shim.session.interception import interceptors
+from npu_shim.xla import recent
+from npu_shim.xla.passes.legalize.site import NotConstant
+
+LOG = logging.getLogger("npu_shim")
+AT_FIRST_SIGHT = 4  # sets of shapes that a step is compiled for as they come; others are when they come again
+LONG = 5.0  # seconds of compiling after which a line says what the wait is for
+
+
+class OnDevice(NamedTuple):
+    """Stands for the value of a tensor that a program has left on the device for a later one."""
+
+    shape: tuple[int, ...]
+
+
+class Programs:
+    """The programs of a session's steps on its device.
+
+    Args:
+        session: tf.Session.
+        cache: path of the folder for compiled programs, "" for none.
+        bound: programs of one step, one for each set of feed shapes; further ones run in the session.
+
+    Attributes:
+        device: as in `residency.Residency`; None before the first step.
+        most: number of a program -> steps of a run of it, at most.
+        left: number of a program -> {name of a tensor that it leaves on the device: OnDevice}.
+    """
+
+    def __init__(self, session: Any, cache: str, bound: int = recent.MOST) -> None:
+        self.device: Any = None
+        self.most: dict[int, int] = {}
+        self.left: dict[int, dict[str, OnDevice]] = {}
+        self._session, self._cache, self._bound = session, cache, bound
+        self._building = threading.RLock()
+
+    def loaded(self, known: Known, request: Any, group: Sequence[Mapping[str, Any]], part: int = 0) -> int | None:
+        """Returns the number of the program for these steps; None if the session must run them.
+
+        Args:
+            known: their `runs.Known`.
+            request: their `requests.Request`.
+            group: of each step, dict of tensor name to value.
+            part: number of the step's part.
+
+        Raises:
+            tf.errors.OpError: the session cannot compute what XLA must know.
+            starting.Gone: the worker has ended.
+        """
+        while known.step is not None:
+            made = known.step
+            constants, key = self.constants_and_key(made, group[0], part)
+            try:
+                with self._building:
+                    number = known.programs.get(key)
+                    if key in known.programs and (number is None or len(group) == 1 or self.most[number] > 1):
+                        return number
+                    if key not in known.programs and _waits(known, key):
+                        return None
+                    known.programs[key] = self._load(known, made, request, key, constants, len(group))
+            except starting.Gone:
+                raise
+            except Exception as reason:
+                more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
+                if more is None:  # RuntimeError: XLA does not compile it
+                    known.refuse(reason, isinstance(reason, RuntimeError), key)
+                else:
+                    known.step = more
+        return None
+
+    def constants_and_key(self, made: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
+        """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds).
+
+        Raises:
+            tf.errors.OpError: as Session.run.
+        """
+        constants: dict[Any, Any] = {}
+        asked = made.parts[part].constants
+        if asked:
+            fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
+            values = interceptors.plain_run(self._session, [each.tensor for each in asked], fed)
+            constants = {each: each.of(value) for each, value in zip(asked, values)}
+        shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
+        return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
+
+    def _load(self, known: Known, made: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
+        """Compiles a program for so many steps at a time; None if there are too many."""
+        more, (part, shapes) = key not in known.programs, key[:2]
+        others = sum(each[0] == part for each in known.programs)
+        if more and others == self._bound:
+            LOG.warning(
+                "npu_shim: engine: %s was fed %d sets of shapes and sizes; steps with others run in the session: pad "
+                "to fewer, or allow more (%s)", request.text, self._bound, recent.KEY,
+            )  # fmt: skip
+        if more and others >= self._bound:
+            return None
+        nodes = len(made.parts[part].prepared.graph_def.node)
+        start = time.perf_counter()
+        with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
+            described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
+            loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
+        self.most[loading.number] = steps
+        self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
+        took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
+        new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
+        LOG.info("npu_shim: engine: %s%s; %s", _describe_step(made, request, self.device, part, steps), new, took)
+        for line in loading.lines():
+            lines.once(line)
+        return loading.number
+
+
+def _waits(known: Known, key: Any) -> bool:
+    """Whether a step's shapes and sizes, seen for the first time, run in the session: most that vary never return."""
+    if key in known.seen or sum(other[0] == key[0] for other in known.programs) < AT_FIRST_SIGHT:
+        return False
+    known.seen.add(key)
+    return True
+
+
+def _describe_step(made: Any, request: Any, on: Any, part: int, steps: int) -> str:
+    counts = Counter(made.cut.places.values())
+    places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
+    hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
+    around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
+    loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
+    count = len(made.parts)
+    which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
+    return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)

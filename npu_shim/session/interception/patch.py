@@ -1,0 +1,305 @@
+"""Sessions: the patches that the bridge's imports make, and the rewrite of the graphs that reach NpuOptimizer.
+
+The way of a precision_mode: a user's ConfigProto -> `for_session` (config_proto.py) -> Grappler -> native/hook.cc ->
+`_optimize` here -> session_options.py -> precision.resolve -> rewriting.rewrite_graph -> back through the hook into the
+session. If a config names NpuOptimizer and a graph does not come this way, that is an error, or a warning where
+TensorFlow or the script leave no choice: see `_on_missed_graph`, `_adopt_session` and `_watch_target`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import logging
+import os
+import sys
+import traceback
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.distributed.collectives import call_fusion
+from npu_shim.distributed.job import cluster, ranks
+from npu_shim.distributed.liveness import watch
+from npu_shim.options import config_proto, engine
+from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
+from npu_shim.session import clusters, devices, lines, nan
+from npu_shim.session.clusters import unchecked
+from npu_shim.session.interception import call_scopes, enabling, interceptors, session_options
+from npu_shim.session.native import loader
+from npu_shim.session.observers import attaching, measures, trace
+from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, promises, remapping, rounding
+from npu_shim.session.trial import recording
+
+LOG = logging.getLogger("npu_shim")
+MAIN_GRAPH = "tf_graph"  # Grappler's name for the session's own graph; other items are bodies of its functions
+SEEN = "_npu_shim_seen"  # attribute of the nodes of a graph that was answered for, see native/hook.cc
+_CODES = {"INVALID_ARGUMENT": tf.errors.INVALID_ARGUMENT, "INTERNAL": tf.errors.INTERNAL}
+# what runs training steps in place of TensorFlow; it is in a layer above, and loaded on request
+ENGINES = {"pjrt": "npu_shim.engine.sessions"}
+_numbers = itertools.count(1)  # of sessions
+_reached = set()  # numbers of the sessions of which a graph has reached the rewriter
+
+
+def activate() -> None:
+    """Activates NpuOptimizer for every session whose config names it, as any import of npu_bridge or hccl does.
+
+    On an NPU each of these imports loads the plugin. A second call does nothing.
+    """
+    base = interceptors.base_session()
+    if interceptors.is_replaced(base, "__init__"):
+        return
+    show_log()
+    nan.keep()
+    ranks.export()
+    interceptors.install(_adopt_session)
+    interceptors.replace(
+        base, "__init__", functools.partial(_patch_init, _base_init)
+    )  # both session classes go through it
+    interceptors.replace(base, "_extend_graph", _patch_extend_graph)
+
+
+def patch() -> None:
+    """Routes the graphs of every new session through NpuOptimizer, as the import of npu_bridge.npu_init does.
+
+    A second call does nothing. The caller's ConfigProto gets exactly what the original adds to it; what the hook needs
+    besides goes into a copy.
+    """
+    activate()
+    for cls in (tf.Session, tf.InteractiveSession):
+        interceptors.replace(cls, "__init__", functools.partial(_patch_init, _user_init))
+
+
+def unpatch() -> None:
+    """Reverts `patch`, `activate` and `npu_shim.enable`.
+
+    Graphs of existing sessions are still rewritten, but no longer watched.
+    """
+    enabling.disable()
+    interceptors.restore()
+
+
+def is_patched() -> bool:
+    """Whether the graphs of new sessions reach NpuOptimizer even if their config does not name it."""
+    return interceptors.is_replaced(tf.Session, "__init__")
+
+
+def show_log() -> None:
+    """Lets our log lines reach standard error, unless the program has set up logging or NPU_SHIM_LOG is "off"."""
+    if LOG.handlers or logging.getLogger().handlers or os.environ.get("NPU_SHIM_LOG") == "off":
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+
+
+def _patch_init(init, original):
+    """Returns a session class's new `__init__`: it calls `init` with the original one."""
+
+    def patched(self, target="", graph=None, config=None):
+        vars(self).setdefault("_session", None)  # TensorFlow's destructor reads it, also of a session that was refused
+        init(self, original, target, graph, config)
+
+    return patched
+
+
+def _patch_extend_graph(original):
+    def extend(self):  # whatever runs a session comes here first, in the thread in which the graph will be rewritten
+        call_scopes.watch(self.graph)
+        devices.tell_of_placement(self)
+        return original(self)
+
+    return extend
+
+
+def _user_init(self, original, target, graph, config):
+    config = tf.ConfigProto() if config is None else config
+    if isinstance(config, tf.ConfigProto):  # TensorFlow has an error of its own for what is none
+        config_proto.apply_bridge_settings(config)
+    original(self, target, graph, config=config)
+
+
+def _base_init(self, original, target, graph, config):
+    config = _completed(config, graph)
+    entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
+    interceptors.known(self)
+    if entry is not None:
+        loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
+        options, number = session_options.of_config(config), next(_numbers)
+        session_options.keep(self, number, options)
+        in_session = _engine(options.values) is None
+        remaps = in_session and remapping.may_stay(options.values)
+        config = config_proto.for_session(config, options.values, number, not target, remaps)
+        if not in_session:
+            _prepare_for_engine(config)
+    placed = config if target or not enabling.is_on() else devices.softened(config)
+    if placed is not config:
+        devices.keep(self)
+    given, (target, config) = target, cluster.joined(target, placed, graph)
+    original(self, target, graph, config=config)
+    if target != given:
+        seconds = None if entry is None else options.values.get("hccl_timeout")
+        interceptors.innermost(self, functools.partial(cluster.watched, seconds))
+        interceptors.before_partial(self, cluster.refuse_partial)
+        watch.arrivals_by(arrivals.noted)
+    if entry is not None:
+        call_scopes.register_graph(number, self.graph)
+        attaching.attach_shapes(self, options.values)
+        _attach_engine(self, options.values)
+        attaching.attach(self, options.values)
+        recording.attach(self, options)
+        if target:
+            interceptors.watch(self, functools.partial(_watch_target, number))
+
+
+def _completed(config, graph):
+    """`enabling.completed`; its error is the session's."""
+    try:
+        return enabling.completed(config, graph)
+    except ConfigError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
+
+
+def _prepare_for_engine(config):
+    """Changes the ConfigProto of a session with an engine, which feeds it tensors in the middle of its graph."""
+    config.gpu_options.allow_growth = True  # else TensorFlow takes all of the memory that programs need
+    options = config.graph_options.rewrite_options
+    # it would read around a fed x + x or -(-x), TensorFlow 2.15.1 and 2.21.0: with the values of what is above it
+    options.arithmetic_optimization = options.OFF
+    # what waits for a copy of a fed tensor would wait for what computes it, and TensorFlow would run that
+    options.dependency_optimization = options.OFF
+
+
+def _attach_engine(session, values):
+    """Hands a session to the engine that its options, or the environment, ask for; errors as `_engine`."""
+    module = _engine(values)
+    if module:
+        importlib.import_module(module).attach(session)
+
+
+def _engine(values):
+    """Returns the module of the engine that options, or the environment, ask for; None for TensorFlow's own.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an engine that is none, or that cannot be had here.
+    """
+    try:
+        wanted = engine.wanted(values, tf.__version__)
+        if wanted in ENGINES:
+            engine.require(tf.__version__)
+        return ENGINES.get(wanted)
+    except ConfigError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
+
+
+def _adopt_session(session):
+    """Adopts a running session that was made before npu_bridge was imported: its next graphs are rewritten."""
+    config = session._config
+    if config is None or config_proto.find_npu_optimizer(config) is None:
+        return
+    loader.connect(_optimize, _on_missed_graph, clusters.log_clusters, clusters.MINIMUM_OPS)
+    options = session_options.of_config(config)
+    attaching.attach_shapes(session, options.values)
+    _attach_engine(session, options.values)
+    attaching.attach(session, options.values)
+    recording.attach(session, options)
+    lines.once(
+        "a session that asks for NpuOptimizer was made before npu_bridge was imported: graphs that it has run already "
+        "stay as they were written; import npu_bridge first"
+    )
+
+
+def _watch_target(number, session, once, *arguments):
+    """Warns if the server of another process, on which a session runs, did not hand its graph to NpuOptimizer."""
+    result = once(*arguments)
+    if number not in _reached:
+        lines.once(
+            "the session's target %s did not hand its graph to NpuOptimizer: it runs as it was written; the process of "
+            "the target must make a session with NpuOptimizer too" % tf.compat.as_str_any(session.sess_str)
+        )
+    return result
+
+
+def _on_missed_graph(config):
+    """The hook's callback for a graph that never reached `_optimize`; returns if it may run as written."""
+    proto = tf.ConfigProto.FromString(config)
+    if config_proto.session_number(config_proto.find_npu_optimizer(proto)) is None:
+        lines.once(
+            "a session that was made before npu_bridge was imported does not hand its graph to NpuOptimizer: it runs "
+            "as it was written"
+        )
+    elif tf.__version__.startswith("1."):
+        # the only case that is known there; scripts that feed so run on the NPU, whose optimizer is no Grappler's
+        lines.once(
+            "TensorFlow %s does not hand NpuOptimizer a graph in which something other than a placeholder is fed: it "
+            "runs as it was written; feed a tf.placeholder_with_default instead" % tf.__version__
+        )
+    else:
+        text = "npu_shim: the session's config asks for NpuOptimizer, and TensorFlow did not hand it this graph"
+        raise loader.HookError(tf.errors.FAILED_PRECONDITION, text)
+
+
+def _optimize(graph, config, item, feeds, fetches, preserved):
+    """The hook's callback: a graph in bytes -> the rewritten graph in bytes, or None if it stays unchanged."""
+    if item != MAIN_GRAPH:
+        return None
+    try:
+        return _rewrite_bytes(graph, config, feeds, fetches, preserved)
+    except (ConfigError, PlanError, VerifyError) as error:
+        raise loader.HookError(_CODES[error.code], str(error)) from error
+    except Exception as error:  # a fault of ours must reach the user as the session's error, not as a float32 run
+        LOG.error("%s", traceback.format_exc())
+        text = "npu_shim: internal error: %s: %s" % (type(error).__name__, error)
+        raise loader.HookError(tf.errors.INTERNAL, text) from error
+
+
+def _rewrite_bytes(graph, config, feeds, fetches, preserved):
+    entry = config_proto.parsed_entry(config)
+    number = config_proto.session_number(entry)
+    _reached.add(number)
+    options = session_options.of_entry(entry)
+    chosen = options.precision()
+    if options.values.get("use_off_line") is False:  # the graph is not for the device
+        return None
+    marks = clusters.wanted(options.values)
+    graph_def = tf.GraphDef.FromString(graph)
+    if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
+        return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
+    call_scopes.mark(graph_def, number)
+    built = {} if chosen.customized is None else call_scopes.built(number)  # graph_def is what one run needs
+    done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
+    lines.say(done, chosen)
+    trace.graph(done.plan, done.seconds)
+    keep = [*feeds, *fetches, *preserved]
+    result = _with_distinct_names(graph_def, done.graph_def, [*fetches, *preserved])
+    result = _passed("call fusion", result, keep, call_fusion.fused)
+    if config_proto.is_local(entry):
+        accelerator = clusters.accelerator()
+        result = _passed("measures", result, keep, measures.fuse, keep, accelerator)
+        result = _passed("channels", result, keep, channels.turn, accelerator)
+        result = _passed("oneDNN", result, keep, onednn.name_kernels, accelerator)
+    if marks:
+        result = clusters.mark(result, keep, functools.partial(promises.kept, keep=keep))
+        unchecked.tell_of_clusters(result, number)
+    if config_proto.is_local(entry):
+        result = _passed("rounding", result, keep, rounding.fuse_casts, keep, accelerator)
+        result = _passed("arrivals", result, keep, arrivals.marked) if ranks.world_size() > 1 else result
+    return None if result is graph_def else result.SerializeToString(deterministic=True)
+
+
+def _passed(name, graph_def, keep, rewrite, *arguments):
+    """Returns what a pass makes of a graph, checked against what it promises."""
+    return promises.kept(name, graph_def, rewrite(graph_def, *arguments), keep)
+
+
+def _with_distinct_names(given, rewritten, asked):
+    """Gives the stateful nodes of a rewritten graph whose attributes have changed names of their own, checked."""
+    moved = {} if rewritten is given else kernel_names.distinct(given, rewritten)
+    if not moved:
+        return rewritten
+    renamed = kernel_names.renamed(rewritten, moved, asked)
+    promises.kept("kernel names", rewritten, kernel_names.undone(renamed, moved), asked)
+    return renamed

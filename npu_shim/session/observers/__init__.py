@@ -1,0 +1,1 @@
+"""What watches a session's runs: dumps, calibration, profiling, watched scalars."""

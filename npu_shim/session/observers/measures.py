@@ -1,0 +1,130 @@
+"""What calibration measures of a tensor where it is computed: six numbers, by ordinary ops.
+
+    x -> Reshape -> Abs -> IsFinite, Select, Max, Min, Sum ... -> ConcatV2      in the graph that a script has and saves
+    x -> Reshape -> NpuShimMeasure                                              what a session on a CPU runs
+
+The op reads the tensor once. It is defined in native/kernels.cc, so only sessions of processes that have loaded the
+hook run it.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Mapping, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.tables.dtypes import INFINITE_FROM, ZERO_UP_TO
+from npu_shim.session.passes import rounding
+
+OP = "NpuShimMeasure"
+MARK = "_npu_shim_measures"  # attribute of the last of a tensor's ordinary ops
+FIRST = "Abs"  # the op that reads the tensor, as a vector
+# the ops behind that one, and what Grappler makes of them
+BEHIND = frozenset([
+    "Cast", "ConcatV2", "Const", "Greater", "GreaterEqual", "Identity", "IsFinite", "LessEqual", "LogicalAnd",
+    "LogicalNot", "Max", "Maximum", "Min", "OnesLike", "Pack", "SelectV2", "Sum",
+])  # fmt: skip
+
+
+class Limits(NamedTuple):
+    """The constants of the ordinary ops, which the measures of many tensors share."""
+
+    zero: tf.Tensor
+    infinity: tf.Tensor
+    infinite_from: tf.Tensor
+    zero_up_to: tf.Tensor
+    first: tf.Tensor  # axis
+    flat: tf.Tensor  # shape
+
+
+def limits() -> Limits:
+    """Returns them, made in the current graph."""
+    numbers = (0.0, np.inf, INFINITE_FROM, ZERO_UP_TO)
+    return Limits(*(tf.constant(each, tf.float32) for each in numbers), tf.constant(0), tf.constant([-1]))
+
+
+def of(tensor: tf.Tensor, given: Limits) -> tf.Tensor:
+    """Returns the measures of a float tensor.
+
+    Returns:
+        float64 [6]: largest finite magnitude, 0 where there is none; smallest magnitude above zero, infinity where
+        there is none; numbers of values: of all, of those that float16 makes infinite (or that are), of those that it
+        makes zero, of those that are not finite.
+    """
+    ops = tf.raw_ops  # several times quicker to call: a group of tensors has thousands
+    with tf.device(tensor.op.device or None):
+        wide = tensor if tensor.dtype == tf.float32 else tf.cast(tensor, tf.float32)
+        size = ops.Abs(x=ops.Reshape(tensor=wide, shape=given.flat))
+        finite, positive = ops.IsFinite(x=size), ops.Greater(x=size, y=given.zero)
+        largest = ops.Max(input=ops.SelectV2(condition=finite, t=size, e=given.zero), axis=given.first)
+        smallest = ops.Min(input=ops.SelectV2(condition=positive, t=size, e=given.infinity), axis=given.first)
+        counted = [
+            ops.OnesLike(x=finite),
+            ops.GreaterEqual(x=size, y=given.infinite_from),
+            ops.LogicalAnd(x=positive, y=ops.LessEqual(x=size, y=given.zero_up_to)),
+            ops.LogicalNot(x=finite),
+        ]
+        counts = [ops.Sum(input=ops.Cast(x=each, DstT=tf.int64), axis=given.first) for each in counted]
+        magnitudes = ops.Pack(values=[ops.Maximum(x=largest, y=given.zero), smallest])
+        both = [ops.Cast(x=each, DstT=tf.float64) for each in (magnitudes, ops.Pack(values=counts))]
+        made = ops.ConcatV2(values=both, axis=given.first)
+    made.op._set_attr(MARK, tf.AttrValue(b=True))
+    return made
+
+
+def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
+    """Returns a GraphDef in which one op measures each tensor on a CPU; the same if none is measured.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        keep: names of nodes or tensors that are fed, fetched or run.
+        accelerator: device type of the nodes without a device.
+    """
+    marked = [node for node in graph_def.node if MARK in node.attr and rounding.runs_here(node, accelerator)]
+    if not marked:
+        return graph_def
+    nodes = {node.name: node for node in graph_def.node}
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    replaced, unread = {}, set()
+    for node in marked:
+        source, inside = measured(node, nodes)
+        if source is not None:
+            waits = arguments.controls(node)
+            replaced[node.name] = tf.NodeDef(name=node.name, op=OP, device=node.device, input=[source, *waits])
+            unread |= inside
+    needed = _needed(nodes, replaced, unread.difference(map(source_of, keep)))
+    made.node.extend(replaced.get(node.name, node) for node in graph_def.node if node.name in needed)
+    return made
+
+
+def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | None, set[str]]:
+    """Finds what the ordinary ops before a node measure.
+
+    Returns:
+        (the tensor, the names of the ops but the last); None for the tensor where they are not those of `of`.
+    """
+    waiting, inside, sources = [node.name], set(), set()
+    while waiting:
+        each = nodes[waiting.pop()]
+        inside.add(each.name)
+        if each.op == FIRST:
+            sources.add(each.input[0])
+        elif each.op in BEHIND:
+            waiting.extend({source_of(text) for text in arguments.data(each)} - inside)
+        else:
+            return None, inside
+    return (sources.pop() if len(sources) == 1 else None), inside - {node.name}
+
+
+def _needed(nodes, replaced, unread):
+    """Names of the nodes that are left: those of `unread` only where others still read them."""
+    found, waiting = set(), [name for name in nodes if name not in unread]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(map(source_of, replaced.get(name, nodes[name]).input))
+    return found

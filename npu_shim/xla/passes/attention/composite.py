@@ -1,0 +1,83 @@
+"""The bodies of attention's functions in TensorFlow's ops, for whatever has no kernel for them.
+
+    scores = wide(q k^T) * scale + wide(bias)        weights = dropout(softmax(scores))        out = low(weights) v
+
+They round as the plan's own nodes do, but between the products, where all is `wide`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.pjrt.attention.spec import ATTRIBUTE, FORWARD, Spec
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.definitions import Argument, Definition
+from npu_shim.rewriter.ir.graph import Value
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables import dtypes
+from npu_shim.xla.passes.attention import draws
+
+
+def function(module: Module, spec: Spec) -> Function:
+    """Returns the function of a Spec, which XLA does not inline while it is a graph; it is not yet in the module."""
+    with tf.Graph().as_default() as graph:
+        given = {each.name: tf.placeholder(each.dtype, each.shape, each.name) for each in spec.arguments}
+        results = (_forward if spec.kind == FORWARD else _backward)(spec, given)
+        named = [tf.identity(tensor, each.name + "_result") for each, tensor in zip(spec.results, results)]
+    read = graphdef.read(graph.as_graph_def()).graph
+    sides = ([Argument(each.name, dtypes.NUMBERS[each.dtype]) for each in side]
+             for side in (spec.arguments, spec.results))  # fmt: skip
+    inputs, outputs = map(tuple, sides)
+    made = Function(module, spec.name, Definition(spec.name, inputs, outputs, {}))
+    made.attributes = {"_noinline": True, ATTRIBUTE: spec.as_json().encode()}
+    values: dict[Value, Value] = {}
+    for argument in inputs:
+        node = made.add(argument.name, graphdef.ARGUMENT, attrs={"T": read[argument.name].attrs["dtype"]})
+        made.arguments.append(node)
+        values[read[argument.name].value] = node.value
+    for node in read:
+        if node.name in given:
+            continue
+        copy = made.add(node.name, node.op, [values[value] for value in node.inputs], attrs=dict(node.attrs.items()))
+        values.update((value, copy.output(value.index)) for value in [node.value, *node.outputs()])
+    made.results = {each.name: values[read[tensor.op.name].value] for each, tensor in zip(spec.results, named)}
+    return made
+
+
+def _forward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
+    scores = _scores(spec, given)
+    weights = _dropped(spec, tf.nn.softmax(scores), given)
+    out = tf.raw_ops.BatchMatMulV2(x=tf.cast(weights, spec.dtype), y=given["v"])
+    return out, tf.reduce_logsumexp(tf.cast(scores, tf.float32), axis=-1)
+
+
+def _backward(spec: Spec, given: dict[str, Any]) -> Sequence[Any]:
+    q, k, v, d_out = (given[name] for name in ("q", "k", "v", "d_out"))
+    shares = tf.nn.softmax(_scores(spec, given))
+    weights = tf.cast(_dropped(spec, shares, given), spec.dtype)
+    gradient = tf.cast(tf.raw_ops.BatchMatMulV2(x=d_out, y=v, adj_y=True), spec.wide)
+    gradient = _dropped(spec, gradient, given)
+    slope = (gradient - tf.reduce_sum(gradient * shares, axis=-1, keepdims=True)) * shares
+    low = tf.cast(slope * spec.scale, spec.dtype)
+    made = [tf.raw_ops.BatchMatMulV2(x=low, y=k), tf.raw_ops.BatchMatMulV2(x=low, y=q, adj_x=True),
+            tf.raw_ops.BatchMatMulV2(x=weights, y=d_out, adj_x=True)]  # fmt: skip
+    if spec.bias_gradient and spec.bias is not None:
+        along = [axis for axis, (one, whole) in enumerate(zip(spec.bias, spec.scores)) if one != whole]
+        made.append(tf.cast(tf.reduce_sum(slope, axis=along, keepdims=True), spec.bias_dtype))
+    return made
+
+
+def _scores(spec: Spec, given: dict[str, Any]) -> Any:
+    scores = tf.cast(tf.raw_ops.BatchMatMulV2(x=given["q"], y=given["k"], adj_y=True), spec.wide)
+    scores = scores if spec.scale == 1 else scores * tf.constant(spec.scale, spec.wide)
+    return scores if spec.bias is None else scores + tf.cast(given["bias"], spec.wide)
+
+
+def _dropped(spec: Spec, shares: Any, given: dict[str, Any]) -> Any:
+    """Probabilities, or their gradient, with dropout."""
+    if not spec.rate:
+        return shares
+    keep = draws.kept(given["seed"], spec.scores, spec.rate)
+    return tf.where_v2(keep, shares * tf.constant(1 / (1 - spec.rate), spec.wide), tf.zeros([], spec.wide))

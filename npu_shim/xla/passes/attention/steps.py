@@ -1,0 +1,269 @@
+"""What each op makes of attention's values between its products. No TensorFlow.
+
+Each function takes the Walk and a node of which at least one input is attention's, and gives the Term that its value
+is, None for a result of attention; Miss for what has no part in it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, Sequence
+
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.xla.passes.attention import choices, contractions, dropout, terms
+from npu_shim.xla.passes.attention.contractions import Operand
+from npu_shim.xla.passes.attention.misses import Miss
+from npu_shim.xla.passes.attention.terms import Factors, Indicator, RowMaximum, Scores, Slope, Term
+from npu_shim.xla.passes.attention.walk import Result, Walk
+
+SAME = frozenset(["Cast", "CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot"])
+VIEWS = frozenset(["BroadcastTo", "ExpandDims", "Reshape", "Squeeze", "Tile"])
+
+
+def same(walk: Walk, node: Node) -> Term:
+    """The first input, which alone is attention's."""
+    return walk.known(node, walk.term(node.inputs[0]))
+
+
+# -- factors, masks and biases -----------------------------------------------------------------------------------------
+
+
+def multiplied(walk: Walk, node: Node) -> Term:
+    """A product of terms, or of one with a constant or a mask."""
+    x, y = map(walk.term, node.inputs)
+    if x is not None and y is not None:
+        return walk.known(node, terms.multiplied(x, y))
+    term, other = (x, node.inputs[1]) if x is not None else (y, node.inputs[0])
+    assert term is not None
+    number = walk.contents.number(other)
+    if number is not None:
+        return terms.scaled(term, number)
+    chosen = choices.choice_of(other)
+    if chosen is not None and isinstance(term, (Scores, Slope)):
+        return _chosen(walk, node, term, chosen)
+    return _kept(walk, node, term, other)
+
+
+def _chosen(walk: Walk, node: Node, term: Scores | Slope, choice: Node) -> Term:
+    """Scores times zeros and ones; or their gradient, which is 0 there already."""
+    if isinstance(term, Scores) and term.choice is None:
+        return term._replace(choice=choice)
+    if isinstance(term, Slope) and choice in walk.choices:
+        return term
+    raise walk.unknown(node)
+
+
+def selected(walk: Walk, node: Node) -> Term:
+    """Of tf.where: dropout's, a mask of scores, or what that leaves of their gradient."""
+    where, *sides = node.inputs
+    taken = [number for number, side in enumerate(sides) if walk.term(side) is not None]
+    if len(taken) != 1 or walk.term(where) is not None:
+        raise walk.unknown(node)
+    term, other = walk.term(sides[taken[0]]), sides[1 - taken[0]]
+    if isinstance(term, Scores):
+        return _masked(walk, node, term, other, "true" if taken[0] else "false")
+    if term is None or not _is_zero(walk, other):
+        raise walk.unknown(node)
+    return term if isinstance(term, Slope) and where.node in walk.choices else _kept(walk, node, term, where)
+
+
+def _masked(walk: Walk, node: Node, term: Scores, other: Value, left_out: str) -> Term:
+    """Scores, but a number far below where a mask is `left_out`: that has the softmax of a bias."""
+    where, low = node.inputs[0], walk.contents.uniform(other.node)
+    shape = walk.contents.shape(where)
+    if low is None or low > -choices.LARGE or shape is None or len(shape) > len(term.axes):
+        raise walk.unknown(node)
+    walk.choices.add(where.node)
+    return term._replace(biases=(*term.biases, terms.Bias(where, low, repr(node.attrs["T"]), left_out)))
+
+
+def _is_zero(walk: Walk, value: Value) -> bool:
+    """Whether a value is zeros; notes a node that asks attention for their shape."""
+    if value.node.op == "ZerosLike":
+        if walk.term(value.node.inputs[0]) is not None:
+            walk.include([value.node])
+        return True
+    return walk.contents.uniform(value.node) == 0
+
+
+def _kept(walk: Walk, node: Node, term: Term, mask: Value) -> Term:
+    """A term times the mask of dropout."""
+    found = dropout.mask_of(mask, walk.contents) if isinstance(term, Factors) else None
+    if found is None or not isinstance(term, Factors):
+        raise walk.unknown(node)
+    if walk.contents.shape(mask) != walk.shape_of(term.axes):
+        raise Miss("its dropout '%s' has one mask for several of its probabilities" % found.draw.name, node)
+    walk.take_mask(found)
+    return term._replace(kept=True)
+
+
+def divided(walk: Walk, node: Node) -> Term:
+    """A term over a constant, or over row sums."""
+    x, y = map(walk.term, node.inputs)
+    if x is not None and y is not None:
+        return walk.known(node, terms.divided(x, y))
+    number = walk.contents.number(node.inputs[1])
+    if x is None or not number:
+        raise walk.unknown(node)
+    return terms.scaled(x, 1 / number)
+
+
+def negated(walk: Walk, node: Node) -> Term:
+    """A term times -1."""
+    return terms.scaled(same(walk, node), -1.0)
+
+
+def added(walk: Walk, node: Node) -> Term:
+    """A sum of terms, or scores and a bias."""
+    found = [walk.term(value) for value in node.inputs]
+    signs = (1.0, -1.0) if node.op == "Sub" else (1.0,) * len(found)
+    scored = [number for number, term in enumerate(found) if isinstance(term, Scores)]
+    if len(scored) == 1 and len(found) == 2:
+        return _with_bias(walk, node, scored[0], signs)
+    parts = [terms.scaled(term, sign) for term, sign in zip(found, signs) if term is not None]
+    return walk.known(node, terms.added(parts) if len(parts) == len(found) else None)
+
+
+def _with_bias(walk: Walk, node: Node, number: int, signs: Sequence[float]) -> Term:
+    scores, other = terms.scaled(_scores(walk, node, number), signs[number]), node.inputs[1 - number]
+    assert isinstance(scores, Scores)
+    if isinstance(walk.term(other), RowMaximum) and node.op == "Sub" and not number:
+        return scores  # softmax is the same whatever a row is shifted by
+    if walk.term(other) is not None:
+        raise walk.unknown(node)
+    shape, whole = walk.contents.shape(other), walk.shape_of(scores.axes)
+    if shape is None:
+        raise Miss("the shape of its bias '%s' is not known" % other, node)
+    if len(shape) > len(whole) or any(n not in (1, m) for n, m in zip(reversed(shape), reversed(whole))):
+        raise Miss("its bias '%s' has shape %s, its scores %s" % (other, list(shape), list(whole)), node)
+    if scores.choice is not None:
+        if not choices.pushes_out(other, signs[1 - number], scores.choice, walk.contents):
+            raise Miss("its scores are multiplied by '%s', and no bias says that these count for nothing" % (
+                scores.choice.name), node)  # fmt: skip
+        walk.choices.add(scores.choice)
+    return scores._replace(
+        choice=None, biases=(*scores.biases, terms.Bias(other, signs[1 - number], repr(node.attrs["T"])))
+    )
+
+
+def _scores(walk: Walk, node: Node, number: int) -> Scores:
+    """The Scores that an input is."""
+    scores = walk.term(node.inputs[number])
+    assert isinstance(scores, Scores)
+    return scores
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def softmax(walk: Walk, node: Node) -> Term:
+    """The probabilities of the scores."""
+    return Factors(walk.begin_softmax(node), shares=1)
+
+
+def exponential(walk: Walk, node: Node) -> Term:
+    """What a softmax written by hand begins with."""
+    return Factors(walk.begin_softmax(node), shares=1, total=1)
+
+
+def maximum(walk: Walk, node: Node) -> Term:
+    """The largest score of each row."""
+    term = same(walk, node)
+    if not isinstance(term, Scores) or _reduced(walk, node, term) != "t":
+        raise walk.unknown(node)
+    return RowMaximum(term.axes.replace("t", "1" if node.attrs.get("keep_dims") else ""))
+
+
+def compared(walk: Walk, node: Node) -> Term:
+    """Where a row has its maximum, as the maximum's gradient asks."""
+    kinds = {type(walk.term(value)) for value in node.inputs}
+    if kinds != {Scores, RowMaximum}:
+        raise walk.unknown(node)
+    return Indicator(walk.axes)
+
+
+def summed(walk: Walk, node: Node) -> Term | None:
+    """A sum over the keys, over nothing, or over what a bias is broadcast along."""
+    term = same(walk, node)
+    gone = _reduced(walk, node, term)
+    if not gone:
+        return term
+    if gone == "t":
+        found = walk.known(node, terms.summed(term))
+        return found if node.attrs.get("keep_dims") else found._replace(axes=found.axes.replace("1", ""))
+    if not isinstance(term, Slope):
+        raise walk.unknown(node)
+    _take_bias_gradient(walk, node, term, gone)
+    return None
+
+
+def _take_bias_gradient(walk: Walk, node: Node, term: Slope, gone: str) -> None:
+    biases = walk.scores.biases if walk.scores else ()
+    if len(biases) != 1 or sorted(_broadcast_along(walk, biases[0].value)) != sorted(gone):
+        raise walk.unknown(node)
+    walk.require_factor(node, term, biases[0].factor)
+    kept = node.attrs.get("keep_dims")
+    axes = "".join(("1" if kept else "") if letter in gone else letter for letter in term.axes)
+    walk.results.append(Result("dbias", Operand(node.value, axes)))
+
+
+def _broadcast_along(walk: Walk, value: Value) -> str:
+    """The letters of the scores along which a bias is broadcast."""
+    shape = walk.contents.shape(value) or ()
+    shape = (1,) * (len(walk.axes) - len(shape)) + shape
+    return "".join(letter for letter, size in zip(walk.axes, shape) if size == 1 and walk.sizes[letter] > 1)
+
+
+def _reduced(walk: Walk, node: Node, term: Term) -> str:
+    """The letters that a reduction reduces, but for those of size 1."""
+    axes = walk.contents.integers(node.inputs[1])
+    if axes is None:
+        raise walk.unknown(node)
+    return "".join(letter for letter in (term.axes[axis] for axis in axes) if walk.sizes.get(letter, 1) > 1)
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def viewed(walk: Walk, node: Node) -> Term:
+    """The same elements in another shape: only sums over the keys may get one, of size 1 there."""
+    term, shape = same(walk, node), walk.contents.shape(node.value)
+    axes = None if shape is None else _axes_of(walk, shape, term)
+    if axes is None:
+        raise walk.unknown(node)
+    return term._replace(axes=axes)
+
+
+def _axes_of(walk: Walk, shape: Sequence[int], term: Term) -> str | None:
+    """The letters that a term has in a shape, None if it has none."""
+    if tuple(shape) == walk.shape_of(term.axes):
+        return term.axes
+    is_row = "t" not in term.axes and not isinstance(term, (Scores, Slope))
+    row = walk.axes.replace("t", "1")
+    others = (walk.axes, row, row.replace("1", "")) if is_row else ()
+    return next((axes for axes in others if tuple(shape) == walk.shape_of(axes)), None)
+
+
+def transposed(walk: Walk, node: Node) -> Term:
+    """The same elements with dimensions in another order."""
+    term, order = same(walk, node), walk.contents.integers(node.inputs[1])
+    if order is None or isinstance(term, Scores):
+        raise walk.unknown(node)
+    return term._replace(axes="".join(term.axes[axis] for axis in order))
+
+
+RULES: Mapping[str, Callable[[Walk, Node], Term | None]] = {
+    **dict.fromkeys(SAME, same),
+    **dict.fromkeys(VIEWS, viewed),
+    **dict.fromkeys(contractions.OPS, Walk.contracted),
+    **dict.fromkeys(["Add", "AddN", "AddV2", "Sub"], added),
+    **dict.fromkeys(["Div", "RealDiv"], divided),
+    **dict.fromkeys(["Select", "SelectV2"], selected),
+    "Equal": compared,
+    "Exp": exponential,
+    "Max": maximum,
+    "Mul": multiplied,
+    "Neg": negated,
+    "Softmax": softmax,
+    "Sum": summed,
+    "Transpose": transposed,
+}

@@ -1,0 +1,178 @@
+"""Which sums of a gradient's loop are made after it.
+
+    sum = Exit of the loop variable   s = s + cast(MatMul(a, d, transpose_a)) + ...
+
+Each step of the loop reads and writes the sum. After the loop, each step writes the rows of its factors and the product
+reads them; what the forward pass keeps in a Stack anyway costs nothing. So a sum is made after the loop if
+
+    bytes of the rows that a step has to keep  <=  bytes of the sum
+
+and if all rows together take no more memory than the Stacks that the loop has: they are kept as long.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Callable, Iterable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph.arguments import data, source_of, tensor_of
+from npu_shim.xla.passes.control_flow.gradient_sinking.loops import Gradient, View
+
+SUMS = ("Add", "AddN", "AddV2")
+# dtype of factors -> dtype in which their products are summed
+SUMMED_IN = {
+    tf.bfloat16: tf.float32, tf.float16: tf.float32, tf.float32: tf.float32, tf.float64: tf.float64,
+}  # fmt: skip
+
+
+class Factor(NamedTuple):
+    """A tensor of every step of a gradient's loop, kept for all steps.
+
+    Attributes:
+        kept: the tensor, in the gradient's loop.
+        casts: dtypes to which it is cast, one after the other, before it is a factor.
+        is_popped: whether one of the gradient's Stacks has it already.
+    """
+
+    kept: str
+    casts: tuple[Any, ...]
+    is_popped: bool
+
+
+class Sum(NamedTuple):
+    """A sum over all steps of a gradient's loop.
+
+    Attributes:
+        exit: the node that returns it.
+        start: tensor that it starts from.
+        terms: tuple of what is added in a step: two Factors [rows, m] and [rows, n], whose product is [m, n]; or one
+            Factor [..., n], of which all but the last dimension is summed.
+        gradient: Gradient.
+    """
+
+    exit: Any
+    start: str
+    terms: tuple[tuple[Factor, ...], ...]
+    gradient: Gradient
+
+    def fresh(self) -> set[str]:
+        """Returns the tensors that the gradient's loop has to keep."""
+        return {factor.kept for term in self.terms for factor in term if not factor.is_popped}
+
+
+def plan(view: View) -> list[Sum]:
+    """Returns the Sums of a graph that are made after their loops."""
+    groups = collections.defaultdict(list)
+    for node in view.nodes.values():
+        found = _sum(node, view) if node.op == "Exit" else None
+        if found and _is_plain(found, view):
+            groups[found.gradient.backward.condition].append(found)
+    return [each for group in groups.values() for each in _that_pay(group, view)]
+
+
+def _sum(node: Any, view: View) -> Sum | None:
+    """The Sum that an Exit returns; None if it returns something else."""
+    switch = view.source(node.input[0])
+    merge = view.source(switch.input[0])
+    if (switch.op, merge.op) != ("Switch", "Merge") or len(data(merge)) != 2:
+        return None
+    enter, following = map(view.source, data(merge))
+    add = view.source(following.input[0])
+    if (enter.op, following.op) != ("Enter", "NextIteration") or add.op not in SUMS:
+        return None
+    used_by = (enter, [merge]), (merge, [switch]), (switch, [node, add]), (add, [following]), (following, [merge])
+    if any(set(view.consumers[each.name]) != {user.name for user in users} for each, users in used_by):
+        return None
+    gradient = view.gradient(view.source(switch.input[1]).name)
+    added = [text for text in data(add) if text != switch.name + ":1"]
+    if gradient is None or len(added) != len(data(add)) - 1:
+        return None
+    terms = _terms(added, gradient, view)
+    return Sum(node, enter.input[0], tuple(terms), gradient) if terms else None
+
+
+def _terms(texts: Iterable[str], gradient: Gradient, view: View) -> list[Any]:
+    """The terms that tensors are sums of; empty if there are others among them."""
+    found = []
+    for text in texts:
+        node = view.source(text)
+        terms = _terms_of(node, gradient, view) if len(view.readers(node.name)) == 1 else []
+        if not terms:
+            return []
+        found += terms
+    return found
+
+
+def _terms_of(node: Any, gradient: Gradient, view: View) -> list[Any]:
+    if node.op in SUMS or node.op == "Identity" or _widens(node):
+        return _terms(data(node), gradient, view)
+    is_product = node.op == "MatMul" and node.attr["transpose_a"].b and not node.attr["transpose_b"].b
+    is_total = node.op == "BiasAddGrad" and node.attr["data_format"].s != b"NCHW"
+    if is_product or is_total:
+        return [tuple(_factor(text, gradient, view) for text in data(node))]
+    return []
+
+
+def _widens(node: Any) -> bool:
+    """Whether a node is a cast from a dtype to the one in which its products are summed."""
+    if node.op != "Cast":
+        return False
+    before, after = (tf.as_dtype(node.attr[name].type) for name in ("SrcT", "DstT"))
+    return before != after and bool(SUMMED_IN.get(before) == after)
+
+
+def _factor(text: str, gradient: Gradient, view: View) -> Factor:
+    """The Factor that a tensor is, kept where it is popped, or else as narrow as it was."""
+    popped = _behind(text, view, lambda node: node.op in ("Cast", "Identity"))
+    if source_of(popped.kept) in gradient.stacks:
+        return popped._replace(is_popped=True)
+    return _behind(text, view, lambda node: node.op == "Identity" or _widens(node))
+
+
+def _behind(text: str, view: View, passes: Callable[[Any], bool]) -> Factor:
+    """The Factor behind the casts and Identities of a tensor that a function allows."""
+    casts: tuple[Any, ...] = ()
+    node = view.source(text)
+    while passes(node):
+        if node.op == "Cast":
+            casts = (tf.as_dtype(node.attr["DstT"].type), *casts)
+        text = node.input[0]
+        node = view.source(text)
+    return Factor(tensor_of(text), casts, is_popped=False)
+
+
+def _is_plain(found: Sum, view: View) -> bool:
+    """Whether all shapes are known and every term has the shape and dtype of the sum: none is broadcast or rounded."""
+    total = view.tensor(found.exit.name)
+    for term in found.terms:
+        tensors = [view.tensor(factor.kept) for factor in term]
+        shapes = [each.shape for each in (total, *tensors)]
+        if not all(shape.rank and shape.is_fully_defined() for shape in shapes):
+            return False
+        dtype, *others = [factor.casts[-1] if factor.casts else each.dtype for factor, each in zip(term, tensors)]
+        if set(others) - {dtype} or total.dtype not in (dtype, SUMMED_IN.get(dtype)) or dtype not in SUMMED_IN:
+            return False
+        if shapes[0].as_list() != [shape.as_list()[-1] for shape in shapes[1:]]:
+            return False
+    return True
+
+
+def _that_pay(sums: Iterable[Sum], view: View) -> list[Sum]:
+    """Those Sums of one gradient's loop that move fewer bytes after it, largest first."""
+    chosen: list[Sum] = []
+    kept: set[str] = set()
+    for each in sorted(sums, key=lambda found: (-_bytes([found.exit.name], view), found.exit.name)):
+        new = each.fresh() - kept
+        room = _bytes(each.gradient.stacks, view)
+        if _bytes(new, view) <= _bytes([each.exit.name], view) and _bytes(kept | new, view) <= room:
+            chosen.append(each)
+            kept |= new
+    return chosen
+
+
+def _bytes(texts: Iterable[str], view: View) -> int:
+    """Bytes of tensors in one step; those of unknown size count as none."""
+    tensors = map(view.tensor, texts)
+    return sum((each.shape.num_elements() or 0) * each.dtype.size for each in tensors)

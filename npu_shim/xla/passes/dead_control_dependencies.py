@@ -1,0 +1,64 @@
+"""Prunes nodes without effects that only a tf.group waits for: nothing uses their values.
+
+    x ** 3 has a gradient for its exponent, which nothing uses, but the gradients of an op wait for each other:
+    gy:Mul(.., Log(x))   group:NoOp(^gx, ^gy)   gx/dep:Identity(gx, ^group)     becomes     group:NoOp()
+
+XLA would prune it too, but only after TensorFlow makes tensors as large as activations for it: 14 GB for BERT-large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
+from npu_shim.xla.passes.control_flow.functionalization import V1_OPS
+from npu_shim.xla.passes.resources import random_ops
+
+# stateful ops that change none of the step's state; random ops depend only on the step number
+READS = frozenset(["VarHandleOp", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VariableV2",
+                   "Variable", *random_ops.STATELESS])  # fmt: skip
+ASSERTION = "Assert"  # no compiled step has any: they are left out later, and what waits for one has no effect either
+
+
+def leave_out(module: Module, context: Any = None) -> None:
+    """Removes groups' waits for nodes without effects, then what no result needs; nodes are sorted by name.
+
+    A read that waits for a write through a group still does. A write that waits only for a read no longer does, but
+    `ordering` restores that order.
+    """
+    graph = module.graph
+    idle = _without_effect(graph)
+    dead = {node for node in idle if node.op != ASSERTION}
+    for node in graph:
+        if node.op == "NoOp" and any(control in dead for control in node.controls):
+            node.set_controls([control for control in node.controls if control not in dead])
+    keep_needed(graph)
+
+
+def keep_needed(graph: Graph) -> None:
+    """Removes what no result needs, and sorts the nodes by name."""
+    needed = order.ancestors(value.node for value in graph.results.values())
+    if len(needed) < len(graph):
+        graph.keep(needed)
+    graph.sort()
+
+
+def _without_effect(graph: Graph) -> set[Node]:
+    """The nodes outside of loops and branches that have no effects, and whose inputs have none."""
+    idle: set[Node] = set()
+    for node in order.topological(graph):
+        if _changes_nothing(node) and all(source in idle for source in node.sources()):
+            idle.add(node)
+    return idle
+
+
+def _changes_nothing(node: Node) -> bool:
+    module = node.graph.module
+    if node.op in READS or node.op == ASSERTION:
+        return True
+    if node.op in module.functions or node.op in V1_OPS:
+        return False
+    definition = module.definition(node.op)
+    return definition is not None and not definition.is_stateful and not any(arg.is_ref for arg in definition.inputs)

@@ -1,0 +1,198 @@
+"""Converts function bodies to graphs and back, so that tf.cond, tf.while_loop and tf.function are lowered too.
+
+f(x): y = Op(x:0)    is read as    x:Placeholder  y:Op(x)    and written back
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph.arguments import data, source_of
+from npu_shim.rewriter.graphdef import functions
+from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
+
+
+class Given(NamedTuple):
+    """Known facts about an argument of a call.
+
+    Attributes:
+        shape: tf.TensorShape; of a handle, that of its variable.
+        distinct: whether its values are all different.
+        value: np.ndarray if it is a constant, else None.
+    """
+
+    shape: Any
+    distinct: bool
+    value: Any
+
+
+UNKNOWN = Given(tf.TensorShape(None), False, None)
+
+
+def callers_first(graph_def: Any, wanted: Callable[[str], bool]) -> list[str]:
+    """Returns names of the functions that contain a wanted op, directly or through calls; callers before callees.
+
+    Args:
+        graph_def: tf.GraphDef; of its library, only what it calls counts.
+        wanted: function from an op's name to whether it is wanted.
+    """
+    library = {each.signature.name: each for each in graph_def.library.function}
+    behind: dict[str, bool] = {}
+    order: list[str] = []
+
+    def visit(name: str) -> bool:
+        if name not in behind:
+            behind[name] = False  # stops the recursion of a function that calls itself
+            nodes = library[name].node_def
+            inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
+            behind[name] = any(inner) or any(wanted(node.op) for node in nodes)
+            order.append(name)
+        return behind[name]
+
+    for node in graph_def.node:
+        for name in functions.called(node, library):
+            if name in library:
+                visit(name)
+    return [name for name in reversed(order) if behind[name]]
+
+
+def calls(nodes: Iterable[Any], library: Mapping[str, Any], facts: Facts) -> Iterator[tuple[str, list[Given]]]:
+    """Yields (name of a function, list of Given) for each function that nodes call.
+
+    Args:
+        nodes: NodeDefs of a graph.
+        library: function name -> FunctionDef.
+        facts: `facts.Facts` of the graph.
+    """
+    for node in nodes:
+        names = functions.called(node, library)
+        if names:
+            first = 1 if functions.kind_of(node, library) == functions.BRANCH else 0
+            taken = data(node)[first:]
+            given = [Given(facts.shape(text), facts.is_distinct(text), facts.constant(text)) for text in taken]
+            if functions.kind_of(node, library) == functions.LOOP:
+                given = _of_loop(given, node, library)
+            yield from ((name, given) for name in names if name in library)
+
+
+def _of_loop(given, node, library):
+    """Facts that hold in every iteration of a loop: of arguments that it changes, only the shape."""
+    body = library.get(node.attr["body"].func.name)
+    passed = set() if body is None else _passed_on(body)
+    return [each if number in passed else Given(each.shape, False, None) for number, each in enumerate(given)]
+
+
+def _passed_on(body):
+    """Numbers of the arguments that a loop's body returns unchanged."""
+    nodes, found = {node.name: node for node in body.node_def}, set()
+    for number, (argument, result) in enumerate(zip(body.signature.input_arg, body.signature.output_arg)):
+        text = body.ret[result.name]
+        while source_of(text) in nodes and nodes[source_of(text)].op == "Identity":
+            text = nodes[source_of(text)].input[0]
+        if text == argument.name:
+            found.add(number)
+    return found
+
+
+def merged(one: list[Given] | None, other: list[Given]) -> list[Given]:
+    """Facts that hold for the arguments of both calls; None stands for no call."""
+    if one is None or len(one) != len(other):
+        return other
+    return [_of_both(*each) for each in zip(one, other)]
+
+
+def _of_both(one, other):
+    same = one.value is not None and other.value is not None and np.array_equal(one.value, other.value)
+    shape = one.shape if repr(one.shape) == repr(other.shape) else UNKNOWN.shape
+    return Given(shape, one.distinct and other.distinct, one.value if same else None)
+
+
+def as_graph(function: Any, library_def: Any, given: Sequence[Given] | None) -> Any:
+    """Returns the GraphDef of a function's body, its arguments Placeholders.
+
+    Args:
+        function: FunctionDef.
+        library_def: FunctionDefLibrary that it calls into.
+        given: list of Given, one for each argument; None or a list of another length is ignored.
+    """
+    made = tf.GraphDef(library=library_def)
+    taken = function.signature.input_arg
+    if given is None or len(given) != len(taken):
+        given = [UNKNOWN] * len(taken)
+    made.node.extend(_argument(*each) for each in zip(taken, given))
+    outputs = functions.Outputs({each.signature.name: each for each in library_def.function})
+    protos = {node.name: node for node in function.node_def}
+    for node in function.node_def:
+        flat = made.node.add()
+        flat.CopyFrom(node)
+        flat.attr.pop("_class", None)  # may name a node of another graph
+        for number, text in enumerate(node.input):
+            flat.input[number] = _flat(text, protos, outputs)
+    return made
+
+
+def _argument(argument, given):
+    """A Placeholder, or the constant that every call passes."""
+    node = tf.NodeDef(name=argument.name, op="Placeholder")
+    if given.value is not None:
+        node.op = "Const"
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(given.value))
+    else:
+        node.attr["shape"].shape.CopyFrom(given.shape.as_proto())
+    node.attr["dtype"].type = argument.type
+    if given.distinct:
+        node.attr[UNIQUE_HERE].b = True
+    return node
+
+
+def keep(function: Any) -> set[str]:
+    """Names of the nodes of a body that it returns or that must run."""
+    return {source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]}
+
+
+def results(function: Any, library_def: Any) -> list[str]:
+    """Returns the tensors that a body returns, as the graph of `as_graph` names them, in the signature's order."""
+    outputs = functions.Outputs({each.signature.name: each for each in library_def.function})
+    protos = {node.name: node for node in function.node_def}
+    return [_flat(function.ret[each.name], protos, outputs) for each in function.signature.output_arg]
+
+
+def as_function(function: Any, graph_def: Any) -> Any:
+    """Converts a GraphDef from `as_graph`, perhaps changed, back to its FunctionDef."""
+    library = {each.signature.name: each for each in graph_def.library.function}
+    outputs, protos = functions.Outputs(library), {node.name: node for node in graph_def.node}
+    before = {node.name: node for node in function.node_def}
+    arguments = {argument.name for argument in function.signature.input_arg}
+    made = type(function)()
+    made.CopyFrom(function)
+    del made.node_def[:]
+    for node in graph_def.node:
+        if node.name in arguments:
+            continue
+        nested = made.node_def.add()
+        nested.CopyFrom(node)
+        for number, text in enumerate(node.input):
+            nested.input[number] = _nested(text, protos, arguments, outputs)
+    for name, text in function.ret.items():
+        made.ret[name] = _nested(_flat(text, before, outputs), protos, arguments, outputs)
+    return made
+
+
+def _flat(text, protos, outputs):
+    """A graph's name for the tensor that a body names `text`."""
+    name, _, port = text.partition(":")
+    if text[0] == "^" or not port or name not in protos:
+        return name if text[0] != "^" else text
+    argument, _, index = port.partition(":")
+    number = outputs.number(protos[name], argument, int(index))
+    return "%s:%d" % (name, number) if number else name
+
+
+def _nested(text, protos, arguments, outputs):
+    name, _, port = text.partition(":")
+    if text[0] == "^" or name in arguments:
+        return text if text[0] == "^" else name
+    return "%s:%s" % (name, outputs.text(protos[name], int(port or 0)))

@@ -1,0 +1,29 @@
+"""Ops that XLA has under another name, some with an attribute as an input."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.xla.passes.legalize.site import Site
+
+
+def as_op(name: str) -> Callable[[Site], Any]:
+    """Makes the table row of an op with the inputs and attributes of op `name`."""
+    return lambda site: _call(site, name, site.inputs)
+
+
+def with_attr(name: str, attr: str) -> Callable[[Site], Any]:
+    """Makes the table row of an op whose attribute `attr` is the last input of op `name`."""
+    return lambda site: _call(site, name, [*site.inputs, site.attr(attr)])
+
+
+def _call(site: Site, name: str, values: Sequence[Any]) -> Any:
+    definition = tf_internals.op_defs()[name]
+    kept = {attr.name for attr in definition.attr if attr.type in ("bool", "int", "float")}
+    given = dict(zip((arg.name for arg in definition.input_arg), values))
+    given.update((each, site.attr(each)) for each in site.proto.attr if each in kept)
+    made = getattr(tf.raw_ops, name)(**given)
+    return list(made) if isinstance(made, tuple) else made

@@ -1,0 +1,93 @@
+"""Replaces a node by the ops that its table row builds.
+
+    u:Op(v, x, ^c)    becomes   u/lowered/in1:Identity(x)   u/lowered/read:ReadVariableOp(v, ^u/lowered/in1, ^c)   ...
+                                u:NoOp(^the writes, ^c)   or   u:Identity(the result, ^c)
+
+Ops on the variable have all inputs of the op as control inputs, since the op read and wrote when it ran. Constants wait
+for an input, so that they are in its loop and branch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import controls, source_of
+from npu_shim.xla.passes import function_names
+from npu_shim.xla.passes.legalize.facts import Facts
+from npu_shim.xla.passes.legalize.site import Site, Variable
+
+SCOPE = "/lowered/"
+
+
+def in_place_of(node: Any, build: Callable[[Site], Any], facts: Facts) -> tuple[list[Any], list[Any]]:
+    """Returns (nodes, functions) that replace a node.
+
+    Args:
+        node: NodeDef.
+        build: the table row of the node's op.
+        facts: `facts.Facts` of the graph.
+    """
+    data, waits = arguments.data(node), controls(node)
+    scope = node.name + SCOPE
+    with tf.Graph().as_default() as graph:
+        inputs = tuple(_input(node, facts, scope, number) for number in range(len(data)))
+        with tf.name_scope(scope):
+            made = build(Site(node, inputs, facts.distinct(node), facts.constants(node)))
+    graph_def = graph.as_graph_def()
+    handles = {"%sin%d" % (scope, k): data[k] for k, given in enumerate(inputs) if isinstance(given, Variable)}
+    nodes = [each for each in graph_def.node if each.name not in handles]
+    arrived = _take_inputs(nodes, scope, data)
+    for each in nodes:
+        takes = [text for text in each.input if text in handles]
+        if takes:
+            each.input.extend(dict.fromkeys(["^" + name for name in arrived] + waits))
+        each_inputs = [handles.get(text, text) for text in each.input]
+        if not each_inputs:
+            each_inputs = ["^" + (arrived[0] if arrived else source_of(data[0]))]
+        del each.input[:]
+        each.input.extend(each_inputs)
+    nodes.append(_result(node, made, waits))
+    function_names.rename(graph_def.library.function, nodes, hashlib.sha256(node.name.encode()).hexdigest()[:16])
+    return nodes, graph_def.library.function
+
+
+def _input(node, facts, scope, number):
+    name = "%sin%d" % (scope, number)
+    dtype, shape = facts.value_of(node, number)
+    if facts.dtype(node, number) != tf.resource:
+        return tf.placeholder(dtype, shape, name)
+    return Variable(tf.placeholder(tf.resource, [], name), dtype, shape)
+
+
+def _take_inputs(nodes, scope, data):
+    """Turns the placeholders of tensors into Identities of the node's inputs; returns their names."""
+    arrived = []
+    for each in nodes:
+        if each.op == "Placeholder":
+            each.op = "Identity"
+            each.attr["T"].type = each.attr["dtype"].type
+            del each.attr["dtype"], each.attr["shape"]
+            each.input.append(data[int(each.name[len(scope) + 2 :])])
+            arrived.append(each.name)
+    return arrived
+
+
+def _result(node, made, waits):
+    """The node of the old name, which returns the results or waits for the writes."""
+    if isinstance(made, tf.Tensor):
+        result = tf.NodeDef(name=node.name, op="Identity", input=[made.op.name + _port(made), *waits])
+        result.attr["T"].type = made.dtype.as_datatype_enum
+        return result
+    if made and isinstance(made[0], tf.Tensor):
+        result = tf.NodeDef(name=node.name, op="IdentityN", input=[t.op.name + _port(t) for t in made] + waits)
+        result.attr["T"].list.type.extend(t.dtype.as_datatype_enum for t in made)
+        return result
+    return tf.NodeDef(name=node.name, op="NoOp", input=["^" + each.name for each in made] + waits)
+
+
+def _port(tensor):
+    return ":%d" % tensor.value_index if tensor.value_index else ""

@@ -1,0 +1,216 @@
+"""Refuses ops that XLA computes wrongly on tensors whose size is known only at run time.
+
+The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.unique depends on the data, and so does
+that of x[:n] and tf.nn.top_k(x, n) for an n that is computed. XLA pads such a tensor to its largest size and keeps a
+count beside it. Many ops heed the count; others read padding rows (TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused
+batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such a tensor only if it was tested to
+compute what a session computes. tf.unique is rewritten to ignore the padding:
+
+    y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.graph.arguments import output_of, source_of
+from npu_shim.rewriter.graphdef import functions, registry
+from npu_shim.xla.passes import subgraphs
+from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
+from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
+from npu_shim.xla.passes.legalize.site import NotConstant
+from npu_shim.xla.passes.shapes import static_shapes
+
+UNIQUE = ("Unique", "UniqueV2")
+ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
+SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
+# sources where the number of what they take is open -> the inputs that say it
+TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
+# source: tried one by one, with and without gradients, TensorFlow 2.15.1
+SOUND = frozenset([
+    # element by element
+    "Abs", "Acos", "Acosh", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAdd", "Cast",
+    "Ceil", "CheckNumerics", "ClipByValue", "Cos", "Cosh", "Div", "DivNoNan", "Elu", "EluGrad", "EnsureShape",
+    "Equal", "Erf", "Erfc", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual", "Identity",
+    "IdentityN", "Inv", "InvGrad", "IsFinite", "IsInf", "IsNan", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual",
+    "Lgamma", "Log", "Log1p", "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan",
+    "Neg", "NotEqual", "OnesLike", "Pow", "PreventGradient", "RealDiv", "Reciprocal", "ReciprocalGrad", "Relu",
+    "Relu6", "Relu6Grad", "ReluGrad", "Rint", "Round", "Rsqrt", "RsqrtGrad", "Select", "SelectV2", "Selu", "SeluGrad",
+    "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Snapshot", "Softplus", "SoftplusGrad", "Softsign",
+    "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference", "StopGradient", "Sub", "Tan", "Tanh",
+    "TanhGrad", "TruncateDiv", "TruncateMod", "ZerosLike",
+    # of all rows
+    "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad", "L2Loss", "Max", "Mean", "Min", "Prod", "Sum",
+    # of each row
+    "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Einsum", "LogSoftmax",
+    "MatMul", "OneHot", "Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    # rows at other places
+    "ConcatV2", "ExpandDims", "Gather", "GatherNd", "GatherV2", "Pack", "Pad", "PadV2", "Reshape", "ResourceGather",
+    "ResourceGatherNd", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "Reverse", "ReverseV2",
+    "ScatterNd", "Split", "SplitV", "Squeeze", "StridedSlice", "StridedSliceGrad", "Tile", "TopK", "TopKV2",
+    "Transpose", "Unpack", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "UnsortedSegmentSum",
+    # ops that use only their shape
+    "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
+    "Where",
+    ALL_ROWS, *V1_OPS,
+])  # fmt: skip
+
+
+def whole_uniques(graph_def: Any) -> Any:
+    """Returns a GraphDef whose tf.unique ignores padding rows; the same object if it has no tf.unique.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
+    """
+    if not any(node.op in UNIQUE for node in graph_def.node):
+        return graph_def
+    view, facts = _View(graph_def), Facts(graph_def)
+    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    for node in graph_def.node:
+        counts = node.op in UNIQUE and 0 not in facts.distinct(node) and view.open_inputs(node)
+        made.node.extend(_unique(node) if counts else [node])
+    return made
+
+
+def require_sound(graph_def: Any) -> Any:
+    """Returns the GraphDef (as for `whole_uniques`) unchanged.
+
+    Raises:
+        PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
+    """
+    if any(node.op in SOURCES or node.op in TAKING for node in graph_def.node):
+        view = _View(graph_def)
+        for node in graph_def.node:
+            taken = view.open_inputs(node)
+            if taken:
+                view.require_sound(node, taken)
+    return graph_def
+
+
+class _View:
+    """A graph's tensors of open size."""
+
+    def __init__(self, graph_def):
+        self._nodes = {node.name: node for node in graph_def.node}
+        self._library = {function.signature.name: function for function in graph_def.library.function}
+        self._kernels = registry.xla_kernels()
+        self._tensors = {op.name: op.outputs for op in static_shapes.loopless(graph_def).get_operations()}
+        self._origins = self._reached()
+
+    def open_inputs(self, node: Any) -> list[str]:
+        """The inputs of a node whose size is open."""
+        return [text for text in arguments.data(node) if self._is_open(text)]
+
+    def require_sound(self, node: Any, taken: Sequence[str]) -> None:
+        """Raises PlanError if a node is not known to compute what a session does from those inputs.
+
+        It is a NotConstant where that is known once XLA knows how much is taken.
+        """
+        problem = None
+        if not self._is_sound(node):
+            problem = "may take rows that are not there"
+        elif node.op == "StridedSlice" and taken[0] == node.input[0] and self._counts_from_the_end(node):
+            problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
+        if problem:
+            origin = self._nodes[self._origins[source_of(taken[0])]]
+            what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
+            text = "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
+            inputs = enumerate(arguments.data(origin))
+            said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
+            raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)
+
+    def _is_const(self, text):
+        name = source_of(text)
+        return name in self._nodes and self._nodes[name].op == "Const"
+
+    def _is_open(self, text):
+        name, number = output_of(text)
+        tensors = self._tensors.get(name, ())
+        if name not in self._origins or number >= len(tensors):
+            return False
+        return not tensors[number].shape.is_fully_defined()
+
+    def _reached(self):
+        """Maps each node that depends on an open size to the node that the size comes from."""
+        consumers = collections.defaultdict(list)
+        for node in self._nodes.values():
+            for text in arguments.data(node):
+                consumers[source_of(text)].append(node.name)
+        pending = [node.name for node in self._nodes.values() if node.op in SOURCES or self._takes_openly(node)]
+        origins = dict(zip(pending, pending))
+        while pending:
+            name = pending.pop()
+            if not self._goes_on(name):
+                continue  # a tensor of known size is like any other
+            for consumer in consumers[name]:
+                if consumer not in origins:
+                    origins[consumer] = origins[name]
+                    pending.append(consumer)
+        return origins
+
+    def _takes_openly(self, node):
+        """Whether a node takes a part of open size of a tensor of known size."""
+        if node.op not in TAKING or not node.input or node.name not in self._tensors:
+            return False
+        name, number = output_of(node.input[0])
+        whole = self._tensors.get(name, ())[number : number + 1]
+        part = self._tensors[node.name][0].shape
+        return bool(whole) and whole[0].shape.is_fully_defined() and not part.is_fully_defined()
+
+    def _goes_on(self, name):
+        """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""
+        return any(
+            not tensor.shape.is_fully_defined() or tensor.dtype in (tf.int32, tf.int64)
+            for tensor in self._tensors.get(name, ())
+        )
+
+    def _is_sound(self, node):
+        if node.op in SOUND or node.op.startswith("ResourceApply"):
+            return True
+        called = functions.called(node, self._library)
+        if not called:
+            return node.op in tf_internals.op_defs() and node.op not in self._kernels  # XLA refuses those itself
+        bodies = [each for name in called for each in self._library[name].node_def]
+        plain = [each for each in bodies if each.op not in ("Const", "ReadVariableOp")]
+        return all(each.op not in UNIQUE and self._is_sound(each) for each in plain)
+
+    def _counts_from_the_end(self, node):
+        begin = self._nodes[source_of(node.input[1])]
+        if begin.op != "Const":
+            return False
+        name, number = output_of(node.input[0])
+        shape = self._tensors[name][number].shape
+        sizes = shape.as_list() if shape.rank is not None else []
+        starts = tf.make_ndarray(begin.attr["value"].tensor)
+        shifted = node.attr["ellipsis_mask"].i | node.attr["new_axis_mask"].i
+        left = node.attr["begin_mask"].i
+        return any(
+            start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
+            for k, start in enumerate(starts)
+        )
+
+
+def _unique(node):
+    """The nodes that replace a tf.unique: padding rows become copies of the first row."""
+    dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
+
+    def build(values):
+        values = tf.identity(values, "values")
+        count = tf.shape(values)[0]
+        rows = tf.get_default_graph().create_op(ALL_ROWS, [values, tf.constant(0)], [dtype], name="rows").outputs[0]
+        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, rows[0]), index)
+        tf.identity_n([found, places[:count]], "found")
+
+    scope = node.name + "/open/"
+    made = subgraphs.nodes(scope, [(node.input[0], dtype)], build, "values")
+    last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope + "found", scope + "found:1"])
+    last.input.extend(text for text in node.input if text[0] == "^")
+    last.attr[UNIQUE_HERE].b = True
+    last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
+    return [*made, last]
