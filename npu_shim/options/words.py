@@ -14,17 +14,19 @@ class Word:
     """An option that is one word.
 
     Attributes:
-        name: what it decides; its key is `npu_shim_` and this, its variable of the environment the same in capitals.
+        name: what it decides.
+        variable: its variable of the environment; the key in a config is the same in small letters.
         known: the words that it accepts; the first is the default.
     """
 
     name: str
+    variable: str
     known: tuple[str, ...]
 
     @property
     def key(self) -> str:
         """The option's key in a config."""
-        return "npu_shim_" + self.name
+        return self.variable.lower()
 
     def of(self, values: Mapping[str, Any]) -> str:
         """Returns the word that is asked for.
@@ -37,11 +39,10 @@ class Word:
         """
         if values.get(self.key) is not None:
             return one_of(values[self.key], self.known, self.name)
-        variable = self.key.upper()
-        return one_of(os.environ.get(variable) or self.known[0], self.known, variable)
+        return one_of(os.environ.get(self.variable) or self.known[0], self.known, self.variable)
 
 
 # whether attention becomes kernels on GPUs
-ATTENTION = Word("attention", ("auto", "off"))
+ATTENTION = Word("attention", "NPU_SHIM_ATTENTION", ("auto", "off"))
 # how much of the forward pass is computed again in the backward pass
-RECOMPUTE = Word("recompute", ("auto", "off", "memory"))
+RECOMPUTE = Word("recompute", "NPU_SHIM_RECOMPUTE", ("auto", "off", "memory"))

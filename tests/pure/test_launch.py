@@ -18,7 +18,7 @@ from npu_shim.rewriter.errors import ConfigError
 # a launch whose workers run the Python code of their rank: no `npu-shim run`, no TensorFlow
 DRIVER = """
 import json, os, sys
-from npu_shim.distributed import workers
+from npu_shim.distributed.launcher import workers
 workers.CODE = workers.CODE.replace("sys.exit(cli.main(sys.argv[3:]))", "exec(sys.argv[3])")
 grace, codes = json.loads(sys.argv[1])
 made = [workers.Worker(rank, "host:%d" % rank, [code], os.environ) for rank, code in enumerate(codes)]

@@ -225,7 +225,7 @@ def test_without_shared_memory_is_an_error_that_changes_nothing(hlo):
 FULL = """
 import sys
 sys.path[:1] = [%r]
-from npu_shim.engine.worker import memory
+from npu_shim.engine.device.worker import memory
 import os, ctypes
 if hasattr(os, "memfd_create"):
     del os.memfd_create

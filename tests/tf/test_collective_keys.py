@@ -61,7 +61,8 @@ def test_long_labels_are_told_by_their_beginning_and_a_hash():
 
 SCRIPT = """
 from npu_bridge.npu_init import *
-from npu_shim.distributed import cluster, keys, ranks
+from npu_shim.distributed.collectives import keys
+from npu_shim.distributed.job import cluster, ranks
 keys.BLOCKS = 2
 labels = {}
 for label in ("first", "second", "third"):

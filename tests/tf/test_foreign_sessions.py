@@ -10,7 +10,7 @@ SCRIPT = """
 import sys
 import numpy as np, tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
-from npu_shim.session import patch
+from npu_shim.session.interception import patch
 
 def clusters(config):
     with tf.Graph().as_default(), tf.Session(config=config) as session:

@@ -24,7 +24,7 @@ from npu_shim.distributed.launcher.lines import OFTEN, Lines
 CODE = """
 import sys
 sys.path[0] = sys.argv[1]
-from npu_shim.distributed import parent
+from npu_shim.distributed.liveness import parent
 parent.die_with(int(sys.argv[2]))
 from npu_shim import cli
 sys.exit(cli.main(sys.argv[3:]))

@@ -17,17 +17,8 @@ from typing import Any, Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
-from npu_shim.distributed.liveness import channel, threads
-from npu_shim.distributed.liveness.progress import (
-    Arrival,
-    Collective,
-    Fault,
-    Progress,
-    behind,
-    difference,
-    judged,
-    of_json,
-)
+from npu_shim.distributed.liveness import channel, progress, threads
+from npu_shim.distributed.liveness.progress import Arrival, Collective, Fault, Progress, behind, judged, of_json
 from npu_shim.rewriter.errors import ConfigError
 
 LOG = logging.getLogger("npu_shim")
@@ -275,7 +266,7 @@ class _Waiting:
             pause = min(pause * 2, WAKE)
 
     def _compare_with(self, rank, group, theirs):
-        found = difference(self._what[group], of_json(theirs), name_of(self._own), name_of(rank))
+        found = progress.difference(self._what[group], of_json(theirs), name_of(self._own), name_of(rank))
         if found is not None:
             words = (self._begun[group][0], found)
             self._end_job("INVALID_ARGUMENT", rank, "run %d has other collectives on other ranks: %s" % words)

@@ -24,7 +24,7 @@ import importlib.util as util
 spec = util.spec_from_file_location("npu_shim", sys.argv[1])
 sys.modules["npu_shim"] = util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["npu_shim"])
-from npu_shim.engine.worker import serving
+from npu_shim.engine.device.worker import serving
 serving.main(int(sys.argv[2]), sys.argv[3] == "main")
 """
 START = 300  # seconds until the worker must have answered: importing JAX and finding GPUs can take a minute
