@@ -15,8 +15,8 @@ RULES = (
     "differential", "engine_cache", "engine_compiled", "export_graphs", "float16_warnings", "functions_random", "fuzz",
     "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions", "mode_goldens",
     "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures", "real_graphs",
-    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_late_sums", "xla_optionals",
-    "xla_recompute",
+    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_gradient_sinking", "xla_optionals",
+    "xla_rematerialization",
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
@@ -25,9 +25,9 @@ AS_THE_REFERENCE = (
     "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates", "loss_scale_checkpoint",
     "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows", "reference_calls",
     "reference_reads", "saturation", "scopes_around_calls", "step_passes", "xla_attention", "xla_conditionals",
-    "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_lowering_bodies", "xla_lowering_ctc", "xla_lowering_lstm",
-    "xla_lowering_steps", "xla_lowering_updates", "xla_lowering_values", "xla_open_sizes", "xla_references",
-    "xla_resnet", "xla_skipped_updates", "xla_slow_ops", "xla_writes",
+    "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm",
+    "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes", "xla_references",
+    "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_writes",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
-import test_xla_lowering_steps as networks
+import test_xla_legalize_steps as networks
 
 pytestmark = [
     pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15"),
