@@ -15,8 +15,8 @@ RULES = (
     "differential", "engine_cache", "engine_compiled", "export_graphs", "float16_warnings", "functions_random", "fuzz",
     "gradient_arrays", "guides", "lint", "loop_shapes", "migrate_checkpoint", "migrate_regressions", "mode_goldens",
     "mutants", "plan_page", "planted_precision_faults", "plot", "rank_collectives", "rank_failures", "real_graphs",
-    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_graphs", "xla_gradient_sinking", "xla_optionals",
-    "xla_rematerialization",
+    "shapes", "tensor_lists", "tune", "watching", "xla_constants", "xla_gradient_sinking", "xla_graphs",
+    "xla_optionals", "xla_rematerialization",
 )  # fmt: skip
 # what the reference shows for the others too, as a rule: passes of whole steps, schedules, many ranks. There at night
 AS_THE_REFERENCE = (
