@@ -41,6 +41,8 @@ def segment_gradient(name):
 
 
 BOXES = np.array([[0.11, 0.2, 0.72, 0.9], [-0.25, 0.05, 0.95, 1.15], [0.88, 0.6, 0.12, 0.3], [0.0, 0.0, 1.0, 1.0]])
+AT_EDGES = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 2.0, 0.0, np.inf, 3.0])
+INCOMING = np.array([0.0, 0.0, 0.0, 0.0, -0.0, 0.0, 2.0, 2.0, -2.0])
 OWNERS = np.array([1, 0, 1, 0], np.int32)
 
 
@@ -92,6 +94,8 @@ CASES = [  # op, its inputs, its attributes
     *(case for size in ([4, 3], [1, 1], [7, 9]) for method in ("bilinear", "nearest") for case in crops(size, method)),
     *pools("VALID", (2, 2), (2, 2), False), *pools("VALID", (2, 2), (2, 2), True),
     *pools("SAME", (3, 2), (2, 2), False), *pools("SAME", (2, 2), (1, 1), True),
+    *((name, {"y": AT_EDGES, "dy": INCOMING}, {}) for name in ("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad")),
+    ("SeluGrad", {"gradients": floats(7), "outputs": np.array([0.0, -0.0, 1.5, -1.5, 3.0, -0.1, 0.1])}, {}),
     ("InTopK", {"predictions": floats(4, 9), "targets": np.array([0, 8, 3, 3], np.int32)}, {"k": 3}),
     ("ScatterNdNonAliasingAdd", {"input": floats(6, 2), "indices": PICKS[:, None], "updates": floats(8, 2)}, {}),
 ]  # fmt: skip
@@ -99,7 +103,8 @@ CASES = [  # op, its inputs, its attributes
 KNOWN = ("a_shape", "sp_shape", "input_shape", "new_shape", "reduction_axes", "size", "output_dim0", "num_segments",
          "crop_size", "image_size")
 ENDS_IN_DATA = ("SegmentSum", "SegmentMean", "SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
-LOW = ("SparseTensorDenseMatMul", "SparseSegment", "ResizeNearestNeighborGrad", "ScatterNdNonAliasingAdd")
+LOW = ("SparseTensorDenseMatMul", "SparseSegment", "ResizeNearestNeighborGrad", "ScatterNdNonAliasingAdd",
+       "InvGrad", "ReciprocalGrad", "RsqrtGrad", "SeluGrad", "SqrtGrad")  # fmt: skip
 
 
 def results(case, dtype, number, feeds):

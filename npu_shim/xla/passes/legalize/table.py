@@ -5,6 +5,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.xla.passes.legalize.ops import (
     crops,
     ctc,
+    gradients,
     images,
     reads,
     recurrent,
@@ -87,10 +88,16 @@ IMAGES = {  # TensorFlow 2.15.1, core/kernels/image
     "CropAndResizeGradImage": crops.image_gradient,
     "CropAndResizeGradBoxes": crops.box_gradient,
 }
+GRADIENTS = {  # TensorFlow 2.15.1, core/kernels/cwise_ops_gradients.h, relu_op_functor.h
+    **{op: gradients.nothing_from_nothing(op) for op in ("ReciprocalGrad", "RsqrtGrad", "SqrtGrad")},
+    "InvGrad": gradients.nothing_from_nothing("ReciprocalGrad"),
+    "SeluGrad": gradients.selu,
+}
 RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
 TABLE = {
-    **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **RECURRENT, **IMAGES, **RENAMED,
+    **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **RECURRENT, **IMAGES, **GRADIENTS,
+    **RENAMED,
 }  # fmt: skip
