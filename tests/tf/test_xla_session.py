@@ -56,6 +56,28 @@ def test_a_size_out_of_data_is_out_but_not_what_it_only_masks():
     assert not {"e", "after"} & out
 
 
+def test_a_root_of_zero_whose_gradient_is_masked_gets_no_nan_but_that_of_a_variance_is_in():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [4], "x")
+        y = x
+        for _ in range(4):  # a cluster has eight ops
+            y = tf.exp(tf.log(tf.abs(y) + 1)) - 1
+        masked = tf.reduce_sum(tf.where(y > 0, tf.sqrt(y), tf.zeros_like(y)))
+        gradient = tf.gradients(masked, x)[0]
+        scaled = y * tf.rsqrt(tf.nn.moments(y, [0])[1] + 1e-3)
+        tf.gradients(scaled, x)
+    marked = {node.op: node.attr[CLUSTER].b for node in mark(graph.as_graph_def()).node}
+
+    def computed(switch):
+        with tf.Session(graph=graph, config=sessions.config(**dict(ON, npu_shim_xla=switch))) as session:
+            return session.run(gradient, {"x:0": [0, 1, 0, 4]})
+
+    assert np.isfinite(computed("off")).all()
+    np.testing.assert_allclose(computed("on"), computed("off"), rtol=1e-5)
+    assert not marked["SqrtGrad"]
+    assert marked["RsqrtGrad"]
+
+
 def test_the_embeddings_sparse_update_is_out_and_the_embedding_in():
     def build(x, n):
         table = tf.get_variable("table", [50, 8], use_resource=True)

@@ -25,7 +25,7 @@ from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
-from npu_shim.session.clusters import conditionals, folded, moves, slow_ops, traps
+from npu_shim.session.clusters import conditionals, folded, moves, roots, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
 SWITCH = ("auto", "on", "off")
@@ -102,7 +102,7 @@ def mark(
         keep: names of nodes or tensors that are fed, fetched or run.
         check: called with the name of each pass in this one, and the graph before it and after it.
     """
-    target, out = accelerator(), traps.left_out(graph_def)
+    target, out = accelerator(), traps.left_out(graph_def) | roots.left_out(graph_def)
     if target == "CPU":
         out |= slow_ops.left_out(graph_def)
     if ranks.world_size() > 1:
