@@ -91,7 +91,7 @@ class Reader:
         """Joins the parts of a float16 tensor; TensorFlow can only read each part as it is stored."""
         whole = np.empty(self._reader.get_variable_to_shape_map()[name], np.float16)
         for bounds in self.slices[name]:
-            whole[index.region(*bounds)] = self._restored(name, np.float16, _spec(whole.shape, bounds))
+            whole[index.region(*bounds)] = self._restored(name, np.float16, index.spec(whole.shape, bounds))
         return whole
 
     def _whole(self, name, dtype):
@@ -157,7 +157,7 @@ class Writer:
         if self._group and self._bytes + array.nbytes > GROUP:
             self._flush()
         for bounds in slices:
-            self._group.append((name, array[index.region(*bounds)], dtype, _spec(array.shape, bounds)))
+            self._group.append((name, array[index.region(*bounds)], dtype, index.spec(array.shape, bounds)))
         if not slices:
             self._group.append((name, array, dtype, ""))
         self._bytes += array.nbytes
@@ -287,11 +287,6 @@ def sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _spec(shape, bounds):
-    """Returns how TensorFlow writes a part: 'SIZE SIZE START,LENGTH:START,LENGTH'."""
-    return " ".join(map(str, shape)) + " " + ":".join("%d,%d" % pair for pair in zip(*bounds))
 
 
 def _working_folder(prefix, pid):

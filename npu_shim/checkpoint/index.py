@@ -46,6 +46,15 @@ def bounds(spec: str) -> tuple[list[int], list[int]]:
     return list(starts), list(sizes)
 
 
+def spec(shape: Sequence[int], part: tuple[Sequence[int], Sequence[int]]) -> str:
+    """Returns a part, (start, size), of a tensor of a shape, written as TensorFlow does; `bounds` reads it.
+
+    >>> spec([5, 2], ([2, 0], [2, 2]))
+    '5 2 2,2:0,2'
+    """
+    return " ".join(map(str, shape)) + " " + ":".join("%d,%d" % pair for pair in zip(*part))
+
+
 def region(start: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
     """Returns the slices of a part in the whole tensor."""
     return tuple(slice(first, first + count) for first, count in zip(start, size))

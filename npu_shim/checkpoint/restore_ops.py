@@ -131,11 +131,17 @@ def numbers(reads: Sequence[Read], stored: Mapping[str, Stored], parts: Mapping[
     found = []
     for read in reads:
         dtype = stored[read.name].dtype if read.name in stored else None
-        if dtype == tf.float16 and read.slice_spec and read.name not in parts:
+        if is_cut_from_whole(read, stored, parts):
             found.append(WHOLE_FLOAT16)
         else:
             found.append(UNKNOWN if dtype is None else dtype.as_datatype_enum)
     return found
+
+
+def is_cut_from_whole(read: Read, stored: Mapping[str, Stored], parts: Mapping[str, Any]) -> bool:
+    """Whether a Read needs a part of a float16 tensor that the file has as a whole; arguments as of `numbers`."""
+    halves = read.name in stored and stored[read.name].dtype == tf.float16
+    return halves and bool(read.slice_spec) and read.name not in parts
 
 
 def unreadable(reads: Iterable[Read], stored: Mapping[str, Stored], parts: Mapping[str, Any]) -> list[Read]:
@@ -148,6 +154,27 @@ def unreadable(reads: Iterable[Read], stored: Mapping[str, Stored], parts: Mappi
     """
     split = [r for r in reads if r.name in parts and r.name in stored and stored[r.name].dtype == tf.float16]
     return [r for r in split if not (r.slice_spec and index.bounds(r.slice_spec) in parts[r.name])]
+
+
+def part_of_parts(filename: Any, read: Read, parts: Sequence[Any]) -> tf.Tensor:
+    """Reads a part, or all, of a float16 tensor of whose own parts none is that: they are read and joined.
+
+    Args:
+        filename: str or string Tensor.
+        read: the Read.
+        parts: those of the tensor in the file, see `checkpoint.index.slices`, or none where it is whole.
+
+    Returns:
+        Tensor, float32.
+    """
+    if not parts:
+        return _part_of_whole(filename, read)
+    ordered, rank = sorted(parts), len(parts[0][0])
+    shape = [max(start[axis] + size[axis] for start, size in ordered) for axis in range(rank)]
+    divided = [axis for axis in range(rank) if len({start[axis] for start, _ in ordered}) > 1]  # one at most
+    stored = [read._replace(dtype=tf.float16, slice_spec=index.spec(shape, part)) for part in ordered]
+    whole = tf.concat([read_all(filename, [each])[each] for each in stored], divided[0] if divided else 0)
+    return _widen(tf.slice(whole, *index.bounds(read.slice_spec)) if read.slice_spec else whole, read)
 
 
 def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:

@@ -153,7 +153,7 @@ def _casting_restore_v2(restore_v2):
     def restore(prefix, tensor_names, shape_and_slices, dtypes, name=None):
         if isinstance(prefix, tf.Tensor):
             return restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name)
-        stored = stored_tensors(prefix)
+        stored, parts = stored_tensors(prefix), index.slices(tf.compat.as_text(prefix))
         wanted = [tf.as_dtype(d).base_dtype for d in dtypes]
         found = [stored[n].dtype if n in stored else d for n, d in zip(tensor_names, wanted)]
         problems = [
@@ -163,8 +163,14 @@ def _casting_restore_v2(restore_v2):
         ]
         if problems:
             raise ConfigError(*problems)
-        values = restore_v2(prefix, tensor_names, shape_and_slices, found, name)
-        converted = [(v, None) if v.dtype == w else convert(tf.cast(v, tf.float32), w) for v, w in zip(values, wanted)]
+        reads = [restore_ops.Read(n, spec, d, None, n) for n, spec, d in zip(tensor_names, shape_and_slices, found)]
+        ours = [read for read in reads if restore_ops.is_cut_from_whole(read, stored, parts)]
+        ours += restore_ops.unreadable(reads, stored, parts)
+        others = [read for read in reads if read not in ours]
+        values = dict(zip(others, restore_v2(prefix, *list(zip(*others))[:3], name))) if others else {}
+        values.update((read, restore_ops.part_of_parts(prefix, read, parts.get(read.name))) for read in ours)
+        read_as = [values[read] for read in reads]
+        converted = [(v, None) if v.dtype == w else convert(tf.cast(v, tf.float32), w) for v, w in zip(read_as, wanted)]
         warnings = warn_of_lost([(name, count) for name, (_, count) in zip(tensor_names, converted)])
         with tf.control_dependencies(warnings):
             return [tf.identity(value) for value, _ in converted]

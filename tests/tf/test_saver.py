@@ -374,6 +374,25 @@ def test_init_from_checkpoint_casts(prefix, resource, target):
         assert np.array_equal(session.run(tf.convert_to_tensor(w)), value.astype(np.float16))
 
 
+@pytest.mark.parametrize("stored", [1, 2, 3, None])
+@pytest.mark.parametrize("wanted", [2, 4, None])
+def test_init_from_checkpoint_takes_parts_of_float16(prefix, resource, stored, wanted):
+    value = np.arange(8, dtype=np.float16).reshape(4, 2) / 3
+    divided = lambda parts: parts and tf.fixed_size_partitioner(parts)  # noqa: E731
+    with tf.Graph().as_default(), tf.Session() as session:
+        part = lambda shape, dtype, partition_info: tf.slice(value, partition_info.var_offset, shape)  # noqa: E731
+        made = {"initializer": part, "shape": [4, 2]} if stored else {"initializer": value}
+        tf.get_variable("w", partitioner=divided(stored), dtype=tf.float16, **made)
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, prefix, write_meta_graph=False)
+    for dtype in (tf.float16, tf.float32):
+        with tf.Graph().as_default(), tf.Session() as session:
+            w = zeros("w", [4, 2], dtype, resource, partitioner=divided(wanted))
+            npu_shim.init_from_checkpoint(path, {"w": list(w) if wanted else w})
+            session.run(tf.global_variables_initializer())
+            assert same(session.run(tf.convert_to_tensor(w)), value.astype(dtype.as_numpy_dtype))
+
+
 def test_init_from_checkpoint_names_what_cannot_be_cast(prefix):
     path = write(prefix, {"w": np.int32([1])})
     with tf.Graph().as_default():
