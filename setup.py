@@ -94,12 +94,14 @@ class WheelWithHook(bdist_wheel):
 PACKAGES = packages()
 setup(
     version=version(),
+    license="Apache-2.0",
     packages=sorted(PACKAGES),
     package_dir=PACKAGES,
     package_data={
         "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
         "npu_shim.compat": ["*.json"],
+        "npu_shim.compat.scan": ["*.json"],
         "npu_shim.rewriter.page": ["page.*"],
         "npu_shim.configs": ["*.json", "*/*.json"],
     },
