@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import os
 import platform
 import warnings
@@ -12,7 +13,8 @@ from typing import Any, Iterable, Mapping, Sequence
 from npu_shim.compat.scan import files as scan
 from npu_shim.compat.scan import modules
 from npu_shim.compat.scan import reach as scan_reach
-from npu_shim.compat.scan.symbols import public, refused, symbol
+from npu_shim.compat.scan.meanings import CALL
+from npu_shim.compat.scan.symbols import is_of_nothing, lacking, public, refused, symbol
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 
@@ -74,7 +76,9 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     unread = [result for result in read if isinstance(result, scan.Unread)]
     scripts = [result for result in read if not isinstance(result, scan.Unread)]
     starts = [each for each in scripts if each.path == script] if script else scan_reach.starting(scripts)
-    found, optional, missing = sort([use for each in scripts for use in each.uses])
+    found, optional, missing = sort(
+        [use for each in scripts for use in each.uses], {each.path: each.assigned for each in scripts}
+    )
     names = [*map(_missing, missing), *_refusals(scripts)]
     lost = modules.lost(scripts, scan.python_files(os.path.dirname(script) or ".") if script else files)
     runs = scan_reach.certain(scripts, starts)
@@ -102,7 +106,8 @@ def _refusals(scripts):
         answers = [refused(name, call.keywords) for name in call.names]
         if all(wrong for wrong, _ in answers):
             wrong, taken = answers[0]
-            reason = "%s takes no argument '%s'%s" % (_short(call.names[0]), wrong, nearest(wrong, taken))
+            name = symbol(call.names[0]) or call.names[0]
+            reason = "%s takes no argument '%s'%s" % (_short(name), wrong, nearest(wrong, taken))
             yield modules.Problem(call.path, call.line, call.function, call.certain, reason)
 
 
@@ -129,11 +134,14 @@ def _without_effect(scripts):
     return [text % (config.path, config.line)]
 
 
-def sort(uses: Iterable[Any]) -> tuple[dict[str, list[Any]], dict[str, list[Any]], list[Any]]:
+def sort(
+    uses: Iterable[Any], assigned: Mapping[str, Any] | None = None
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]], list[Any]]:
     """Sorts uses by what the installed TensorFlow and bridge have.
 
     Args:
         uses: iterable of scan.Use.
+        assigned: path -> names of the attributes that the file sets.
 
     Returns:
         (found, optional, missing): found and optional are dicts of name -> list of Use, missing is a list of Use.
@@ -142,11 +150,14 @@ def sort(uses: Iterable[Any]) -> tuple[dict[str, list[Any]], dict[str, list[Any]
     found, optional, missing = collections.defaultdict(list), collections.defaultdict(list), []
     uses = list(uses)
     given = {name for use in uses if use.need == scan.SET for name in use.names if name}
+    own = functools.partial(_may_be_set, assigned=assigned or {})
     for use in uses:
         here = [name for name in map(symbol, use.names) if name]
         if here:
             found[here[0]].append(use)
-        elif use.need in (scan.OPTIONAL, scan.SET) or any(_given(name, given) for name in use.names):
+        elif any(map(is_of_nothing, use.names)):  # said where it is made
+            continue
+        elif use.need in (scan.OPTIONAL, scan.SET) or any(_given(name, given) for name in use.names) or own(use):
             optional[use.names[0]].append(use)
         elif use.need == scan.NEEDED and not _of_nowhere(use):
             missing.append(use)
@@ -156,6 +167,15 @@ def sort(uses: Iterable[Any]) -> tuple[dict[str, list[Any]], dict[str, list[Any]
 def _given(name, given):
     parts = name.split(".")
     return any(".".join(parts[:cut]) in given for cut in range(2, len(parts) + 1))
+
+
+def _may_be_set(use, assigned):
+    """Whether the scripts themselves may give an object what it lacks, or hold another object in its place."""
+    if CALL not in use.names[0]:
+        return False
+    lost = lacking(use.names[0])[1]
+    others = [names for path, names in assigned.items() if path != use.path and use.through]
+    return any(lost in names for names in assigned.values()) or any({use.through, "*"} & names for names in others)
 
 
 def _of_nowhere(use):
@@ -170,17 +190,17 @@ def explained(name: str) -> str:
     """A line about a missing name, with the nearest that exists."""
     from npu_shim.compat import names
 
-    if name.startswith("tensorflow.contrib.") and not names.tensorflow_1():
+    if name.startswith("tensorflow.contrib.") and CALL not in name and not names.tensorflow_1():
         target = names.contrib_target(name[len("tensorflow.contrib.") :]) or ""
         if target.startswith("!") or symbol(target.split(".")[0]) is None:  # the table, or a package, is the reason
             return names.explain(name)
-    parts = name.split(".")
-    last = next(n for n in range(1, len(parts) + 1) if symbol(".".join(parts[:n])) is None)
-    where = ".".join(parts[: last - 1])
-    close = nearest(parts[last - 1], public(where)) if where else ""
-    elsewhere = names.nearest(name) if name.startswith("tensorflow.") and not close else None
+    where, part, there = lacking(name)
+    close = nearest(part, there)
+    plain = name.startswith("tensorflow.") and CALL not in name
+    elsewhere = names.nearest(name) if plain and not close else None
     close = " (did you mean '%s'?)" % elsewhere if elsewhere else close
-    return "%s: there is no '%s' in %s%s" % (_short(name), parts[last - 1], _short(where), close)
+    said = _short(where + "." + part if CALL in name else name)
+    return "%s: there is no '%s' in %s%s" % (said, part, _short(where), close)
 
 
 def summary(
@@ -204,7 +224,7 @@ def _listed(word, by_name):
     for name in sorted(by_name):
         places = collections.OrderedDict()
         for use in by_name[name]:
-            places.setdefault(use.path, []).append(str(use.line))
+            places.setdefault(use.path, collections.OrderedDict())[str(use.line)] = None
         where = "  ".join("%s:%s" % (path, ",".join(numbers)) for path, numbers in places.items())
         lines.append("%-8s  %-48s  %s\n" % (word, _short(name), where))
     return lines

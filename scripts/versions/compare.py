@@ -21,6 +21,10 @@ sys.path.insert(0, str(HERE.parent))
 import tiers  # noqa: E402
 
 TOLERANCE = 1e-3
+VERSIONS = ("1.15.5", "2.15.1", "2.21.0")
+TENSOR = "tensorflow.Tensor"
+LIKE_TENSORS = {"tensorflow." + name for name in ("Variable", "SparseTensor", "RaggedTensor", "IndexedSlices")}
+RESULTS = HERE.parents[1] / "npu_shim" / "compat" / "scan" / "results.json"
 
 
 class Difference(NamedTuple):
@@ -35,31 +39,50 @@ class Difference(NamedTuple):
 def main():
     """Records both sides and prints the comparison; returns 1 if a difference is open."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tensorflow", choices=["2.15.1", "2.21.0"], default="2.15.1")
+    parser.add_argument("--tensorflow", choices=VERSIONS[1:], default="2.15.1")
     parser.add_argument("--plain", action="store_true", help="also say how many there are without npu-shim")
     parser.add_argument("--all", action="store_true", help="list the differences that are kept as well")
+    parser.add_argument("--results", action="store_true", help="write what functions give, for npu-shim scan")
     parser.add_argument("--records", help="folder in which records stay, and are taken from where they are there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         records = pathlib.Path(args.records or folder)
+        if args.results:
+            return write_results([recorded(records, version, None, results=True) for version in VERSIONS])
         old = recorded(records, "1.15.5", None)
         new = differences(old, recorded(records, args.tensorflow, "1.15.5"))
         plain = differences(old, recorded(records, args.tensorflow, "1.15.5", plain=True)) if args.plain else None
     return report(new, plain, args.all)
 
 
-def recorded(folder, version, reference, plain=False):
+def recorded(folder, version, reference, plain=False, results=False):
     """The record of one TensorFlow."""
-    out = (folder / ("plain " * plain + version + ".json")).resolve()
+    out = (folder / ("plain " * plain + "results " * results + version + ".json")).resolve()
     if not out.exists():
-        command = [*interpreter(version), *([] if plain or not reference else ["-m", "npu_shim", "run"])]
-        command += [str(HERE / "record.py"), str(out), *(["--plain"] if plain else [])]
+        command = [*interpreter(version), *([] if plain or version == VERSIONS[0] else ["-m", "npu_shim", "run"])]
+        command += [str(HERE / "record.py"), str(out), *["--plain"] * plain, *["--results"] * results]
         command += ["--names", str((folder / (reference + ".json")).resolve())] if reference else []
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "NPU_SHIM_LOG": "off"}
         done = subprocess.run(command, cwd=folder, env={**os.environ, **quiet}, stderr=subprocess.PIPE, check=False)
         if done.returncode:
             sys.exit("%s\n%s" % (" ".join(command), done.stderr.decode()[-2000:]))
     return json.loads(out.read_text())
+
+
+def write_results(records):
+    """Writes the table of classes that functions and methods give, of those that always gave one; returns 0."""
+    kinds = {}
+    for record in records:
+        for name, classes in record["results"].items():
+            kinds.setdefault(name, set()).update(classes)
+    table = {}
+    for name, classes in sorted(kinds.items()):
+        if TENSOR in classes and name.split(".")[-2].islower():  # functions take, and give, what is like a tensor too
+            classes |= LIKE_TENSORS
+        if "" not in classes:
+            table.setdefault(" ".join(sorted(classes, key=lambda path: (path != TENSOR, path))), []).append(name)
+    RESULTS.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    return 0
 
 
 def interpreter(version):

@@ -1,10 +1,10 @@
 """Records what the installed TensorFlow 1 API does, as JSON; `scripts/compare_versions` runs it in each environment.
 
-    record.py OUT [--names REFERENCE] [--plain]
+    record.py OUT [--names REFERENCE] [--plain] [--results]
 
 A script sees TensorFlow so: 1.15's Python runs this file, or `npu-shim run` does; --plain takes tf.compat.v1 as it is.
 REFERENCE is the record of 1.15, whose names are asked for. What is called stands in shapes.txt, numbers.txt and
-layers.txt, one expression a line:
+layers.txt, one expression a line; with --results, only the classes of what these and those of objects.txt give:
 
     T(2, 3)  a float32 tensor whose shape is, in turn, known, open in its first size, in all others, in all, in its rank
     I(2, 3)  the same with int32 indices below 2; B(2, 3) with booleans
@@ -14,6 +14,7 @@ layers.txt, one expression a line:
 """
 
 import argparse
+import ast
 import inspect
 import json
 import pathlib
@@ -62,18 +63,20 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--names")
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--results", action="store_true")
     args = parser.parse_args()
     del sys.argv[1:]  # tf.flags parses them when it is asked for a name
     reference = json.loads(pathlib.Path(args.names).read_text())["signatures"] if args.names else None
     tf.logging.set_verbosity(tf.logging.ERROR)
-    record = {
-        "version": tf.__version__,
-        "signatures": asked(reference) if reference else walked(),
-        "shapes": dict(shapes()),
-        "numbers": dict(numbers()),
-        "layers": dict(layers()),
-        "values": dict(values()),
+    parts = {
+        "signatures": lambda: asked(reference) if reference else walked(),
+        "shapes": shapes,
+        "numbers": numbers,
+        "layers": layers,
+        "values": values,
     }
+    record = {name: dict(part()) for name, part in ({"results": results} if args.results else parts).items()}
+    record["version"] = tf.__version__
     pathlib.Path(args.out).write_text(json.dumps(record, indent=0, sort_keys=True))
 
 
@@ -82,7 +85,12 @@ def main():
 
 def walked():
     """{name: description} of all public names below tf, those of classes included."""
-    found, queue, seen = {}, [("tf", tf)], set()
+    return {name: text for path, value in public() for name, text in described(path, value)}
+
+
+def public():
+    """(name, value) of all public names below tf."""
+    queue, seen = [("tf", tf)], set()
     while queue:
         path, module = queue.pop(0)
         if id(module) in seen:
@@ -100,8 +108,7 @@ def walked():
                 if "tensorflow" in value.__name__:
                     queue.append((inner, value))
             else:
-                found.update(described(inner, value))
-    return found
+                yield inner, value
 
 
 def asked(names):
@@ -265,6 +272,68 @@ def typed(result):
 
 
 KEPT = (bool, int, float, str, np.ndarray, np.generic, tf.TensorShape, tf.Dimension, tf.DType, type(None))
+
+
+def results():
+    """(name, classes) pairs: what functions and methods ("...()") give, and what attributes hold; "" is no class."""
+    names = {}
+    for path, value in public():
+        if inspect.isclass(value) and value is not tf.Module:
+            names[value] = min(names.get(value, path), path, key=lambda text: (text.count("."), text))
+    found = {}
+    for line in [line for name in ("objects.txt", "shapes.txt", "layers.txt") for line in lines(name)]:
+        node = ast.parse(line, mode="eval").body
+        while isinstance(node, (ast.Call, ast.Attribute)):
+            with tf.Graph().as_default():
+                key, kind = link(node, dict(words("known")), names)
+            if key:
+                found.setdefault(key, set()).add(kind)
+            node = node.func if isinstance(node, ast.Call) else node.value
+    return {key: sorted(kinds) for key, kinds in sorted(found.items())}
+
+
+def link(node, given, names):
+    """(Name, class) of the call, or the attribute, that an expression ends with; name "" if it is not ours or fails."""
+    is_call = isinstance(node, ast.Call)
+    inner = node.func if is_call else node
+    try:
+        result = value_of(node, given)
+        if not isinstance(inner, ast.Attribute):
+            name = owned(value_of(inner, given), "__call__", names)
+            return name and name + "()", class_of(type(result), names)
+        owner = value_of(inner.value, given)
+    except Exception:
+        return "", ""
+    if isinstance(owner, types.ModuleType) or inspect.isclass(owner):
+        name = dotted(inner) if is_call and not inspect.isclass(getattr(owner, inner.attr)) else ""
+    else:
+        name = owned(owner, inner.attr, names)
+    return name and name + "()" * is_call, class_of(type(result), names)
+
+
+def value_of(node, given):
+    """The value of an expression."""
+    return eval(compile(ast.Expression(node), "<line>", "eval"), given)
+
+
+def dotted(node):
+    """The dotted name that an expression is, or ""."""
+    if isinstance(node, ast.Name):
+        return "tensorflow" if node.id == "tf" else ""
+    above = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return above and above + "." + node.attr
+
+
+def owned(owner, name, names):
+    """The dotted name of a method or attribute by the most general public class that has the same, or ""."""
+    own = getattr(type(owner), name, None)
+    homes = [kind for kind in type(owner).__mro__ if kind in names and getattr(kind, name, None) is own]
+    return "tensorflow" + names[homes[-1 if own is not None else 0]][2:] + "." + name if homes else ""
+
+
+def class_of(kind, names):
+    """The dotted name of a class, or of the first public one that it derives from, or ""."""
+    return next(("tensorflow" + names[base][2:] for base in kind.__mro__ if base in names), "")
 
 
 def collected(graph):

@@ -6,7 +6,7 @@ import pytest
 
 from npu_shim.cli import scan as command
 from npu_shim.compat.scan import files as scan
-from npu_shim.compat.scan import modules, symbols
+from npu_shim.compat.scan import modules, objects, symbols
 from npu_shim.compat.scan import reach as scan_reach
 from npu_shim.compat.scan import reader as scan_reader
 
@@ -35,7 +35,62 @@ def test_attributes_of_an_imported_module():
         ("tensorflow.float32", 3),
         ("tensorflow.placeholder", 3),
         ("tensorflow.nn.relu", 4),
+        ("tensorflow.nn.relu().eval", 4),
     ]
+
+
+OBJECTS = {
+    "x = tf.A()\nx.b(x.c).d": ["A().b", "A().b().d", "A().c"],
+    "x = tf.A().b\nx.c": ["A().b", "A().b.c"],
+    "with tf.A() as x, f() as y:\n  x.b; y.b": ["A().__enter__().b"],
+    "x = tf.A()\nx = x.b()\nx.c": ["A().b", "A().b().c"],
+    # all that a name may be bound to; what is unknown may have it too
+    "x = tf.A()\nif y:\n  x = tf.B()\nx.c": ["A().c|B().c"],
+    "x = tf.A()\nfor y in z:\n  x = tf.B()\nx.c": ["A().c|B().c"],
+    "x = tf.A()\nif y:\n  x = f()\nx.c": ["A().c?"],
+    "try:\n  x = tf.A()\nexcept E:\n  x = f()\nx.c": ["A().c?"],
+    "x = tf.A()\nx = f()\nx.c": [],
+    "def f(x=tf.A()):\n  x.c": [],
+    "for x in tf.A():\n  x.c": [],
+    "x, y = tf.A(), 1\nx.c": [],
+    "x = tf.A()\nx += 1\nx.c": [],
+    # a function sees what a name around it may be when it is called
+    "x = tf.A()\ndef f():\n  x.c": ["A().c"],
+    "x = tf.A()\ndef f():\n  x.c\nx = g()": ["A().c?"],
+    "x = tf.A()\ndef f():\n  global x\n  x = g()\ndef h():\n  x.c": [],
+    "def f():\n  x = tf.A()\n  def g():\n    nonlocal x\n    x = h()\n  x.c": [],
+    # a script may ask first
+    "x = tf.A()\nif hasattr(x, 'c'):\n  x.c": ["A().c?"],
+    "x = tf.A()\nx.c = 1": ["A().c="],
+    # attributes of self
+    "class N:\n  def f(self):\n    self.x.c\n  def g(self):\n    self.x = tf.A()": ["A().c"],
+    "class N:\n  def f(self):\n    self.y.c\n  def g(self):\n    self.y = self.x.b()\n    self.x = tf.A()": [
+        "A().b", "A().b().c"
+    ],
+    "class N:\n  x = None\n  def g(self):\n    self.x = None\n    self.x = tf.A()\n    self.x.c": ["A().c"],
+    "class N(tf.B):\n  def g(self):\n    self.x = tf.A()\n    self.x.c": ["A().c", "B"],
+    "class N:\n  def g(self):\n    self.x = tf.A()\n    self.x.c\n  def h(self):\n    self.x = h()": ["A().c?"],
+    "class N:\n  def g(self):\n    self.x = tf.A()\n    self.x.c\nN().x = h()": [],
+    "class N:\n  def g(self, n):\n    setattr(self, n, 1)\n    self.x = tf.A()\n    self.x.c": [],
+    "class N(Base):\n  def g(self):\n    self.x = tf.A()\n    self.x.c": [],
+    "class N:\n  def g(self):\n    self.x = tf.A()\n    self.x.c\nclass M(N):\n  def g(self):\n    self.x = h()": [
+        "A().c?"
+    ],
+    "class N:\n  def g(self):\n    self.x = tf.A()\n    self.x.c\nclass M:\n  def g(self):\n    self.x = h()": [
+        "A().c"
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", OBJECTS)
+def test_objects_are_followed_where_nothing_else_can_be_meant(script):
+    ends = {scan.OPTIONAL: "?", scan.SET: "="}
+    read = [
+        ("|".join(use.names) + ends.get(use.need, "")).replace("tensorflow.", "")
+        for use in scan.uses("import tensorflow as tf\n" + script)
+    ]
+    bare = {"tensorflow", "A", "A?", "B"}.difference(OBJECTS[script])
+    assert sorted(set(read) - bare) == OBJECTS[script]
 
 
 def test_every_form_of_import():
@@ -416,6 +471,86 @@ def test_calls_by_the_names_of_arguments():
     ]  # fmt: skip
 
 
+class Box:
+    """A class that has what a script may ask for in several ways."""
+
+    def __init__(self):
+        self.made, self.other = 1, 2
+
+    @property
+    def shown(self):
+        return self.made
+
+    def method(self, given):
+        return given
+
+
+class Answering(Box):
+    def __getattr__(self, name):
+        return name
+
+
+class Growing(Box):
+    def add(self, name):
+        setattr(self, name, 1)
+
+
+class Closed(Box):
+    def __getattr__(self, name):
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there"),
+    [(name, True) for name in ("made", "other", "shown", "method", "_private", "__init__")]
+    + [("given", False), ("mode", False)],
+)
+def test_what_objects_of_a_class_have(name, is_there):
+    assert objects.has(objects.Object("Box", (Box,)), name) is is_there
+    assert objects.has(objects.Object("Box", (Closed,)), name) is is_there
+    for kinds in [(Answering,), (Growing,), (Box, Growing)]:
+        assert objects.has(objects.Object("Box", kinds), name)
+
+
+def test_what_methods_give():
+    class Layer(Box):
+        def __call__(self):
+            return self.made
+
+    class Inner(Layer):
+        def method(self, given):
+            return given
+
+    class Cell(Layer):
+        def __call__(self):
+            return self.made, self.other
+
+    class Unlike:
+        pass
+
+    made = objects.Object("Box", (Box,))
+    table = {(Box, "method()"): made, (Layer, "__call__()"): made}
+
+    def given(name, *kinds):
+        return objects.result(objects.Member(objects.Object("x", kinds), name), "()", table)
+
+    assert given("method", Inner) is given("method", Box, Inner, Unlike) is given("__call__", Inner) is made
+    assert given("method", Unlike) is given("method", int) is None
+    assert given("__call__", Cell) is given("__call__", Layer, Cell) is None
+
+
+def test_with_gives_the_object_itself():
+    class Entered(Box):
+        def __enter__(self):
+            return self
+
+    class Inner(Entered):
+        pass
+
+    owner, table = objects.Object("Inner", (Inner,)), {(Entered, "__enter__()"): objects.Object("Box", (Entered,))}
+    assert objects.result(objects.Member(owner, "__enter__"), "()", table) is owner
+
+
 @pytest.mark.parametrize(
     ("name", "keywords", "wrong"),
     [
@@ -425,6 +560,9 @@ def test_calls_by_the_names_of_arguments():
         ("textwrap.no_such_name", ["a"], ""),  # said elsewhere
         ("sys.flags.attribute_of_an_object", ["a"], ""),
         ("os.getpid", ["a"], "a"),
+        ("threading.Thread().join", ["timeot"], "timeot"),
+        ("threading.Thread().join", ["timeout"], ""),
+        ("threading.Thread().no_such_method", ["a"], ""),
     ],
 )
 def test_arguments_that_a_function_does_not_take(name, keywords, wrong):

@@ -15,8 +15,9 @@ def is_constant(node: ast.AST) -> bool:
 
 def constant(node: ast.AST) -> Any:
     """The value of a number, a string or another constant; None for any other node."""
-    fields = [name for name in ("value", "s", "n") if is_constant(node) and hasattr(node, name)]
-    return getattr(node, fields[0]) if fields else None
+    # Python 3.12 warns of the old names when it is only asked for them
+    field = next((name for name in ("value", "s", "n") if is_constant(node) and hasattr(node, name)), None)
+    return getattr(node, field) if field else None
 
 
 def may_miss_a_name(node: ast.Try) -> bool:

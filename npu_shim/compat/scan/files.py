@@ -3,8 +3,8 @@
     import tensorflow as tf; slim = tf.contrib.slim; slim.conv2d(x)   ->   tensorflow.contrib.slim.conv2d
 
 Names are followed through imports, plain assignments and scopes. A name that several branches of a `try` or of a check
-of TensorFlow's version bind stands for all of its meanings. What goes through containers, attributes of objects or
-strings is not seen.
+of TensorFlow's version bind stands for all of its meanings. Objects are followed from the call that makes them (see
+`meanings`). What goes through containers, arguments or strings is not seen.
 """
 
 import os

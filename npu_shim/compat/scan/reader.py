@@ -1,28 +1,22 @@
 """Reads one script: which names of ours it uses, what it defines, refers to and imports. See scan."""
 
 import ast
-import builtins
-import contextlib
 import warnings
-from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
+from typing import FrozenSet, Iterable, List, NamedTuple, Optional, Set, Tuple, Union
 
+from npu_shim.compat.scan import meanings
 from npu_shim.compat.scan.bindings import bound_names, own_file
 from npu_shim.compat.scan.conditions import catches_all, constant, is_constant, is_main, may_miss_a_name, of_python
+from npu_shim.compat.scan.meanings import Facts, Meanings, Names, Scope, is_object, is_tracked
 
-ROOTS = ("tensorflow", "tensorflow_core", "keras", "npu_bridge", "hccl")
-NPU_INIT = "npu_bridge.npu_init"
 # how much a script needs a name
 NEEDED = "needed"
 OPTIONAL = "optional"  # in a branch for which the script has another
 PERHAPS = "perhaps"  # a bare name that may come from a star import of the script's own, or from nowhere
 SET = "set"  # the script gives it a value
 ANYTHING = "*"  # for a module whose name is made when the script runs
-BUILTINS = frozenset(dir(builtins)) | frozenset(
-    # Python 2's
-    ["basestring", "cmp", "execfile", "file", "long", "raw_input", "reduce", "reload", "unichr", "unicode", "xrange"]
-)
+READINGS = 4  # of one script, at most: attributes of self that are made of others
 _VERSION = ("__version__", "VERSION")
-_Meanings = Tuple[Optional[str], ...]
 
 
 class Use(NamedTuple):
@@ -37,6 +31,7 @@ class Use(NamedTuple):
         certain: bool, whether it runs whenever the function, or the script, does.
         bare: bool, whether it is a bare name that a star import could give.
         keywords: names of the arguments that it is called with by name, see Script.calls.
+        through: attribute of `self` that holds the object whose name this is, "" where there is none.
     """
 
     names: Tuple[str, ...]
@@ -47,6 +42,7 @@ class Use(NamedTuple):
     certain: bool = True
     bare: bool = False
     keywords: Tuple[str, ...] = ()
+    through: str = ""
 
 
 class Import(NamedTuple):
@@ -84,6 +80,7 @@ class Script(NamedTuple):
         calls: list of Use with keywords: the calls of what is ours.
         starts: bool, whether running it does something: it is a script, not only a module.
         says_npu_optimizer: line of the first "NpuOptimizer" in a string, or 0.
+        assigned: names of the attributes that it sets, on whatever object; "*" where it may be any.
     """
 
     path: str
@@ -94,6 +91,7 @@ class Script(NamedTuple):
     calls: List[Use]
     starts: bool
     says_npu_optimizer: int
+    assigned: FrozenSet[str] = frozenset()
 
 
 def script(source: Union[str, bytes], path: str = "<source>") -> Script:
@@ -101,15 +99,26 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "\d" and the like are the script's business
         tree = ast.parse(source, path)
-    reader = _Reader(path, bound_names(tree, path))
-    reader.visit(tree)
-    reader.finish()
+    reader = _read(tree, path)
     found = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
     strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
         path, _first_of_each(found), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
-        reader.calls, reader.starts, min(strings, default=0),
+        reader.calls, reader.starts, min(strings, default=0), meanings.assigned(tree),
     )  # fmt: skip
+
+
+def _read(tree: ast.AST, path: str) -> "_Reader":
+    """Reads a script until it is known what attributes of `self` are: one may be made of another."""
+    known = meanings.facts(tree, bound_names(tree, path))
+    for _ in range(READINGS):
+        reader = _Reader(path, known)
+        reader.visit(tree)
+        reader.finish()
+        if reader.names.attributes == known.attributes:
+            break
+        known = known._replace(attributes=reader.names.attributes)
+    return reader
 
 
 def _first_of_each(found: List[Use]) -> List[Use]:
@@ -118,33 +127,16 @@ def _first_of_each(found: List[Use]) -> List[Use]:
     return [use for use in found if seen[use.names, use.line, use.need] is use]
 
 
-def _tracked(module: str) -> bool:
-    return module.split(".")[0] in ROOTS
-
-
-class _Scope:
-    """Names bound in one module, class or function, with their meanings; None stands for anything else."""
-
-    def __init__(self, is_class: bool = False) -> None:
-        self.names: Dict[str, _Meanings] = {}
-        self.is_class = is_class
-        self.of_module: Set[str] = set()  # declared global
-
-
 class _Reader(ast.NodeVisitor):
     """Walks one script. Bodies of functions come after what surrounds them, when all of its names are bound."""
 
-    def __init__(self, path: str, bound: Set[str]) -> None:
+    def __init__(self, path: str, known: Facts) -> None:
         self.path = path
-        self.bound = bound
+        self.names = Names(known)
         self.found: List[Use] = []
-        self.scopes = [_Scope()]
-        self.later: List[Tuple[List[_Scope], ast.AST, bool, str]] = []
-        self.stars: List[str] = []
-        self.foreign_star = False
+        self.later: List[Tuple[List[Scope], ast.AST, bool, str]] = []
         self.branch = False  # inside a branch that has an alternative
         self.certain = True  # not inside a branch at all
-        self.function = ""
         self.owner = ""  # the class whose body is read, with a dot
         self.functions: Set[str] = set()
         self.references: Set[Tuple[str, str]] = set()
@@ -155,52 +147,42 @@ class _Reader(ast.NodeVisitor):
 
     def finish(self) -> None:
         while self.later:
-            self.scopes, node, self.branch, self.function = self.later.pop(0)
-            self.certain = True
+            self.names.scopes, node, self.branch, self.names.function = self.later.pop(0)
+            self.certain, self.names.joins = True, False
             for statement in getattr(node, "body"):  # noqa: B009 - of a function
                 self.visit(statement)
 
-    def bind(self, name: str, *meanings: Optional[str]) -> None:
-        scope = self.scopes[0] if name in self.scopes[-1].of_module else self.scopes[-1]
-        before = scope.names.get(name, ()) if self.branch else ()
-        scope.names[name] = tuple(dict.fromkeys(before + meanings))
+    def bind(self, name: str, *means: Optional[str]) -> None:
+        self.names.bind(name, means, self.branch)
 
-    def use(self, meanings: _Meanings, line: int, need: str = NEEDED, bare: bool = False) -> None:
-        names = tuple(name for name in meanings if name is not None)
-        if need == NEEDED and (self.branch or None in meanings):
+    def use(self, means: Meanings, node: ast.AST, need: str = NEEDED, bare: bool = False) -> None:
+        names = tuple(name for name in means if name is not None)
+        if need == NEEDED and (self.branch or None in means):
             need = OPTIONAL
+        line = getattr(node, "lineno", 0)
         if names:
-            self.found.append(Use(names, self.path, line, need, self.function, self.certain, bare))
+            through = meanings.through(node)
+            self.found.append(
+                Use(names, self.path, line, need, self.names.function, self.certain, bare, through=through)
+            )
 
     def refer(self, name: str, dot: str = "") -> None:
         if self.certain:
-            self.references.add((self.function, dot + name))
-
-    def meanings(self, node: ast.AST) -> _Meanings:
-        """What an expression of names and dots can mean; () where it is nothing of ours."""
-        if isinstance(node, ast.Attribute):
-            inner = self.meanings(node.value)
-            return tuple(name and name + "." + node.attr for name in inner) if any(inner) else ()
-        if not isinstance(node, ast.Name):
-            return ()
-        for scope in reversed(self.scopes):
-            if node.id in scope.names:
-                return scope.names[node.id]
-        return ("tensorflow",) if node.id == "tf" and NPU_INIT in self.stars and "tf" not in self.bound else ()
+            self.references.add((self.names.function, dot + name))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            if _tracked(alias.name):
-                self.use((alias.name,), node.lineno)
+            if is_tracked(alias.name):
+                self.use((alias.name,), node)
             else:
                 self.imported(alias.name, 0, node)
             top = alias.name.split(".")[0]
             name = alias.name if alias.asname else top
-            self.bind(alias.asname or top, name if _tracked(name) else None)
+            self.bind(alias.asname or top, name if is_tracked(name) else None)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = "" if node.level else node.module or ""
-        if not _tracked(module):
+        if not is_tracked(module):
             self.imported(node.module or "", node.level, node)
             for alias in node.names:
                 inner = (node.module + "." if node.module else "") + alias.name
@@ -208,49 +190,53 @@ class _Reader(ast.NodeVisitor):
         for alias in node.names:
             if alias.name == "*":
                 self.star(module, node)
-            elif _tracked(module):
-                self.use((module + "." + alias.name,), node.lineno)
+            elif is_tracked(module):
+                self.use((module + "." + alias.name,), node)
                 self.bind(alias.asname or alias.name, module + "." + alias.name)
             else:
                 self.bind(alias.asname or alias.name, None)
 
     def imported(self, module: str, level: int, node: Union[ast.stmt, ast.expr], member: bool = False) -> None:
-        self.imports.append(Import(module, level, node.lineno, self.function, self.certain, self.branch, member))
+        self.imports.append(Import(module, level, node.lineno, self.names.function, self.certain, self.branch, member))
 
     def star(self, module: str, node: ast.ImportFrom) -> None:
-        if _tracked(module):
-            self.use((module,), node.lineno)
-            self.stars.append(module)
+        if is_tracked(module):
+            self.use((module,), node)
+            self.names.stars.append(module)
         elif not own_file(self.path, node.module or "", node.level):  # what it binds is not known
-            self.foreign_star = True
+            self.names.foreign_star = True
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        meanings = self.meanings(node)
-        if any(meanings) and not isinstance(node.ctx, ast.Load):
-            self.use(meanings, node.lineno, SET)
-            self.visit(node.value)
-        elif any(meanings):
-            self.use(meanings, node.lineno)
-        else:
-            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):  # FLAGS.evaluate is no function
-                self.refer(node.attr, ".")
-            self.generic_visit(node)
+        stored = not isinstance(node.ctx, ast.Load)
+        of_self = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        inner = self.names.of(node.value)
+        means = tuple(name and name + "." + node.attr for name in inner)
+        if any(means):
+            self.use(means, node, SET if stored else NEEDED)
+            if not stored and not any(map(is_object, means)):
+                return
+        elif stored and of_self:
+            self.names.set_attribute(node.attr, ())
+        elif of_self:  # FLAGS.evaluate is no function
+            self.refer(node.attr, ".")
+        self.visit(node.value)
 
     def visit_Call(self, node: ast.Call) -> None:
-        self.starts |= not self.function and not self.scopes[-1].is_class and self.certain
-        if isinstance(node.func, ast.Attribute) and not any(self.meanings(node.func)):
+        self.starts |= not self.names.function and not self.names.scopes[-1].is_class and self.certain
+        if isinstance(node.func, ast.Attribute) and not any(m and not is_object(m) for m in self.names.of(node.func)):
             self.refer(node.func.attr, ".")
         keywords = tuple(keyword.arg for keyword in node.keywords if keyword.arg)
         if keywords and not self.branch:
-            names = tuple(filter(None, self.meanings(node.func) or self.of_stars(node.func)))
-            use = Use(names, self.path, node.lineno, NEEDED, self.function, self.certain, keywords=keywords)
+            means = self.names.of(node.func) or self.names.of_stars(node.func)
+            names = tuple(filter(None, () if None in means and any(map(is_object, means)) else means))
+            use = Use(names, self.path, node.lineno, NEEDED, self.names.function, self.certain, keywords=keywords)
             self.calls += [use] if names else []
         self.import_by_name(node)
         given = (*node.args, *(keyword.value for keyword in node.keywords))
         self.handed_over.update(each for each in given if isinstance(each, ast.Lambda))
         name = node.args[1] if len(node.args) == 3 else None
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
-            self.use(tuple(m and m + "." + str(constant(name)) for m in self.meanings(node.args[0])), node.lineno, SET)
+            self.use(tuple(m and m + "." + str(constant(name)) for m in self.names.of(node.args[0])), node, SET)
         self.generic_visit(node)
 
     def import_by_name(self, node: ast.Call) -> None:
@@ -258,8 +244,8 @@ class _Reader(ast.NodeVisitor):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if called in ("import_module", "__import__") and node.args:
             module = constant(node.args[0])
-            if isinstance(module, str) and _tracked(module):
-                self.use((module,), node.lineno)
+            if isinstance(module, str) and is_tracked(module):
+                self.use((module,), node)
                 return
             self.imported(module if isinstance(module, str) else ANYTHING, 0, node, member=not isinstance(module, str))
 
@@ -268,26 +254,40 @@ class _Reader(ast.NodeVisitor):
             self.bind(node.id, None)
             return
         self.refer(node.id)
-        stars = self.of_stars(node)
+        stars = self.names.of_stars(node)
         if stars:
-            need = PERHAPS if self.foreign_star else NEEDED
-            meant = self.meanings(node)
-            self.use(meant or stars, node.lineno, need, bare=not meant)
-
-    def of_stars(self, node: ast.AST) -> Tuple[str, ...]:
-        """What a bare name can mean that only a star import can have bound; () for any other expression."""
-        if not isinstance(node, ast.Name) or node.id in self.bound or node.id in BUILTINS or node.id.startswith("__"):
-            return ()
-        return tuple(star + "." + node.id for star in self.stars)
+            need = PERHAPS if self.names.foreign_star else NEEDED
+            meant = self.names.of(node)
+            self.use(meant or stars, node, need, bare=not meant)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        meanings = self.meanings(node.value)
+        means = self.names.of(node.value)
         self.visit(node.value)
         for target in node.targets:
-            if isinstance(target, ast.Name) and any(meanings):
-                self.bind(target.id, *meanings)
-            else:
-                self.visit(target)
+            if not (_is_none(node.value) and meanings.through(target)):  # None has no methods that could be meant
+                self.assign(target, means)
+
+    def assign(self, target: ast.AST, means: Meanings) -> None:
+        """`target = ...`, by its meanings."""
+        if isinstance(target, ast.Name) and any(means):
+            self.bind(target.id, *means)
+        elif isinstance(target, ast.Attribute) and meanings.is_self(target.value):
+            self.names.set_attribute(target.attr, means)
+        else:
+            self.visit(target)
+
+    def visit_With(self, node: ast.With) -> None:
+        for item in node.items:
+            self.visit(item.context_expr)
+            if item.optional_vars is not None:
+                means = self.names.of(item.context_expr)
+                self.assign(item.optional_vars, tuple(name and name + ".__enter__()" for name in means))
+        self.visit_all(node.body)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self.visit(node.target)
+        self.in_branch(False, [*node.body, *node.orelse], True)
 
     def visit_FunctionDef(self, node: Union[ast.FunctionDef, ast.AsyncFunctionDef]) -> None:
         for expression in (*node.decorator_list, *([node.returns] if node.returns else ())):
@@ -296,15 +296,15 @@ class _Reader(ast.NodeVisitor):
         self.bind(node.name, None)
         name = self.owner + node.name
         self.functions.add(name)
-        inner = _Scope()
+        inner = Scope()
         inner.names.update((arg, (None,)) for arg in _arguments(node.args))
-        self.later.append(([s for s in self.scopes if not s.is_class] + [inner], node, self.branch, name))
+        self.later.append(([s for s in self.names.scopes if not s.is_class] + [inner], node, self.branch, name))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit(node.args)
-        with self.inside(_Scope()) as scope:
+        with self.names.inside(Scope()) as scope:
             scope.names.update((arg, (None,)) for arg in _arguments(node.args))
             self.in_branch(False, [node.body], node in self.handed_over)  # one that is kept may never be called
 
@@ -317,19 +317,19 @@ class _Reader(ast.NodeVisitor):
             if isinstance(base, (ast.Name, ast.Attribute)):
                 self.references.add((node.name, base.id if isinstance(base, ast.Name) else "." + base.attr))
         outer, self.owner = self.owner, node.name + "."
-        with self.inside(_Scope(is_class=True)):
+        with self.names.inside(Scope(is_class=True)):
             self.visit_all(node.body)
         self.owner = outer
 
     def visit_ListComp(self, node: Union[ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp]) -> None:
-        with self.inside(_Scope()):
+        with self.names.inside(Scope()):
             self.visit_all(node.generators)
             self.visit_all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
 
     visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
 
     def visit_Global(self, node: ast.Global) -> None:
-        self.scopes[-1].of_module.update(node.names)
+        self.names.scopes[-1].of_module.update(node.names)
 
     def visit_Try(self, node: ast.Try) -> None:
         swallowed = any(catches_all(handler) for handler in node.handlers)
@@ -363,27 +363,25 @@ class _Reader(ast.NodeVisitor):
     def asks_for_version(self, test: ast.AST) -> bool:
         """Whether the condition of an `if` asks which TensorFlow there is."""
         for node in ast.walk(test):
-            if isinstance(node, ast.Attribute) and node.attr in _VERSION and any(self.meanings(node)):
+            if isinstance(node, ast.Attribute) and node.attr in _VERSION and any(self.names.of(node)):
                 return True
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "hasattr":
-                return any(self.meanings(node.args[0])) if node.args else False
+                return any(self.names.of(node.args[0])) if node.args else False
         return False
 
     def in_branch(self, branch: bool, body: Iterable[ast.AST], certain: bool) -> None:
-        outer = self.branch, self.certain
-        self.branch, self.certain = self.branch or branch, self.certain and certain
+        outer = self.branch, self.certain, self.names.joins
+        self.branch, self.certain, self.names.joins = self.branch or branch, self.certain and certain, True
         self.visit_all(body)
-        self.branch, self.certain = outer
+        self.branch, self.certain, self.names.joins = outer
 
     def visit_all(self, nodes: Iterable[ast.AST]) -> None:
         for node in nodes:
             self.visit(node)
 
-    @contextlib.contextmanager
-    def inside(self, scope: _Scope) -> Iterator[_Scope]:
-        self.scopes = [*self.scopes, scope]
-        yield scope
-        self.scopes = self.scopes[:-1]
+
+def _is_none(node: ast.AST) -> bool:
+    return is_constant(node) and constant(node) is None
 
 
 def _arguments(arguments: ast.arguments) -> List[str]:

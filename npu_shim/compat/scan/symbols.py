@@ -1,4 +1,7 @@
-"""What the installed TensorFlow and bridge give for a dotted name, and the arguments that it takes."""
+"""What the installed TensorFlow and bridge give for a dotted name, and the arguments that it takes.
+
+A name may have calls in it, as `meanings` has them: "tensorflow.data.Dataset.range().map".
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,120 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from typing import Any, Iterable
+import re
+from typing import Any, Iterable, NamedTuple
+
+from npu_shim.compat.scan import objects
 
 _NOTHING = object()
 
 
+class Way(NamedTuple):
+    """How far a dotted name leads.
+
+    Attributes:
+        found: the last thing on it that is known: a module, a class, a function, an objects.Object, ... or _NOTHING.
+        path: str, the dotted name of that; of an object, that of its class.
+        owner: what the last part was asked of; None at the beginning.
+        is_whole: bool, whether the name ends there.
+    """
+
+    found: Any
+    path: str
+    owner: Any = None
+    is_whole: bool = True
+
+
 @functools.lru_cache(maxsize=None)
 def symbol(name: str) -> str | None:
-    """The part of a dotted name that modules and classes show, up to a function or an object; None: it is not here."""
-    found, done = _walk(name)
-    return None if found is _NOTHING else ".".join(name.split(".")[:done])
+    """The part of a dotted name that modules, classes and known objects show; None: it is not here."""
+    way = _walk(name)
+    return None if way.found is _NOTHING else way.path
 
 
-def _walk(name: str) -> tuple[Any, int]:
-    """What a dotted name gives as far as modules and classes show it, and how many of its parts that are."""
-    parts = name.split(".")
-    found, done = _member(None, parts[0]), 1
-    while done < len(parts) and (inspect.ismodule(found) or inspect.isclass(found)):
-        found = _member(found, parts[done], ".".join(parts[: done + 1]))
-        done += 1
-    return found, done
+def lacking(name: str) -> tuple[str, str, list[str]]:
+    """The first part of a name that is not here: (the dotted name of what lacks it, the part, what that has)."""
+    way = _walk(name)
+    where, _, part = way.path.rpartition(".")
+    if isinstance(way.owner, objects.Object):
+        have = {each for kind in way.owner.kinds for each in objects.members(kind) if not each.startswith("_")}
+        return where, part, sorted(have)
+    return where, part, _public(way.owner) if where else []
+
+
+def is_of_nothing(name: str) -> bool:
+    """Whether a name is that of an object which nothing here gives: what gives it is a name of its own."""
+    return objects.CALL in name and symbol(name.rpartition(".")[0]) is None
+
+
+@functools.lru_cache(maxsize=None)
+def _walk(name: str) -> Way:
+    first, *parts = re.findall(r"\(\)|[^.()]+", name) or [""]
+    way = Way(_member(None, first), first)
+    for part in parts:
+        following = None if way.found is _NOTHING else _follow(way, part)
+        if following is None:
+            return way._replace(is_whole=False)
+        way = following
+    return way
+
+
+def _follow(way: Way, part: str) -> Way | None:
+    """One part further; None where it is not known what comes."""
+    found, path = way.found, way.path + "." + part
+    if part == objects.CALL:
+        given = _given(way)
+        return Way(given, given.path, found) if given else None
+    if isinstance(found, objects.Member):
+        held = objects.result(found, "", _results())
+        return _follow(Way(held, held.path), part) if held else None
+    if isinstance(found, objects.Object):
+        return Way(objects.Member(found, part) if objects.has(found, part) else _NOTHING, path, found)
+    if inspect.ismodule(found) or inspect.isclass(found):
+        return Way(_member(found, part, path), path, found)
+    return None
+
+
+def _given(way: Way) -> Any:
+    """What calling the end of a way gives, as an objects.Object, or None."""
+    if inspect.isclass(way.found):
+        return objects.made(way.found, way.path)
+    member = way.found
+    if isinstance(member, objects.Object):
+        member = objects.Member(member, "__call__")
+    elif inspect.isclass(way.owner):
+        member = objects.Member(objects.Object(way.path, (way.owner,)), way.path.rpartition(".")[2])
+    if isinstance(member, objects.Member):
+        return objects.result(member, objects.CALL, _results())
+    return _results().get(_identity(way.found))
+
+
+@functools.lru_cache(maxsize=None)
+def _results() -> dict[Any, Any]:
+    """objects.rows by what their names mean here: functions, and members of classes."""
+    found = {}
+    for name, classes in objects.rows().items():
+        kinds = [(path, way.found) for path in classes for way in [_plain_walk(path)] if inspect.isclass(way.found)]
+        owner, _, last = name.rpartition(".")
+        above, function = _plain_walk(owner).found, _plain_walk(name.replace(objects.CALL, "")).found
+        key = (above, last) if inspect.isclass(above) else _identity(function)
+        if kinds and function is not _NOTHING:
+            derived = [each for _, kind in kinds for each in objects.with_derived(kind)]
+            found[key] = objects.Object(kinds[0][0], tuple(dict.fromkeys(derived)))
+    return found
+
+
+def _plain_walk(name: str) -> Way:
+    """The whole way of a name without calls."""
+    found = functools.reduce(lambda owner, part: _member(owner, part), name.split("."), None)
+    return Way(found, name)
+
+
+def _identity(function: Any) -> int:
+    """A number that a function shares with its decorated forms, of the same behaviour."""
+    while hasattr(function, "_tf_decorator"):
+        function = function._tf_decorator.decorated_target
+    return id(function)
 
 
 def _member(owner: Any, name: str, module: str | None = None) -> Any:
@@ -42,7 +139,10 @@ def _member(owner: Any, name: str, module: str | None = None) -> Any:
 
 def public(name: str) -> list[str]:
     """The public names of a module or class of this dotted name, those of files included."""
-    owner = functools.reduce(lambda o, part: _member(o, part), name.split("."), None)
+    return _public(_plain_walk(name).found)
+
+
+def _public(owner: Any) -> list[str]:
     folders = [folder for folder in getattr(owner, "__path__", ()) if isinstance(folder, str)]
     files = [module.name for module in pkgutil.iter_modules(folders)]
     return [n for n in (*dir(owner), *files) if not n.startswith("_")]
@@ -58,12 +158,15 @@ def refused(name: str, keywords: Iterable[str]) -> tuple[str, Any]:
     Returns:
         (str, list of str); ("", []) where it takes them all, or where that cannot be told.
     """
-    found, done = _walk(name)
-    if found is _NOTHING or done < name.count(".") + 1:
+    way = _walk(name)
+    found = objects.functions(way.found) if isinstance(way.found, objects.Member) else [way.found]
+    if not way.is_whole or not all(map(callable, found)):
         return "", []
-    taken = _arguments(found)
-    wrong = [] if taken is None else [keyword for keyword in keywords if keyword not in taken]
-    return (wrong[0], taken) if wrong else ("", [])
+    taken = [_arguments(each) for each in found]
+    if any(each is None for each in taken):
+        return "", []
+    wrong = [keyword for keyword in keywords if not any(keyword in each for each in taken)]
+    return (wrong[0], taken[0]) if wrong else ("", [])
 
 
 def _arguments(function: Any) -> Any:
