@@ -11,6 +11,7 @@ import threading
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import cluster
@@ -269,6 +270,8 @@ class Engine:
 
     def _run_group(self, run, group, is_last, part=0):
         """Runs a program of steps; returns dict of fetch to value, None if the session must run them."""
+        if part == 0 and not _are_true(run.step.cut.conditions.values(), group):
+            return None  # the session stops with the assertion's error, behind what does not wait for it
         number = self._loaded(run, group, part)
         written = run.step.updated if part == len(run.step.parts) - 1 else ()
         if number is None or not self.residency.wait_for_session(run.step.handles, written):
@@ -348,6 +351,11 @@ def open_device():
 
 def _of(values, names):
     return {name: values[name] for name in names}
+
+
+def _are_true(conditions, group):
+    """Whether assertions hold in all steps of a group, lists of what is known before them."""
+    return all(np.all(given[condition]) for given in group for condition in conditions)
 
 
 def _for_parts(options):

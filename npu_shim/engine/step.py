@@ -284,7 +284,8 @@ def make(source, request, nodes, taken, options, steps=()):
         writers.variable_name(node): node.name
         for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"
     }  # fmt: skip
-    fed = [name for name in (*fetches, *cut.fed, *cut.carried) if cut.place(name) is Place.FEED]
+    known = (*fetches, *cut.fed, *cut.carried, *cut.conditions.values())
+    fed = [name for name in known if cut.place(name) is Place.FEED]
     feed = _host_run(fed, cut.feeding, (), taken, nodes)
     handles = {name: node for name, node in handles.items() if name not in own}
     values = (source.graph.get_operation_by_name(name).get_attr("value") for name in cut.waiting)
@@ -315,7 +316,7 @@ def _given(cut, program):
 
 def _require_shared(graph, cut):
     """Raises PlanError for a tensor that cannot leave the session or the program."""
-    for name in (*cut.fed, *cut.shown, *cut.carried):
+    for name in (*cut.fed, *cut.shown, *cut.carried, *cut.conditions.values()):
         tensor = graph.as_graph_element(name)
         if tensor.dtype in (tf.resource, tf.variant) or not graph.is_fetchable(tensor):
             raise PlanError("tensor '%s' (%s) cannot pass between session and program" % (name, tensor.dtype.name))
@@ -363,7 +364,7 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
 
 
 def _without_other_parts(graph_def, cut, program):
-    """Returns a copy of the run's GraphDef: nothing of a program waits for other parts, and prints only forward."""
+    """A copy of the run's GraphDef: nothing waits for other parts, prints only forward, nothing known is asserted."""
     elsewhere = set(cut.places) - program.nodes
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
@@ -372,7 +373,8 @@ def _without_other_parts(graph_def, cut, program):
         if len(kept) < len(node.input):
             del node.input[:]
             node.input.extend(kept)
-        if node.name in cut.programs[-1].effects and node.op in host_reports.FORWARDING:
+        printed = node.name in cut.programs[-1].effects and node.op in host_reports.FORWARDING
+        if printed or node.name in cut.conditions:
             host_reports.silence(node)
     return made
 

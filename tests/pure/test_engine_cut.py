@@ -149,7 +149,7 @@ def test_assertions_run_before_the_step_and_not_behind_it():
         STEP
         + """
     fits:Assert(next tag) host=speaks report repeats=no
-    sane:Assert(loss tag) host=speaks report repeats=no
+    sane:Assert(loss tag) host=speaks report repeats=no first=loss:0
     group:NoOp(^apply ^sane)
     """
     )
@@ -158,6 +158,27 @@ def test_assertions_run_before_the_step_and_not_behind_it():
     assert made.feeding == ("fits", "next")
     assert made.silent == ("sane",)
     assert made.programs[-1].effects == ()
+
+
+def test_an_assertion_that_shows_a_result_is_known_by_its_condition_before_the_step():
+    text = (
+        STEP
+        + """
+    enough:Less(next)
+    fits:Assert(enough loss tag) host=speaks report repeats=no first=enough:0
+    fed:Assert(loss tag) host=speaks report repeats=no first=p:0
+    small:Less(loss)
+    sane:Assert(small tag) host=speaks report repeats=no first=small:0
+    kept:Less(read)
+    same:Assert(kept loss tag) host=speaks report repeats=no first=kept:0
+    group:NoOp(^apply ^fits ^fed ^sane ^same)
+    """
+    )
+    made = plan(graph(text), ["loss:0"], ["group"])
+    assert made.refusal is None
+    assert made.conditions == {"fits": "enough:0", "fed": "p:0"}
+    assert made.places["enough"] is Place.FEED
+    assert made.silent == ("same", "sane")
 
 
 GUARD = """
@@ -248,7 +269,8 @@ def test_loops_have_depths():
 
 
 def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside():
-    nodes = graph("""
+    nodes = graph(
+        """
     start:Const()
     enter:Enter(start)
     merge:Merge(enter next)
@@ -267,7 +289,9 @@ def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside(
     leaves:Switch(counts cond)
     counted:NextIteration(counts ^sync)
     behind:AsString(exit)
-    """ % "\n".join("late%d:Identity(%s)" % (n, "late%d" % (n - 1) if n else "start") for n in range(10)))
+    """
+        % "\n".join("late%d:Identity(%s)" % (n, "late%d" % (n - 1) if n else "start") for n in range(10))
+    )
     found = depths(nodes)
     assert [found[name] for name in ("push", "joined", "merge", "counts", "exit", "behind")] == [2, 1, 1, 1, 0, 0]
 

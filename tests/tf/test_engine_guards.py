@@ -113,6 +113,24 @@ def test_an_assertion_beside_the_step_fires():
     assert [fired for fired, _ in found] == [fired for fired, _ in wanted] == [False, True, False]
 
 
+@pytest.mark.parametrize("kind", ["fed", "computed", "of a dataset"])
+def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_for_it(kind):
+    x, holds = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.bool, [])
+    feeds = [{x: sign * X, holds: sign > 0} for sign in SIGNS]
+    if kind == "of a dataset":
+        rows = np.concatenate([sign * X for sign in SIGNS])
+        x = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(rows).batch(8)).get_next()
+        feeds = [{} for _ in SIGNS]
+    condition = holds if kind == "fed" else tf.reduce_all(x > 0)
+    first = trained(x)
+    weights, step = tf.global_variables()
+    with tf.control_dependencies([first]):
+        check = tf.Assert(condition, [tf.matmul(x, weights.read_value())])
+    with tf.control_dependencies([check]):
+        last = tf.assign_add(step, 10)
+    require_same(last.op, feeds)
+
+
 def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():
     """A fixed random projection was another one in the training steps."""
     x = tf.placeholder(tf.float32, [None, 4])

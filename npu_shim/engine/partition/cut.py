@@ -76,7 +76,9 @@ class Cut:
         programs: the programs in order; several if a host op is in the middle of the step.
         stages: name of a node before the last program, or of a host op behind one -> its number.
         silent: names of the reports that are not run: in loops, in conditionals (but for those of guards.py),
-            and assertions about the results.
+            and assertions about the results but for those of `conditions`.
+        conditions: name of an assertion of results -> the tensor that it asserts, which the session knows before the
+            first program; where it is false, the session runs the step.
         waiting: names of the constants that wait for host ops; a session that runs the rest of the step is given them.
     """
 
@@ -88,6 +90,7 @@ class Cut:
     programs: Tuple[Program, ...] = ()
     stages: Mapping[str, int] = field(default_factory=dict)
     silent: Tuple[str, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
     waiting: Tuple[str, ...] = ()
 
     def place(self, tensor: str) -> Place:
@@ -157,6 +160,8 @@ class _Cutting:
         middle = {n.name for n in hosts if n.name in self._before and n.name in self._behind and not n.report}
         feeding = {n.name for n in hosts if n.name in self._before and n.name not in self._behind}
         feeding |= {self._guards[name] for name in feeding & self._guards.keys()}
+        asserted = self._conditions()
+        feeding |= {source_of(tensor) for tensor in asserted.values()} & self._subset.keys()
         reading = {n.name for n in hosts if n.name not in feeding | middle and not self._is_silenced(n)}
         self._silent |= {n.name for n in hosts if n.name not in feeding | middle | reading}
         self._feed = self._backward(feeding)
@@ -174,12 +179,20 @@ class _Cutting:
         cut = Cut(
             None, places, {n.name: n.host for n in hosts if n.host},
             tuple(sorted(t for t in crossing if places.get(source_of(t)) in (Place.FEED, Place.MIDDLE))),
-            tuple(sorted(self._effects(Place.FEED, self._cut_off))), made, self._stages, tuple(sorted(self._silent)),
+            tuple(sorted(self._effects(Place.FEED, self._cut_off))), made, self._stages,
+            tuple(sorted(self._silent - asserted.keys())), asserted,
         )  # fmt: skip
         self._require_no_crossing_in_control_flow(cut)
         for program in made:
             self._require_programs_run_once(program)
         return replace(cut, waiting=tuple(sorted(self._waiting(cut))))
+
+    def _conditions(self) -> Dict[str, str]:
+        """Name of an assertion that does not run -> what it asserts, where that is known before the step."""
+        silent = [n for n in self._subset.values() if n.name in self._silent or self._is_silenced(n)]
+        found = guards.conditions(self._nodes, [n.name for n in silent if n.op == "Assert"], self._depth)
+        unused = self._nodes.keys() - self._subset.keys()
+        return {name: tensor for name, tensor in found.items() if source_of(tensor) not in unused}
 
     def _waiting(self, made: Cut) -> Set[str]:
         """The constants that wait for what the session runs before the last program, see `fallback.waiting`."""

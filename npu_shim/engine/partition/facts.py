@@ -245,7 +245,7 @@ class _Facts:
             learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
-            floating=self._is_floating(node),
+            floating=self._is_floating(node), first=next(map(tensor_of, arguments.data(node)), ""),
         )  # fmt: skip
 
     def _why_host(self, node):

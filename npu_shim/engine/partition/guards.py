@@ -1,17 +1,20 @@
-"""Assertions in conditionals about what is known before the step. No TensorFlow.
+"""Assertions about what is known before the step. No TensorFlow.
 
     tf.Assert(ok, [x]), x float:    ok -> Switch -> Assert(x) ..^..> Identity -> Merge ..^..> the step
 
-TensorFlow puts such an assertion behind a Switch by itself. A session runs none of the conditional's nodes by name, but
-the Merge at its end, which waits for the assertion.
+TensorFlow puts an assertion about floats behind a Switch by itself. A session runs none of the conditional's nodes by
+name, but the Merge at its end, which waits for the assertion.
 """
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Iterable, Mapping
 
 from npu_shim.engine.partition import nodes as walks
 from npu_shim.engine.partition.nodes import Node
+from npu_shim.rewriter.graph.arguments import source_of
+
+PASSES_ON = ("Identity", "Switch")
 
 
 def ends(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, str]:
@@ -31,6 +34,29 @@ def ends(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, str]
         needed = walks.upstream(nodes, behind)
         if len(behind) == 1 and not any(nodes[n].essential or "Enter" in nodes[n].op for n in needed):
             found[name] = min(behind)
+    return found
+
+
+def conditions(nodes: Mapping[str, Node], names: Iterable[str], depths: Mapping[str, int]) -> dict[str, str]:
+    """Returns name of an assertion -> the tensor that it asserts, where the session knows it before the step.
+
+    Its data, which its message would show, may be a result of the step. One in a conditional fires in one branch only,
+    if at all. Left out are conditions that depend on a product, on a variable, on what is written, or on a loop.
+
+    Args:
+        nodes: name -> Node, for all nodes that a run needs.
+        names: of assertions.
+        depths: as `nodes.depths` returns them.
+    """
+    found = {}
+    for name in names:
+        tensor = nodes[name].first
+        while source_of(tensor) in nodes and nodes[source_of(tensor)].op in PASSES_ON:
+            tensor = nodes[source_of(tensor)].first
+        # what is no node is fed by the user
+        needed = walks.upstream(nodes, [source_of(tensor)]) if source_of(tensor) in nodes else ()
+        if not any(depths[n] or nodes[n].essential or nodes[n].variable for n in needed):
+            found[name] = tensor
     return found
 
 

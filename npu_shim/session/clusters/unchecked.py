@@ -32,6 +32,7 @@ KINDS = {
     "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
     "gives an infinite CTC loss where labels need more time than there is": (("CTCLoss",), False),
     "ignores tf.check_numerics": (("CheckNumerics", "CheckNumericsV2"), False),
+    "ignores tf.Assert": (("Assert",), False),
 }  # source: TensorFlow 2.15.1, tried on CPU
 
 
