@@ -6,7 +6,8 @@ to use instead.
 
     contrib   by module of tf.contrib: what its names mean
     modules   modules of tf.contrib that another package has as they are
-    files     what the files below a module's `python` folder were called in 1.15; each shows the module's names
+    files     what the files in a module's `python` folder, or beside it, were called in 1.15; each shows the module's
+              names
     moved     names of TensorFlow (modules, or names in them) that have moved since 1.15
     everything  modules of TensorFlow that had all names of others in 1.15
     keras, keras_names  see one_keras
@@ -113,14 +114,11 @@ def load(target: str) -> Any:
 def contrib_target(path: str) -> str | None:
     """The target of a name below tf.contrib ("rnn.LSTMCell"), or None; what follows a name stays behind its target."""
     rows, parts = table()["contrib"], path.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        target = rows.get(space(".".join(parts[:cut])), {}).get(parts[cut])
+    for cut in range(len(parts), 0, -1):  # the longest row counts, of a name or of a module
+        own = rows.get(space(".".join(parts[: cut - 1])), {}).get(parts[cut - 1]) if cut > 1 else None
+        target = own or table()["modules"].get(".".join(parts[:cut]))
         if target:
-            return target if target.startswith("!") else ".".join([target, *parts[cut + 1 :]])
-    for cut in range(len(parts), 0, -1):
-        target = table()["modules"].get(".".join(parts[:cut]))
-        if target:
-            return ".".join([target, *parts[cut:]])
+            return target if target.startswith("!") else ".".join([target, *parts[cut:]])
     whole: str | None = rows.get(parts[0], {}).get("*")
     return whole
 
@@ -128,7 +126,7 @@ def contrib_target(path: str) -> str | None:
 def space(module: str) -> str:
     """Whose rows a module of tf.contrib shows: "seq2seq.python.ops.helper" has the names of "seq2seq"."""
     rows, parts = table()["contrib"], module.split(".")
-    if module in rows or "python" not in parts:
+    if module in rows or not _below(parts):
         return module
     inner = ".".join([parts[0], parts[-1]])
     return inner if inner in rows else parts[0]
@@ -137,15 +135,25 @@ def space(module: str) -> str:
 def is_module(path: str) -> bool:
     """Whether a path below tf.contrib is one of our own faces: a module that shows rows of the table."""
     rows, parts = table()["contrib"], path.split(".")
-    if path in rows or "python" not in parts or parts[0] not in rows:
+    if path in rows or not _below(parts) or parts[0] not in rows:
         return path in _contrib_modules()
     # "layers.python.layers" has the names of "layers"; a file below it may be another package's
-    depth = len(parts) - parts.index("python")
+    depth = len(parts) - parts.index("python") if "python" in parts else 3
     if depth <= 2:
         return True
     if depth > 3 and parts[-1] == parts[-2]:  # what a file is named for: "nn.python.ops.alpha_dropout.alpha_dropout"
         return False
-    return parts[-1] in table()["files"].get(parts[0], "").split() and _real_contrib_module(path) is None
+    return _is_file(parts) and _real_contrib_module(path) is None
+
+
+def _below(parts: list[str]) -> bool:
+    """Whether a path below tf.contrib is inside of its package: below `python`, or a file beside it."""
+    beside = len(parts) == 2 and _is_file(parts) and parts[1] not in table()["contrib"].get(parts[0], {})
+    return "python" in parts or beside
+
+
+def _is_file(parts: list[str]) -> bool:
+    return parts[-1] in table()["files"].get(parts[0], "").split()
 
 
 @functools.lru_cache(maxsize=None)

@@ -13,6 +13,12 @@ import tensorflow.compat.v1 as tf
 from npu_shim.compat.contrib.rnn.blocks import LSTMBlockCell
 from npu_shim.compat.contrib.rnn.linear import input_depth
 
+CUDNN_RNN_UNIDIRECTION, CUDNN_RNN_BIDIRECTION = "unidirectional", "bidirectional"
+CUDNN_LSTM, CUDNN_GRU, CUDNN_RNN_RELU, CUDNN_RNN_TANH = "lstm", "gru", "rnn_relu", "rnn_tanh"
+CUDNN_INPUT_LINEAR_MODE, CUDNN_INPUT_SKIP_MODE, CUDNN_INPUT_AUTO_MODE = "linear_input", "skip_input", "auto_select"
+CUDNN_LSTM_PARAMS_PER_LAYER, CUDNN_GRU_PARAMS_PER_LAYER = 8, 6
+CUDNN_RNN_TANH_PARAMS_PER_LAYER, CUDNN_RNN_RELU_PARAMS_PER_LAYER = 2, 2
+
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
     """LSTM as cuDNN computes it: no forget bias, clip or peepholes."""

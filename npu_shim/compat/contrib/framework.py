@@ -117,6 +117,44 @@ def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initi
     )
 
 
+def print_op(
+    input_: Any, data: Any = None, message: str | None = None, first_n: int | None = None, summarize: int = 20,
+    print_tensor_name: bool = True, print_tensor_type: bool = True, print_shape: bool = True,
+    summarize_indicator_vector: bool = True, name: str | None = None,
+) -> Any:  # fmt: skip
+    """The tensor, which is printed whenever it is computed.
+
+    Args:
+        input_: Tensor, SparseTensor or TensorArray.
+        data: list of tensors to print, its own values if None.
+        message: str, in front.
+        first_n: int, how many times.
+        summarize: int, how many elements.
+        print_tensor_name: bool, with whether the type and the shape are printed.
+        print_tensor_type: bool.
+        print_shape: bool.
+        summarize_indicator_vector: whether the place of the first True of booleans is printed.
+        name: of the op.
+    """
+    if isinstance(input_, tf.SparseTensor):
+        shown, told = input_.values, ["Sparse indices:", input_.indices]
+        again = lambda t: tf.SparseTensor(tf.identity(input_.indices), t, input_.dense_shape)  # noqa: E731
+    elif isinstance(input_, tf.TensorArray):
+        shown, told = input_.flow, ["TensorArray of size", input_.size()]
+        again = input_.from_flow if hasattr(input_, "from_flow") else lambda t: input_
+    else:
+        shown, told = tf.convert_to_tensor(input_), []
+        again = lambda t: t  # noqa: E731
+    parts = [message or ""]
+    parts += ["Name:", shown.name] if print_tensor_name else []
+    parts += ["Type:", shown.dtype.name] if print_tensor_type else []
+    parts += ["Shape:", tf.shape(shown)] if print_shape else []
+    if summarize_indicator_vector and shown.dtype == tf.bool and shown.shape.ndims == 1:
+        parts += ["First True at:", tf.argmax(tf.cast(shown, tf.int32), 0)]
+    values = list(data) if data is not None else [*told, "Values:", shown]
+    return again(tf.Print(shown, [*parts, *values], first_n=first_n, summarize=summarize, name=name))
+
+
 def py_func(
     func: Any,
     args: Any = (),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 LOG = logging.getLogger("npu_shim")
 DEFAULT = "serving_default"
+DEFAULT_TAGS = "serve"
 
 
 class Predictor:
@@ -73,7 +76,7 @@ def from_saved_model(
     ways = [signature_def_key is not None, signature_def is not None, input_names is not None]
     if sum(ways) > 1 or (input_names is None) != (output_names is None):
         raise ValueError("give one of signature_def_key, signature_def, or input_names with output_names")
-    tags = tags.split(",") if isinstance(tags, str) else list(tags or ["serve"])
+    tags = tags.split(",") if isinstance(tags, str) else list(tags or [DEFAULT_TAGS])
     graph = graph or tf.Graph()
     with graph.as_default():
         session = tf.Session(config=config)
@@ -86,6 +89,26 @@ def from_saved_model(
         input_names = {k: v.name for k, v in signature.inputs.items()}
         output_names = {k: v.name for k, v in signature.outputs.items()}
     return _predictor(graph, session, input_names, output_names)
+
+
+class SavedModelPredictor(Predictor):
+    """As `from_saved_model` makes it, with its arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        made = from_saved_model(*args, **kwargs)
+        super().__init__(made.graph, made.session, made.feed_tensors, made.fetch_tensors)
+
+
+def get_meta_graph_def(saved_model_dir: str, tags: str) -> Any:
+    """The MetaGraphDef of a SavedModel by its tags, a str with commas; ValueError if there is none."""
+    wanted = {tag.strip() for tag in tags.split(",")}
+    file = os.path.join(saved_model_dir, "saved_model.pb")
+    with tf.gfile.GFile(file, "rb") as f:
+        saved = saved_model_pb2.SavedModel.FromString(f.read())
+    for graph in saved.meta_graphs:
+        if set(graph.meta_info_def.tags) == wanted:
+            return graph
+    raise ValueError("Could not find MetaGraphDef with tags %s in %s" % (tags, file))
 
 
 def _predictor(graph, session, inputs, outputs):

@@ -247,3 +247,13 @@ def shapes_that_are_checked(tf, contrib):
             kinds.append(type(reason).__name__)
     fits = f.with_shape(tf.placeholder_with_default([2, 3], [2]), x)
     return [tf.constant(str(kind)) for kind in kinds] + [f.with_shape([2, 3], open_x), fits]
+
+
+@case
+def image_matches(tf, contrib):
+    rows = np.array([[1, 1, 0, 2, 2], [0, 1, 0, 0, 2], [3, 0, 2, 2, 2], [3, 3, 0, 1, 0]], np.int32)
+    spiral = values("spiral", 2, 9, 8) > -0.2
+    distances = tf.constant(values("distances", 5, 4))
+    return [contrib.image.connected_components(tf.constant(rows)), contrib.image.connected_components(spiral),
+            contrib.image.bipartite_match(distances, -1), contrib.image.bipartite_match(distances, [3]),
+            contrib.image.bipartite_match(tf.transpose(distances), 3, top_k=2)]  # fmt: skip

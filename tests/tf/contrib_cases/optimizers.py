@@ -93,3 +93,11 @@ def opt_shampoo(tf, contrib):
         kinds = (False,) if name == "diagonal" else (False, True)
         out.append(_scoped(tf, name, lambda v, kw=kwargs: make(tf.Variable(0, trainable=False), **kw), kinds=kinds))
     return out
+
+
+@case
+def opt_ggt(tf, contrib):
+    # without a window of full rank, what is orthogonal to it is all rounding: svd_eps keeps it small
+    return [_scoped(tf, "a", lambda v: contrib.opt.GGTOptimizer(0.1, svd_eps=0.1), sparse=False, kinds=(False,)),
+            _scoped(tf, "b", lambda v: contrib.opt.GGTOptimizer(0.1, window=2, eps=10.0, sigma_eps=0.1), sparse=False,
+                    kinds=(True,))]  # fmt: skip

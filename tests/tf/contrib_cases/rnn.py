@@ -166,3 +166,65 @@ def rnn_normalized(tf, contrib):
 def rnn_gated(tf, contrib):
     cells = module(tf, "rnn.python.ops.rnn_cell")
     return _each(tf, [cells.MinimalRNNCell(5), cells.CFNCell(5), cells.CFNCell(5, activation="sigmoid")])
+
+
+@case
+def rnn_turing(tf, contrib):
+    cells = module(tf, "rnn.python.ops.rnn_cell")
+    made = [cells.NTMCell(contrib.rnn.LSTMCell(6), 5, 4, 1, 1, output_dim=3),
+            cells.NTMCell(contrib.rnn.GRUCell(6), 7, 4, 2, 2, shift_range=2, clip_value=1)]  # fmt: skip
+    out = []
+    for index, cell in enumerate(made):
+        state = cell.zero_state(3, tf.float32)
+        steps = []
+        with tf.variable_scope("turing%d" % index) as scope:
+            for step in range(3):
+                output, state = cell(tf.constant(values("in%d" % step, 3, 4)), state)
+                steps.append(output)
+                scope.reuse_variables()
+        out.append([steps, state.read_vector_list, state.w_list, state.M, tf.convert_to_tensor(state.time)])
+    return out, _gradients(tf, tf.concat([step[0][-1] for step in out], 1))
+
+
+@case
+def rnn_recurrent(tf, contrib):
+    recurrent = module(tf, "recurrent.python.ops.recurrent")
+    w, inputs = tf.get_variable("w", [3, 3]), tf.constant(values("in", 5, 2, 3))
+
+    def step(theta, state, x):
+        return {"h": tf.tanh(tf.matmul(state["h"], theta["w"]) + x["x"])}, {}
+
+    def double(theta, state, x, extras, gradient):
+        h = step(theta, state, x)[0]["h"]
+        given = tf.gradients(h, [theta["w"], state["h"], x["x"]], 2 * gradient["h"])
+        return {"w": given[0]}, {"h": given[1]}, {"x": given[2]}
+
+    out = []
+    three = tf.constant(3)
+    for kwargs in ({}, {"max_input_length": three}, {"max_input_length": three, "aligned_end": True},
+                   {"cell_grad": double}):  # fmt: skip
+        first = tf.constant(values("first", 2, 3))
+        states, last = recurrent.Recurrent({"w": w}, {"h": first}, {"x": inputs}, step, **kwargs)
+        loss = tf.reduce_sum(tf.square(states["h"])) + tf.reduce_sum(last["h"])
+        # with aligned_end, 1.15.5's gradient takes zeros for the first state
+        out.append([states, last, [] if "aligned_end" in kwargs else tf.gradients(loss, [w, first, inputs])])
+    return out
+
+
+@case
+def rnn_functional(tf, contrib):
+    functional = module(tf, "recurrent.python.ops.functional_rnn")
+    inputs, lengths, out = tf.constant(values("in", 3, 5, 4)), tf.constant([5, 2, 4]), []
+    for index, (kwargs, feed) in enumerate((
+        ({}, inputs), ({"sequence_length": lengths}, inputs), ({"reverse": True}, inputs),
+        ({"sequence_length": tf.constant([2, 1, 3]), "reverse": True}, inputs),
+        ({"time_major": True}, tf.transpose(inputs, [1, 0, 2])),
+    )):  # fmt: skip
+        cell = contrib.rnn.LSTMCell(6)
+        out.append(functional.functional_rnn(cell, feed, dtype=tf.float32, scope="way%d" % index, **kwargs))
+    for index, fast in enumerate((False, True)):
+        cells = [contrib.rnn.GRUCell(6), contrib.rnn.GRUCell(6)]
+        out.append(functional.bidirectional_functional_rnn(
+            *cells, inputs=inputs, dtype=tf.float32, sequence_length=lengths, fast_reverse=fast, scope="both%d" % index
+        ))  # fmt: skip
+    return out, _gradients(tf, tf.concat([tf.reshape(one[0], [-1]) for one in out], 0))

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.contrib.opt.shampoo import ShampooOptimizer
+
 
 class DecoupledWeightDecayExtension:
     """Mix-in in front of an optimizer: var -= weight_decay * var before its own update (Loshchilov and Hutter 2019).
@@ -101,6 +103,13 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
         name: str = "AdamW",
     ) -> None:
         super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
+
+
+class ShampooWOptimizer(DecoupledWeightDecayExtension, ShampooOptimizer):
+    """ShampooOptimizer with decoupled weight decay."""
+
+    def __init__(self, weight_decay: Any, global_step: Any, *args: Any, name: str = "ShampooW", **kwargs: Any) -> None:
+        super().__init__(weight_decay, global_step, *args, name=name, **kwargs)
 
 
 class MovingAverageOptimizer(tf.train.Optimizer):

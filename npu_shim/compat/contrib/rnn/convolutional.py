@@ -56,20 +56,13 @@ class ConvLSTMCell(Cell):
     def call(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         """Returns (output, LSTMStateTuple(cell, output))."""
         cell, hidden = state
-        gates = self._conv(tf.concat([inputs, hidden], -1), 4 * self._output_channels)
+        gates = _conv([inputs, hidden], self._kernel_shape, 4 * self._output_channels, self._use_bias)
         i, j, f, o = tf.split(gates, 4, self._conv_ndims + 1)
         cell = tf.sigmoid(f + self._forget_bias) * cell + tf.sigmoid(i) * tf.tanh(j)
         output = tf.tanh(cell) * tf.sigmoid(o)
         if self._skip_connection:
             output = tf.concat([output, inputs], -1)
         return output, LSTMStateTuple(cell, output)
-
-    def _conv(self, x, channels):
-        kernel = tf.get_variable("kernel", [*self._kernel_shape, x.shape.as_list()[-1], channels], x.dtype)
-        convolved = tf.nn.convolution(x, kernel, "SAME")
-        if not self._use_bias:
-            return convolved
-        return convolved + tf.get_variable("biases", [channels], x.dtype, tf.zeros_initializer())
 
 
 class Conv1DLSTMCell(ConvLSTMCell):
@@ -91,3 +84,15 @@ class Conv3DLSTMCell(ConvLSTMCell):
 
     def __init__(self, name: str = "conv_3d_lstm_cell", **kwargs: Any) -> None:
         super().__init__(conv_ndims=3, name=name, **kwargs)
+
+
+def _conv(args, filter_size, num_features, bias, bias_start=0.0):
+    """A convolution of tensors [batch, ..., depth], joined by their depths, with "kernel" and "biases" of the scope."""
+    if {len(x.shape) for x in args} not in ({3}, {4}, {5}):
+        raise ValueError("Conv Linear expects 3D, 4D or 5D arguments of one rank: %s" % [x.shape for x in args])
+    x = tf.concat(args, -1)
+    kernel = tf.get_variable("kernel", [*filter_size, x.shape.as_list()[-1], num_features], x.dtype)
+    convolved = tf.nn.convolution(x, kernel, "SAME")
+    if not bias:
+        return convolved
+    return convolved + tf.get_variable("biases", [num_features], x.dtype, tf.constant_initializer(bias_start))
