@@ -214,6 +214,20 @@ def test_fetched_and_fed_values_random_ops_and_later_writes_keep_their_meaning()
         np.testing.assert_array_equal(value, results["off"][1][name], err_msg=name)
 
 
+@pytest.mark.parametrize("equation", ["bii->bi", "bij->ji", "bij->"])
+def test_einsum_of_one_input_is_compiled(equation):
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2, 3, 3])
+        y = tf.square(tf.einsum(equation, x))
+        fetches = [y, *tf.gradients(y, x)]
+        given = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+        with tf.Session() as session:
+            expected = session.run(fetches, {x: given})
+            found = npu_shim.compile_step(session, fetches, [x])({x: given})
+    for value, wanted in zip(found, expected):
+        np.testing.assert_allclose(value, wanted, rtol=1e-6)
+
+
 def test_a_step_without_a_backward_pass_computes_nothing_again():
     graph = built("transformer")
     made = step_function.build(graph, ["loss:0"], {"x": [32, 64], "y": [32]}, recompute="memory")

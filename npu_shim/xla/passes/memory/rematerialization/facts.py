@@ -55,10 +55,11 @@ def _flops(node: Any, operation: Any) -> int:
     shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
     if not all(shape.is_fully_defined() for shape in shapes):
         return 0
-    first, second, *_, result = [shape.as_list() for shape in shapes]
+    sizes = [shape.as_list() for shape in shapes]
+    first, result = sizes[0], sizes[-1]  # tf.einsum may have one input
     summed = first[0] if node.op == "XlaDotV2" else 0  # as late_sums writes it
     if node.op == "MatMul" or node.op in table.BATCHED:
         summed = first[-2 if node.attr["transpose_a" if node.op == "MatMul" else "adj_x"].b else -1]
     if node.op == "Conv2D":
-        summed = math.prod(second[:-1])
+        summed = math.prod(sizes[1][:-1])
     return int(2 * math.prod(result) * summed)
