@@ -4,10 +4,11 @@
 
 Variants that meet in an op, a loop or a branch belong together, and with lists of lists the inner with the outer. One
 that an op reads or gives which is not known here (a data set, a function that is left as written, a fetch) is out of
-our sight: its lists stay as they are.
+our sight: its lists stay as they are. So is an outer list with inner ones of several dtypes. That several outer lists
+begin as one that is empty ties nothing: Grappler makes one of equal ops, such as those of all accumulators of a loop.
 """
 
-from typing import Dict, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..tables.dtypes import NUMBERS
 from .graph_view import GraphView, Node, Port
@@ -39,6 +40,8 @@ CARRIERS = frozenset({
     "TensorListResize", "TensorListLength", "TensorListElementShape",
 })  # fmt: skip
 EACH = "IdentityN"  # hands on every input by itself
+EMPTY = frozenset({"EmptyTensorList", "TensorListReserve"})
+PASSES = frozenset({"Identity", "Enter", "Switch", EACH})  # ops that give what they read
 
 
 def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
@@ -50,29 +53,29 @@ def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
     members: List[Tuple[int, Port]] = []
     fed = {port.node for port in view.fed}
     for position, node in enumerate(view.nodes):
-        ports = _variants(position, node)
+        ports = _variants(view, position)
         if not ports:
             continue
-        if not _tie_ports(together, node, ports):
+        if not _tie_ports(together, position, node, ports):
             out_of_sight += ports
         if position in fed or (position in view.preserved and _gives_lists_only(node)):
             out_of_sight += [port for port in ports if port.node == position]
         if node.op in LISTS and node.dtypes[0] != VARIANT:
             members.append((position, ports[0]))
     hidden = {together.root(port) for port in out_of_sight}
-    found: Dict[Port, List[Tuple[int, Optional[int]]]] = {}
+    found: Dict[Port, List[int]] = {}
     for position, port in members:
-        root = together.root(port)
-        if root not in hidden:
-            found.setdefault(root, []).append((position, LISTS[view.nodes[position].op]))
-    yield from found.values()
+        found.setdefault(together.root(port), []).append(position)
+    for root, positions in found.items():
+        if root not in hidden and len({view.nodes[position].dtypes[0] for position in positions}) == 1:
+            yield [(position, LISTS[view.nodes[position].op]) for position in positions]
 
 
-def _tie_ports(together: "_Together", node: Node, ports: List[Port]) -> bool:
+def _tie_ports(together: "_Together", position: int, node: Node, ports: List[Port]) -> bool:
     """Notes what belongs together by one op; False for an op that is not known here."""
     if node.op == EACH:
-        for port in ports[: len(ports) // 2]:
-            together.join([port, node.inputs[port.port]])
+        for given in (port for port in ports if port.node == position):
+            together.join([port for port in (given, node.inputs[given.port]) if port in ports])
     elif node.op in LISTS or node.op in CARRIERS:
         together.join(ports)
     else:
@@ -80,12 +83,22 @@ def _tie_ports(together: "_Together", node: Node, ports: List[Port]) -> bool:
     return True
 
 
-def _variants(position: int, node: Node) -> List[Port]:
-    """The variants that a node reads and gives."""
+def _variants(view: GraphView, position: int) -> List[Port]:
+    """The variants that a node reads and gives, but for empty lists of lists that it reads."""
+    node = view.nodes[position]
     layout, dtypes = node.layout, node.dtypes
     given = [Port(position, k) for k, s in enumerate(layout.outputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
     read = [node.inputs[k] for k, s in enumerate(layout.inputs) if (dtypes[s] if s >= 0 else ~s) == VARIANT]
-    return given + read
+    return given + [port for port in read if not _is_empty_outer_list(view.nodes, port)]
+
+
+def _is_empty_outer_list(nodes: Sequence[Node], port: Port) -> bool:
+    for _ in nodes:  # not for ever around a cycle
+        node = nodes[port.node]
+        if node.op not in PASSES or not node.inputs:
+            return node.op in EMPTY and node.dtypes[0] == VARIANT
+        port = node.inputs[port.port if node.op == EACH else 0]
+    return False
 
 
 def _gives_lists_only(node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 from sessions import decided_dtype
 
@@ -9,7 +10,7 @@ import npu_shim
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.lists import LISTS, VARIANT
 from npu_shim.rewriter.planner.decisions import Reason
-from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32
+from npu_shim.rewriter.tables.dtypes import FLOAT16, FLOAT32, NUMBERS
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_2")
 X = np.random.RandomState(0).uniform(-1, 1, [4, 4]).astype(np.float32)
@@ -216,6 +217,49 @@ def test_a_list_that_only_products_read_is_written_low():
     assert set(element_dtypes(plan).values()) == {FLOAT16}
     names = {node.name for node in plan.view.nodes if node.op == "MatMul"}  # on a CPU Casts round their results
     assert sum(cast.dtype == FLOAT16 and cast.tensor not in names for cast in plan.casts) == 1
+
+
+def test_inner_lists_of_several_dtypes_stay_as_they_are():
+    x = tf.constant(X)
+    handle = push(push(empty(tf.variant, []), push(empty(), tf.matmul(x, x))), push(empty(tf.int32), [[1] * 4] * 4))
+    inner = tf.raw_ops.TensorListGetItem(input_handle=handle, index=0, element_shape=[], element_dtype=tf.variant)
+    tf.identity(tf.matmul(pop(inner)[1], x), name="y")
+    given = tf.get_default_graph().as_graph_def()
+    graph_def, plan = npu_shim.rewrite(given, ["y"], precision_mode="allow_mix_precision")
+    assert plan.changed
+    assert set(element_dtypes(plan).values()) <= {FLOAT32, NUMBERS["int32"], VARIANT}
+    assert np.allclose(values(graph_def, ["y:0"])[0], X @ X @ X, atol=0.02)
+
+
+def test_empty_lists_of_lists_that_grappler_makes_one_tie_nothing():
+    """Both accumulators of an outer loop are pushed into one empty list here, as in a gradient of nested loops."""
+    x, shared = tf.constant(X), tf.identity_n([empty(tf.variant, []), tf.constant(X)])[0]
+    floats = push(tf.identity(shared), push(empty(), tf.matmul(x, x)))
+    integers = push(tf.identity(shared), push(empty(tf.int32), [[1] * 4] * 4))
+    first = [pop(handle, tf.variant, [])[1] for handle in (floats, integers)]
+    tf.identity(tf.matmul(pop(first[0])[1], x), name="y")
+    tf.identity(pop(first[1], tf.int32)[1], name="z")
+    given = tf.get_default_graph().as_graph_def()
+    graph_def, plan = npu_shim.rewrite(given, ["y", "z"], precision_mode="allow_mix_precision")
+    assert FLOAT16 in element_dtypes(plan).values()
+    y, z = values(graph_def, ["y:0", "z:0"])
+    assert np.allclose(y, X @ X @ X, atol=0.02)
+    assert (z == 1).all()
+
+
+@pytest.mark.parametrize("inner", ["map", "scan"])
+@pytest.mark.parametrize("mode", ["allow_mix_precision", "force_fp16"])
+@pytest.mark.usefixtures("activated")
+def test_a_loop_over_a_list_inside_of_a_loop_has_a_gradient(inner, mode):
+    eye = np.eye(4, dtype=np.float32)
+    row = lambda r: tf.reshape(tf.matmul(tf.reshape(r, [1, 4]), eye), [4])  # noqa: E731
+    rows = {"map": lambda a: tf.map_fn(row, a), "scan": lambda a: tf.scan(lambda _, r: row(r), a)}[inner]
+    x = tf.placeholder(tf.float32, [2, 4])
+    y = tf.while_loop(lambda i, _: i < 2, lambda i, a: (i + 1, 2.0 * rows(a)), [0, x])[1]
+    with tf.Session(config=sessions.config(precision_mode=mode)) as session:
+        result, gradient = session.run([y, tf.gradients(y, x)[0]], {x: np.ones([2, 4])})
+    assert (result == 4).all()
+    assert (gradient[1:] == 4).all()
 
 
 def test_full_types_do_not_keep_the_old_dtype():
