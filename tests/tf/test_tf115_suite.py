@@ -1,0 +1,52 @@
+"""Methods of TensorFlow 1.15's own tests that pass under npu-shim still pass: a sample, or all with NPU_SHIM_NIGHTLY=1.
+
+NPU_SHIM_TF115_TREE names a git directory with 1.15's source tree; see scripts/tf115_tests.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import tensorflow as tf
+
+from npu_shim.compat import names
+
+SUITE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "tf115_tests"
+TREE = os.environ.get("NPU_SHIM_TF115_TREE")
+LIMITS = {"method_s": 60, "file_s": 300, "idle_s": 60}
+pytestmark = [
+    pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
+    pytest.mark.skipif(not TREE, reason="NPU_SHIM_TF115_TREE names no git directory of TensorFlow 1.15's tree"),
+    pytest.mark.slow,
+]
+
+
+def test_a_sample_of_its_methods_passes(tmp_path):
+    with mock.patch.object(sys, "path", [str(SUITE), *sys.path]):
+        results, trees = importlib.import_module("results"), importlib.import_module("tree")
+    sample = json.loads((SUITE / "sample.json").read_text())
+    tree = trees.Tree(TREE, tmp_path)
+    tree.write(sample)
+    lost = []
+    with results.server(tf.__version__, False, [], tree.folder) as answer:
+        for file, methods in sample.items():
+            said = answer(dict(LIMITS, folder=str(tree.folder), file=str(tree.folder / file), only=methods))
+            verdicts = {method: said["tests"].get(method, {"state": said["file"] or "gone"}) for method in methods}
+            lost += [(file, name, verdict) for name, verdict in verdicts.items() if verdict["state"] != "pass"]
+    assert not lost, json.dumps(lost, indent=1)
+
+
+@pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="runs with NPU_SHIM_NIGHTLY=1")
+def test_of_all_its_methods_95_in_100_pass(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(SUITE), "--tree", TREE, "--cache", str(tmp_path), "--on", tf.__version__, "--markdown"],
+        stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| all |")]
+    passed = float(row.split("|")[-2].strip(" %"))
+    assert passed >= (95 if tf.__version__.startswith("2.15") else 90), done.stdout
