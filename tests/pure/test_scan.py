@@ -518,8 +518,11 @@ def test_what_methods_give():
             return self.made
 
     class Inner(Layer):
+        pass
+
+    class Own(Layer):
         def method(self, given):
-            return given
+            return self
 
     class Cell(Layer):
         def __call__(self):
@@ -534,9 +537,9 @@ def test_what_methods_give():
     def given(name, *kinds):
         return objects.result(objects.Member(objects.Object("x", kinds), name), "()", table)
 
-    assert given("method", Inner) is given("method", Box, Inner, Unlike) is given("__call__", Inner) is made
-    assert given("method", Unlike) is given("method", int) is None
-    assert given("__call__", Cell) is given("__call__", Layer, Cell) is None
+    assert given("method", Inner) is given("method", Own, Box, Unlike) is given("__call__", Inner) is made
+    assert given("method", Unlike) is given("method", int) is given("method", Own) is None
+    assert given("__call__", Cell) is None
 
 
 def test_with_gives_the_object_itself():

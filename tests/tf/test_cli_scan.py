@@ -112,6 +112,8 @@ config.gpu_options.allow_growth = True
 config.graph_options.rewrite_options.custom_optimizers.add().name = "other"
 cell = tf.nn.rnn_cell.BasicLSTMCell(3)
 print(cell.state_size.c, cell.zero_state(2, tf.float32).h, cell(y, None).append)
+attention = tf.contrib.seq2seq.LuongAttention(3, tf.zeros([2, 4, 3]))
+tf.contrib.seq2seq.AttentionWrapper(cell, attention).zero_state(2, tf.float32).clone(cell_state=y)
 optimizer = tf.train.AdamOptimizer(learning_rate=0.1)
 train = optimizer.minimize(y, global_step=tf.train.get_or_create_global_step())
 print(optimizer.get_slot(variable, "m").name, train.name, optimizer.variables())

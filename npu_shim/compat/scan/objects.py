@@ -60,13 +60,16 @@ def result(member: Member, ending: str, table: Mapping[Any, Object]) -> Object |
     Args:
         member: the method or attribute.
         ending: str.
-        table: (class, name + ending) -> Object. A class that derives from another has what that has.
+        table: (class, name + ending) -> Object. What a class has of its own is not what those above it have:
+            `zero_state` of one RNN cell is another's. Of an object that may be of several classes the most general
+            one counts.
     """
     message = None if ending else _message(member)
     if message is not None:
         return message
     kinds = [kind for kind in member.owner.kinds if member.name in members(kind)]
-    found = {_tabled(kind, member.name, ending, table) for kind in kinds}
+    general = [kind for kind in kinds if not any(base in kinds for base in kind.__mro__[1:])]
+    found = {_tabled(kind, member.name, ending, table) for kind in general}
     answer = found.pop() if len(found) == 1 else None
     if answer and member.name == "__enter__" and all(issubclass(kind, answer.kinds[0]) for kind in member.owner.kinds):
         return member.owner  # itself, as `with` has it
@@ -107,11 +110,11 @@ def _as_made(kind: Any) -> Any:
 
 
 def _tabled(kind: type, name: str, ending: str, table: Mapping[Any, Object]) -> Object | None:
-    """What the table says of a class's member. Calls of layers differ: an RNN cell gives more than its output."""
+    """What the table says of a class's member; None also where the class has its own."""
     for base in kind.__mro__:
         if (base, name + ending) in table:
             return table[base, name + ending]
-        if name == "__call__" and name in vars(base):
+        if name in vars(base):
             return None
     return None
 
