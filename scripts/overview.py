@@ -1,12 +1,10 @@
 """Draws docs/pictures/overview.svg from the code's own pipelines: python scripts/overview.py (needs TensorFlow).
 
-The steps of the rewriter are those that the docstring of rewriter/rewrite.py explains, the passes of a session the rows
-of npu_shim/session/passes/promises.py, those of a compiled step the pipelines of npu_shim/xla/pipeline.py. A test
-compares the picture with what this makes.
+The stages of the rewriter are those of rewriter/rewrite.py, the passes of a session and of a compiled step the lists of
+npu_shim/session/pipeline.py and npu_shim/xla/pipeline.py. A test compares the picture with what this makes.
 """
 
 import pathlib
-import re
 from typing import Iterable, List, NamedTuple, Tuple
 from xml.sax.saxutils import escape
 
@@ -28,10 +26,10 @@ class Box(NamedTuple):
 def boxes() -> Tuple[Box, Box, Box, Box, Box]:
     """Returns what the picture shows: script, options, rewriter, session, compiled step."""
     from npu_shim.rewriter import rewrite
-    from npu_shim.session.passes.promises import PROMISES
+    from npu_shim.session.pipeline import PASSES
     from npu_shim.xla.pipeline import PIPELINES
 
-    steps = tuple(re.findall(r"^(\w+)  +\S", rewrite.__doc__ or "", re.MULTILINE))
+    steps = tuple(stage.name for stage in (*rewrite.DECIDE, *rewrite.EDIT))
     return (
         Box("user", "A TensorFlow 1 script, unmodified", (
             "sess.run, Estimator, Keras; npu_bridge, hccl and horovod (npu_shim/bridge)",
@@ -43,7 +41,8 @@ def boxes() -> Tuple[Box, Box, Box, Box, Box]:
             "takes a graph from Grappler, a compiled step or a file; a decision and a reason for each type (rewriter/)",
         ), (("", steps),)),
         Box("session", "In a session", (
-            "npu_shim/session, each pass checked against", "what it promises:"), (("", tuple(PROMISES)),)),
+            "npu_shim/session, each pass checked against", "what it promises:"),
+            (("", tuple(each.name for each in PASSES)),)),
         Box("step", "As a compiled step", ("npu_shim/xla; the rewriter works behind the first pipeline:",),
             tuple(("%s: %s" % (p.name, p.purpose.partition(":")[0]), tuple(each.name for each in p.passes))
                   for p in PIPELINES)),

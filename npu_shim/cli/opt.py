@@ -1,21 +1,26 @@
-"""npu-shim opt: the passes that make a training step one program, listed, or run on a graph file."""
+"""npu-shim opt: the pipelines of a graph, listed; those of a compiled step run on a graph file."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, Sequence
+from dataclasses import dataclass
+from typing import Any, Iterable, Sequence
 
 from npu_shim.cli.plan import names
 from npu_shim.rewriter.errors import ConfigError, nearest
-from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Watch
+from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
 
 ALL = "all"
 TITLE = """\
-# Passes of a compiled step
+# Passes
 
-What `compile_step`, `npu-shim export` and engine pjrt make of a step's graph, in the order in which it happens. The
-lists are `npu_shim/xla/pipeline.py`; this page is `npu-shim opt --list --markdown`. The precision plan comes between
-`prune` and `resources`. `npu-shim opt GRAPH --fetches A,B --passes a,b` runs some of the passes on a graph file."""
+What is made of a graph, in the order in which it happens; this page is `npu-shim opt --list --markdown`.
+
+- A session: `precision`, then `session`.
+- `compile_step`, `npu-shim export` and engine pjrt: `prune`, `precision`, `resources`, `shapes`. The engine cuts a run
+  first (`npu_shim/engine/partition`), so that the program gets what it can compute.
+
+`npu-shim opt GRAPH --fetches A,B --passes a,b` runs some of the passes of a compiled step on a graph file."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Lists passes, or runs some. Returns the exit status."""
     if args.list:
-        from npu_shim.xla.pipeline import PIPELINES
-
-        print(markdown(PIPELINES) if args.markdown else "\n".join(listed(PIPELINES)))
+        lists = listings()
+        print(markdown(lists) if args.markdown else "\n".join(listed(lists)))
         return 0
     if not args.graph:
         raise ConfigError("a graph file is needed, or --list")
@@ -88,23 +92,64 @@ def passes_of(words: str, pipelines: Sequence[Pipeline]) -> tuple[Pass, ...]:
     return tuple(step for word in names(words) for step in known[word])
 
 
-def listed(pipelines: Sequence[Pipeline]) -> list[str]:
+@dataclass(frozen=True)
+class Listing:
+    """A pipeline as people read it.
+
+    Attributes:
+        name, purpose: of the pipeline; the purpose goes on where "It " begins.
+        where: its file.
+        columns: what is said of a pass beside its name and the reason for its place.
+        rows: for each pass its name, the reason, and a text for each column.
+    """
+
+    name: str
+    purpose: str
+    where: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def listings() -> tuple[Listing, ...]:
+    """Returns every pipeline of a graph: precision, session, and those of a compiled step."""
+    from npu_shim.rewriter import rewrite
+    from npu_shim.session import pipeline as session
+    from npu_shim.session.passes.promises import PROMISES
+    from npu_shim.xla.pipeline import PIPELINES
+
+    stages = tuple((stage.name, stage.reason) for stage in (*rewrite.DECIDE, *rewrite.EDIT))
+    kept = tuple((step.name, step.reason, PROMISES[step.name].reason) for step in session.PASSES)
+    return (
+        Listing("precision", rewrite.PURPOSE, "rewriter/rewrite.py", (), stages),
+        Listing(session.NAME, session.PURPOSE, "npu_shim/session/pipeline.py", ("why the graph means the same",), kept),
+        *map(_step, PIPELINES),
+    )
+
+
+def _step(line: Pipeline) -> Listing:
+    def told(properties: Iterable[Property]) -> str:
+        return ", ".join(each.name for each in properties)
+
+    rows = tuple((step.name, step.reason, told(step.requires), told(step.ensures)) for step in line.passes)
+    return Listing(line.name, line.purpose, "npu_shim/xla/pipeline.py", ("requires", "ensures"), rows)
+
+
+def listed(lists: Sequence[Listing]) -> list[str]:
     """Returns the lists as lines."""
-    width = max(len(step.name) for line in pipelines for step in line.passes)
+    width = max(len(row[0]) for line in lists for row in line.rows)
     lines = []
-    for line in pipelines:
-        lines.append("%s: %s" % (line.name, line.purpose))
-        lines += ["  %-*s  %s" % (width, step.name, step.reason) for step in line.passes]
+    for line in lists:
+        lines.append("%s (%s): %s" % (line.name, line.where, line.purpose))
+        lines += ["  %-*s  %s" % (width, row[0], row[1]) for row in line.rows]
     return lines
 
 
-def markdown(pipelines: Sequence[Pipeline]) -> str:
+def markdown(lists: Sequence[Listing]) -> str:
     """Returns docs/passes.md, without the last newline."""
     lines = [TITLE]
-    for line in pipelines:
-        lines += ["", "## %s" % line.name, "", "It %s." % line.purpose, ""]
-        lines += ["| pass | why it stands here | requires | ensures |", "|---|---|---|---|"]
-        for step in line.passes:
-            needs, gives = (", ".join(each.name for each in side) for side in (step.requires, step.ensures))
-            lines.append("| `%s` | %s | %s | %s |" % (step.name, step.reason, needs, gives))
+    for line in lists:
+        lines += ["", "## %s" % line.name, "", "It %s (`%s`)." % (line.purpose, line.where), ""]
+        columns = ("pass", "why it stands here", *line.columns)
+        lines += ["| %s |" % " | ".join(columns), "|%s" % ("---|" * len(columns))]
+        lines += ["| `%s` | %s |" % (row[0], " | ".join(row[1:])) for row in line.rows]
     return "\n".join(lines)

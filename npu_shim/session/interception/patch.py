@@ -18,18 +18,16 @@ import traceback
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import call_fusion
 from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.liveness import watch
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
-from npu_shim.session import clusters, devices, lines, nan
-from npu_shim.session.clusters import unchecked
+from npu_shim.session import clusters, devices, lines, nan, pipeline
 from npu_shim.session.interception import call_scopes, enabling, interceptors, session_options
 from npu_shim.session.native import loader
-from npu_shim.session.observers import attaching, measures, trace
-from npu_shim.session.passes import arrivals, channels, kernel_names, onednn, promises, remapping, rounding
+from npu_shim.session.observers import attaching, trace
+from npu_shim.session.passes import arrivals, remapping
 from npu_shim.session.trial import recording
 
 LOG = logging.getLogger("npu_shim")
@@ -264,7 +262,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     chosen = options.precision()
     if options.values.get("use_off_line") is False:  # the graph is not for the device
         return None
-    marks = clusters.wanted(options.values)
+    has_clusters = clusters.wanted(options.values)
     graph_def = tf.GraphDef.FromString(graph)
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
@@ -273,33 +271,6 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)
-    keep = [*feeds, *fetches, *preserved]
-    result = _with_distinct_names(graph_def, done.graph_def, [*fetches, *preserved])
-    result = _passed("call fusion", result, keep, call_fusion.fused)
-    if config_proto.is_local(entry):
-        accelerator = clusters.accelerator()
-        result = _passed("measures", result, keep, measures.fuse, keep, accelerator)
-        result = _passed("channels", result, keep, channels.turn, accelerator)
-        result = _passed("oneDNN", result, keep, onednn.name_kernels, accelerator)
-    if marks:
-        result = clusters.mark(result, keep, functools.partial(promises.kept, keep=keep))
-        unchecked.tell_of_clusters(result, number)
-    if config_proto.is_local(entry):
-        result = _passed("rounding", result, keep, rounding.fuse_casts, keep, accelerator)
-        result = _passed("arrivals", result, keep, arrivals.marked) if ranks.world_size() > 1 else result
+    run = pipeline.Run(graph_def, feeds, [*fetches, *preserved], number, config_proto.is_local(entry), has_clusters)
+    result = pipeline.applied(done.graph_def, run)
     return None if result is graph_def else result.SerializeToString(deterministic=True)
-
-
-def _passed(name, graph_def, keep, rewrite, *arguments):
-    """Returns what a pass makes of a graph, checked against what it promises."""
-    return promises.kept(name, graph_def, rewrite(graph_def, *arguments), keep)
-
-
-def _with_distinct_names(given, rewritten, asked):
-    """Gives the stateful nodes of a rewritten graph whose attributes have changed names of their own, checked."""
-    moved = {} if rewritten is given else kernel_names.distinct(given, rewritten)
-    if not moved:
-        return rewritten
-    renamed = kernel_names.renamed(rewritten, moved, asked)
-    promises.kept("kernel names", rewritten, kernel_names.undone(renamed, moved), asked)
-    return renamed
