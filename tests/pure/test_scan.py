@@ -542,6 +542,30 @@ def test_what_methods_give():
     assert given("__call__", Cell) is None
 
 
+class Choosing(type):
+    def __call__(cls, *arguments):
+        return type.__call__(Chosen)
+
+
+class Asked(metaclass=Choosing):
+    pass
+
+
+class Left(Asked):
+    pass
+
+
+class Chosen(Asked):
+    def handle(self):
+        return 1
+
+
+def test_a_metaclass_may_make_something_else():
+    assert objects.has(objects.made(Left, "Left"), "handle")
+    assert not objects.has(objects.made(Left, "Left"), "hundle")
+    assert objects.made(Box, "Box").kinds == (Box,)
+
+
 def test_with_gives_the_object_itself():
     class Entered(Box):
         def __enter__(self):

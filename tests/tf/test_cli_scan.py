@@ -105,6 +105,7 @@ y.note = 1
 print(y.note, tf.cond(True, lambda: [y], lambda: [y]).append)
 strategy = tf.distribute.MirroredStrategy()
 strategy.experimental_run_v2(abs)
+print(tf.Variable(1.0, use_resource=True).handle, tf.train.get_or_create_global_step().numpy)
 variable = tf.get_variable("v", [4], partitioner=tf.fixed_size_partitioner(2))
 variable.as_tensor()
 config = tf.ConfigProto(allow_soft_placement=True)

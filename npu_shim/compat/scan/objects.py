@@ -82,8 +82,13 @@ def functions(member: Member) -> list[Any]:
 
 
 def with_derived(kind: type) -> tuple[type, ...]:
-    """A class and all that are known to derive from it."""
-    kinds: list[Any] = [kind]
+    """A class and all that are known to derive from it.
+
+    Where its metaclass chooses what a call makes, as that of tf.Variable does, all classes of that metaclass count.
+    """
+    chooses = type(kind) is not type and "__call__" in vars(type(kind))
+    family = [base for base in kind.__mro__ if chooses and type(base) is type(kind)]
+    kinds: list[Any] = [kind, *family]
     for each in kinds:  # grows
         kinds += [derived for derived in type.__subclasses__(each) if derived not in kinds]
     return tuple(kinds)
