@@ -62,7 +62,7 @@ def reference(spec, operands, d_out):
     ds = p * (dp - total) * spec.scale
     results = {
         "out": out, "lse": lse[..., 0], "dq": ds @ k, "dk": ds.swapaxes(-1, -2) @ q,
-        "dv": (p * scaled).swapaxes(-1, -2) @ d_out,
+        "dv": (p * scaled).swapaxes(-1, -2) @ d_out, "dbias": _summed(spec, p * (dp - total)),
     }  # fmt: skip
     # operands of products and results are rounded to the dtype, sums and logits to float32
     finite = np.abs(logits[p > 1e-30]).max()  # of those that count
@@ -72,11 +72,20 @@ def reference(spec, operands, d_out):
     of = np.abs(ds) + p * spec.scale * (np.abs(dp) + (np.abs(d_out) * np.abs(out)).sum(-1, keepdims=True))
     sizes = {
         "out": p_of @ np.abs(v), "dq": of @ np.abs(k), "dk": of.swapaxes(-1, -2) @ np.abs(q),
-        "dv": p_of.swapaxes(-1, -2) @ np.abs(d_out),
+        "dv": p_of.swapaxes(-1, -2) @ np.abs(d_out), "dbias": _summed(spec, of / spec.scale),
     }  # fmt: skip
     tiny = 2.0**-24  # float16's smallest number
     apart = {name: near * size + tiny for name, size in sizes.items()}
+    if spec.bias:
+        added, own = np.prod(spec.scores) / np.prod(spec.bias), float(ml_dtypes.finfo(DTYPES[spec.bias_dtype]).eps)
+        apart["dbias"] += added * 2.0**-24 * sizes["dbias"] + own * np.abs(results["dbias"])
     return results, dict(apart, lse=4 * wide * np.ones_like(results["lse"]))
+
+
+def _summed(spec, slope):
+    """Scores' gradient, added up along what the bias is broadcast along."""
+    along = tuple(axis for axis, size in enumerate(spec.bias or ()) if size == 1)
+    return slope.sum(along, keepdims=True)
 
 
 def wrong(found, results, apart):

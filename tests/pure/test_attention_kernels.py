@@ -11,15 +11,20 @@ attention_cases = pytest.importorskip("attention_cases")
 from npu_shim.pjrt.attention import draws, kernels  # noqa: E402
 
 
+def backward_of(spec):
+    """With the gradient of the bias, where there is one."""
+    return dataclasses.replace(spec, kind="backward", bias_gradient=spec.bias is not None)
+
+
 def forward(spec, operands):
     given = [operands[each.name] for each in spec.given]
     return dict(zip(("out", "lse"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
 
 
 def backward(spec, operands, out, lse, d_out):
-    spec = dataclasses.replace(spec, kind="backward")
+    spec = backward_of(spec)
     given = [*(operands[each.name] for each in spec.given), out, lse, d_out]
-    return dict(zip(("dq", "dk", "dv"), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
+    return dict(zip((each.name for each in spec.results), jax.jit(kernels.attention(spec, highest=True, interpret=True))(*given)))
 
 
 def computed(spec, operands, d_out):
@@ -31,7 +36,7 @@ def computed(spec, operands, d_out):
 def check(number):
     spec, operands, d_out = attention_cases.random_case(number)
     found = computed(spec, operands, d_out)
-    for each in spec.results + dataclasses.replace(spec, kind="backward").results:
+    for each in spec.results + backward_of(spec).results:
         assert (found[each.name].shape, found[each.name].dtype) == (each.shape, each.dtype)
     assert not attention_cases.wrong(found, *attention_cases.reference(spec, operands, d_out)), spec
 
@@ -68,7 +73,7 @@ def test_what_is_planted_is_seen():
         assert attention_cases.wrong({"out": forward(changed, given)["out"]}, *expected), what
     other = dict(operands, seed=operands["seed"] + np.array([1, 0], np.int32))  # the backward pass draws other bits
     off = attention_cases.wrong(backward(spec, other, d_out=d_out, **right), *expected)
-    assert [line[:2] for line in off] == ["dq", "dk", "dv"]
+    assert [line.split("[")[0] for line in off] == ["dq", "dk", "dv", "dbias"]
 
 
 def test_a_row_of_which_the_first_block_is_masked():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Sequence
 
-from npu_shim.pjrt.attention.spec import Spec
+from npu_shim.pjrt.attention.spec import Shape, Spec
 
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}  # of products: bytes
 WIDEST = 256  # size of a head
@@ -49,17 +49,38 @@ def blocks(spec: Spec) -> Blocks:
     return Blocks(rows, columns, chosen.warps, chosen.stages)
 
 
+def looped(spec: Spec) -> str:
+    """Returns the axis along which the kernel of a bias's gradient sums: batches "b", else heads "h", "" for neither."""
+    pairs = zip("bh", spec.bias or (), spec.scores)
+    return next((axis for axis, one, size in pairs if one < size), "")
+
+
+def partial_shape(spec: Spec) -> Shape:
+    """Returns the shape of what that kernel writes, [b, h, s, t]: a sum for each block of keys, or of queries, for each head.
+
+    What of them the bias has but once is still to be added up.
+    """
+    chosen, axis = blocks(spec), looped(spec)
+    batch, heads, queries, keys = spec.scores
+    rows, columns = (spec.bias or spec.scores)[2:]
+    return (
+        1 if axis == "b" else batch,
+        1 if axis == "h" else heads,
+        queries if rows == queries else -(-queries // chosen.rows),
+        keys if columns == keys else -(-keys // chosen.columns),
+    )
+
+
 def refused(spec: Spec) -> str:
     """Returns why no kernel computes a Spec, "" where one does."""
     if spec.dtype not in DTYPES:
         return "products of %s, the kernel has %s" % (spec.dtype, ", ".join(DTYPES))
-    if spec.bias_gradient:
-        return "the gradient of the bias is needed, which the kernel does not compute"
     if max(spec.q[3], spec.v[3]) > WIDEST:
         return "heads of %d, the kernel takes %d at most" % (max(spec.q[3], spec.v[3]), WIDEST)
     if max(spec.q[:2]) > PROGRAMS:
         return "%d batches or heads, the kernel takes %d at most" % (max(spec.q[:2]), PROGRAMS)
-    largest = max(_elements(argument.shape) for argument in spec.arguments)
+    shapes = [argument.shape for argument in spec.arguments]
+    largest = max(map(_elements, [*shapes, partial_shape(spec)] if spec.bias_gradient else shapes))
     if largest > MOST:
         return "an operand of %d elements, the kernel takes %d at most" % (largest, MOST)
     return "an operand is empty" if 0 in spec.scores + spec.out else ""

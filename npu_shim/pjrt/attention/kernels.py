@@ -1,10 +1,13 @@
-"""Attention as Pallas kernels: forward, and backward in two, for GPUs by Triton or interpreted on a CPU. Needs JAX.
+"""Attention as Pallas kernels: forward, and backward in two or three, for GPUs by Triton or interpreted on a CPU.
+
+Needs JAX.
 
     logits    S = scale Q K' + bias, of a batch and a head; never in memory
     forward   P = softmax(S), O = drop(P) V, L = log(sum(exp(S))) of each row
     backward  P = exp(S - L), D = sum(dO O) of each row, dP = drop(dO V'), dS = P (dP - D)
               dQ = scale dS K                      a program for each block of queries
               dV = drop(P)' dO, dK = scale dS' Q   a program for each block of keys
+              dbias = sums of dS                   a program for each block of both, through all batches or all heads
 
 Dao et al., "FlashAttention", NeurIPS 2022. Products take operands of the Spec's dtype and sum in float32, all else
 is float32. What dropout keeps is drawn anew in each kernel, see draws.py. No two programs write to the same place, so
@@ -19,9 +22,8 @@ Mosaic, has no Ampere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -30,73 +32,16 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from npu_shim.pjrt.attention import draws
-from npu_shim.pjrt.attention.blocks import Blocks, blocks, power_of_two
+from npu_shim.pjrt.attention.blocks import blocks, looped, partial_shape
 from npu_shim.pjrt.attention.spec import FORWARD, PREFIX, Spec
+from npu_shim.pjrt.attention.tiles import AXES, ONE, Grid, Setting, Span, load, loop, own, part, store, whole, zeros
 
-# how operands and results lie in memory: batch, head, s: query, t: key, d: width of a head, e: of its values
-AXES = {
-    "q": "bshd", "k": "bthd", "v": "bthe", "out": "bshe", "d_out": "bshe", "dq": "bshd", "dk": "bthd", "dv": "bthe",
-    "bias": "bhst", "lse": "bhs", "total": "bhs",
-}  # fmt: skip
 SWAPPED = (0, 2, 1, 3)  # [b, h, s, d] from [b, s, h, d] and back
 WORDS = draws.Words(
     jnp.add, jnp.bitwise_xor, jnp.bitwise_or, lambda word, bits: word << jnp.uint32(bits),
     lambda word, bits: word >> jnp.uint32(bits), jnp.uint32,
 )  # fmt: skip
 INFINITY = float("inf")
-
-
-@dataclass(frozen=True)
-class Span:
-    """A part of an axis that a kernel loads at a time, which may go beyond the axis's end.
-
-    Attributes:
-        first: its first position in the axis.
-        count: positions in it, a power of two.
-        size: of the axis.
-        offset: of the first position in what the program sees of the axis.
-    """
-
-    first: Any
-    count: int
-    size: int
-    offset: Any
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether no part of the axis goes beyond its end."""
-        return self.size % self.count == 0
-
-
-ONE = Span(0, 1, 1, 0)  # an axis along which an operand is broadcast
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a kernel computes, and how.
-
-    Attributes:
-        spec: Spec.
-        blocks: Blocks.
-        highest: whether float32 products are computed in full, not in TF32.
-        interpret: whether it runs on a CPU.
-    """
-
-    spec: Spec
-    blocks: Blocks
-    highest: bool = False
-    interpret: bool = False
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Of the axes, by the letters of `AXES`."""
-        return dict(zip("bhstde", (*self.spec.scores, self.spec.q[3], self.spec.v[3])))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Positions of an axis that are loaded at a time: a power of two."""
-        widths = {axis: power_of_two(self.sizes[axis]) for axis in "de"}
-        return dict(widths, s=self.blocks.rows, t=self.blocks.columns)
 
 
 def attention(spec: Spec, highest: bool = False, interpret: bool = False) -> Callable[..., tuple[Any, ...]]:
@@ -115,40 +60,52 @@ def attention(spec: Spec, highest: bool = False, interpret: bool = False) -> Cal
             named["seed"] = lax.bitcast_convert_type(named["seed"], jnp.uint32)
         dtypes = {result.name: result.dtype for result in spec.results}
         if spec.kind == FORWARD:
-            return _call(_forward, "forward", setting, "s", named, dtypes)
+            return _call(_forward, "forward", setting, Grid("s"), named, dtypes)
         out, d_out = (named[name].astype(jnp.float32) for name in ("out", "d_out"))
         named["total"] = jnp.sum(out * d_out, 3)
         del named["out"]  # read for that alone
-        of_queries = _call(_of_queries, "backward_queries", setting, "s", named, {"dq": dtypes.pop("dq")})
-        return (*of_queries, *_call(_of_keys, "backward_keys", setting, "t", named, dtypes))
+        of_queries = _call(_of_queries, "backward_queries", setting, Grid("s"), named, {"dq": dtypes["dq"]})
+        wanted = {name: dtypes[name] for name in ("dk", "dv")}
+        of_keys = _call(_of_keys, "backward_keys", setting, Grid("t"), named, wanted)
+        return (*of_queries, *of_keys, *(_bias_gradient(setting, named, dtypes) if spec.bias_gradient else ()))
 
     return run
+
+
+def _bias_gradient(setting: Setting, named: dict[str, Any], dtypes: dict[str, str]) -> tuple[Any, ...]:
+    """The gradient of the bias: a kernel's partial sums, added up."""
+    spec, grid = setting.spec, Grid("st", looped(setting.spec))
+    made = partial_shape(spec)
+    left = tuple(axis for axis, (size, wanted) in enumerate(zip(made, spec.bias or ())) if size != wanted)
+    kind = {"dbias": "float32" if left else dtypes["dbias"]}
+    (sums,) = _call(lambda *given: _of_bias(grid, *given), "backward_bias", setting, grid, named, kind)
+    return (jnp.sum(sums, left, keepdims=True).astype(dtypes["dbias"]) if left else sums,)
 
 
 def _call(
     kernel: Callable[..., None],
     name: str,
     setting: Setting,
-    along: str,
+    grid: Grid,
     operands: dict[str, Any],
     results: dict[str, str],
 ) -> tuple[Any, ...]:
-    """Runs a kernel: a program for each block of queries ("s") or keys ("t") of each head of each batch."""
-    sizes, names = setting.sizes, [*operands, *results]
+    """Runs the programs of a kernel."""
+    names = [*operands, *results]
 
     def run(*refs: Any) -> None:
-        numbers = zip(("block", "head", "batch"), map(pl.program_id, range(3)))  # loops cannot ask, if interpreted
-        kernel(setting, SimpleNamespace(**dict(zip(names, refs)), **dict(numbers)))
+        block, head, batch = map(pl.program_id, range(3))  # loops cannot ask, if interpreted
+        places = grid.places(setting, block, head, batch)
+        kernel(setting, SimpleNamespace(**dict(zip(names, refs)), head=head, batch=batch, blocks=places))
 
     run.__name__ = PREFIX + name  # in profiles, and for `pjrt.cost`
-    shapes = {each: tuple(sizes[axis] for axis in AXES[each]) for each in results}
     given = [_swapped(each, operand) for each, operand in operands.items()]
     made: Sequence[Any] = pl.pallas_call(
         run,
-        out_shape=[jax.ShapeDtypeStruct(shapes[each], dtype) for each, dtype in results.items()],
-        grid=(pl.cdiv(sizes[along], setting.counts[along]), sizes["h"], sizes["b"]),
-        in_specs=[_seen(setting, along, each) for each in operands],
-        out_specs=[_seen(setting, along, each) for each in results],
+        out_shape=[jax.ShapeDtypeStruct(setting.shape(each), dtype) for each, dtype in results.items()],
+        grid=grid.counts(setting),
+        in_specs=[grid.seen(setting, each) for each in operands],
+        out_specs=[grid.seen(setting, each) for each in results],
         compiler_params=triton.CompilerParams(num_warps=setting.blocks.warps, num_stages=setting.blocks.stages),
         interpret=setting.interpret,
         name=PREFIX + name,
@@ -159,76 +116,6 @@ def _call(
 def _swapped(name: str, array: Any) -> Any:
     """An operand or result in the order of `AXES` from that of the Spec, and back."""
     return lax.transpose(array, SWAPPED) if AXES.get(name, "").endswith(("d", "e")) else array
-
-
-def _seen(setting: Setting, along: str, name: str) -> Any:
-    """What a program sees of an operand: its batch, its head, its block of the axis that it works along, else all."""
-    if name == "seed":
-        return pl.BlockSpec((2,), lambda block, head, batch: (0,))
-    axes = AXES[name]
-    sizes = dict(zip(axes, setting.spec.bias or ())) if name == "bias" else setting.sizes
-
-    def seen(axis: str) -> Any:
-        if axis in "bh":
-            return None
-        if name == "bias" and sizes[axis] == 1:
-            return 1
-        count = setting.counts[axis]
-        return count if axis == along else pl.cdiv(sizes[axis], count) * count
-
-    def place(block: Any, head: Any, batch: Any) -> tuple[Any, ...]:
-        numbers = {"b": batch, "h": head, along: block}
-        return tuple(0 if sizes[axis] == 1 else numbers.get(axis, 0) for axis in axes)
-
-    return pl.BlockSpec(tuple(seen(axis) for axis in axes), place)
-
-
-def _own(setting: Setting, axis: str, refs: Any) -> Span:
-    """The block of a program, which sees no more of the axis."""
-    count = setting.counts[axis]
-    return Span(refs.block * count, count, setting.sizes[axis], 0)
-
-
-def _part(setting: Setting, axis: str, number: Any) -> Span:
-    """A block of an axis of which a program sees all."""
-    start = number * setting.counts[axis]
-    return Span(start, setting.counts[axis], setting.sizes[axis], start)
-
-
-def _all(setting: Setting, axis: str) -> Span:
-    return Span(0, setting.counts[axis], setting.sizes[axis], 0)
-
-
-def _loop(setting: Setting, axis: str, step: Callable[[Any, Any], Any], carried: Any) -> Any:
-    return lax.fori_loop(0, pl.cdiv(setting.sizes[axis], setting.counts[axis]), step, carried)
-
-
-def _zeros(*spans: Span) -> Any:
-    return jnp.zeros([span.count for span in spans], jnp.float32)
-
-
-def _place(spans: Sequence[Span]) -> tuple[Any, ...]:
-    return tuple(pl.ds(span.offset, span.count) for span in spans)
-
-
-def _mask(spans: Sequence[Span]) -> Any:
-    """Which positions are inside the axes, bool of the spans' counts; None for all."""
-    shape, mask = tuple(span.count for span in spans), None
-    for axis, span in enumerate(spans):
-        if not span.is_inside:
-            inside = span.first + lax.broadcasted_iota(jnp.int32, shape, axis) < span.size
-            mask = inside if mask is None else mask & inside
-    return mask
-
-
-def _load(ref: Any, *spans: Span, other: float = 0.0) -> Any:
-    """Loads a block, with `other` where it goes beyond the array."""
-    mask = _mask(spans)
-    return triton.load(ref.at[_place(spans)], mask=mask, other=None if mask is None else other)
-
-
-def _store(ref: Any, value: Any, *spans: Span) -> None:
-    triton.store(ref.at[_place(spans)], value.astype(ref.dtype), mask=_mask(spans))
 
 
 def _product(setting: Setting, left: Any, right: Any, axes: str) -> Any:
@@ -243,7 +130,7 @@ def _logits(setting: Setting, refs: Any, q: Any, k: Any, rows: Span, columns: Sp
     logits, bias = _product(setting, q, k, "11") * setting.spec.scale, setting.spec.bias
     if bias:
         spans = (span if size > 1 else ONE for span, size in zip((rows, columns), bias[2:]))
-        logits += _load(refs.bias, *spans).astype(jnp.float32)
+        logits += load(refs.bias, *spans).astype(jnp.float32)
     if columns.is_inside:
         return logits
     column = columns.first + lax.broadcasted_iota(jnp.int32, logits.shape, 1)
@@ -272,63 +159,107 @@ def _interleaved(first: Any, second: Any) -> Any:
 
 
 def _forward(setting: Setting, refs: Any) -> None:
-    width, value_width = _all(setting, "d"), _all(setting, "e")
-    rows = _own(setting, "s", refs)
-    q = _load(refs.q, rows, width)
+    width, value_width = whole(setting, "d"), whole(setting, "e")
+    rows = own(setting, "s", refs)
+    q = load(refs.q, rows, width)
 
     def step(number: Any, carried: Any) -> Any:
         total, most, out = carried
-        columns = _part(setting, "t", number)
-        logits = _logits(setting, refs, q, _load(refs.k, columns, width), rows, columns)
+        columns = part(setting, "t", number)
+        logits = _logits(setting, refs, q, load(refs.k, columns, width), rows, columns)
         new = jnp.maximum(most, jnp.max(logits, 1))
         finite = jnp.where(new == -INFINITY, 0.0, new)  # so far all is masked
         p, shrunk = jnp.exp(logits - finite[:, None]), jnp.exp(most - finite)
-        v = _load(refs.v, columns, value_width)
+        v = load(refs.v, columns, value_width)
         dropped = _dropout(setting, refs, rows, columns)(p).astype(v.dtype)
         out = out * shrunk[:, None] + _product(setting, dropped, v, "10")
         return total * shrunk + jnp.sum(p, 1), new, out
 
-    carried = _zeros(rows), _zeros(rows) - INFINITY, _zeros(rows, value_width)
-    total, most, out = _loop(setting, "t", step, carried)
-    _store(refs.out, out / total[:, None], rows, value_width)
-    _store(refs.lse, most + jnp.log(total), rows)
+    carried = zeros(rows), zeros(rows) - INFINITY, zeros(rows, value_width)
+    total, most, out = loop(setting, "t", step, carried)
+    store(refs.out, out / total[:, None], rows, value_width)
+    store(refs.lse, most + jnp.log(total), rows)
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+class _Queries(NamedTuple):
+    """A block of queries, and what the backward pass takes with them."""
+
+    span: Span
+    q: Any
+    d_out: Any
+    lse: Any
+    total: Any
+
+
+class _Keys(NamedTuple):
+    """A block of keys and their values."""
+
+    span: Span
+    k: Any
+    v: Any
+
+
+def _queries(setting: Setting, refs: Any, span: Span) -> _Queries:
+    q, d_out = load(refs.q, span, whole(setting, "d")), load(refs.d_out, span, whole(setting, "e"))
+    lse = load(refs.lse, span, other=INFINITY)  # queries that there are not have no probabilities
+    return _Queries(span, q, d_out, lse, load(refs.total, span))
+
+
+def _keys(setting: Setting, refs: Any, span: Span) -> _Keys:
+    return _Keys(span, load(refs.k, span, whole(setting, "d")), load(refs.v, span, whole(setting, "e")))
+
+
+def _slope(setting: Setting, refs: Any, of: _Queries, to: _Keys) -> tuple[Any, Any]:
+    """The gradient of the logits, and the dropped probabilities, float32 [queries, keys]."""
+    p = jnp.exp(_logits(setting, refs, of.q, to.k, of.span, to.span) - of.lse[:, None])
+    drop = _dropout(setting, refs, of.span, to.span)
+    dp = drop(_product(setting, of.d_out, to.v, "11"))
+    return p * (dp - of.total[:, None]), drop(p)
 
 
 def _of_queries(setting: Setting, refs: Any) -> None:
-    width, value_width = _all(setting, "d"), _all(setting, "e")
-    rows = _own(setting, "s", refs)
-    q, d_out = _load(refs.q, rows, width), _load(refs.d_out, rows, value_width)
-    lse, total = _load(refs.lse, rows), _load(refs.total, rows)
+    rows, width = own(setting, "s", refs), whole(setting, "d")
+    of = _queries(setting, refs, rows)
 
     def step(number: Any, dq: Any) -> Any:
-        columns = _part(setting, "t", number)
-        k, v = _load(refs.k, columns, width), _load(refs.v, columns, value_width)
-        p = jnp.exp(_logits(setting, refs, q, k, rows, columns) - lse[:, None])
-        dp = _dropout(setting, refs, rows, columns)(_product(setting, d_out, v, "11"))
-        d_logits = (p * (dp - total[:, None])).astype(k.dtype)
-        return dq + _product(setting, d_logits, k, "10")
+        to = _keys(setting, refs, part(setting, "t", number))
+        slope, _ = _slope(setting, refs, of, to)
+        return dq + _product(setting, slope.astype(to.k.dtype), to.k, "10")
 
-    dq = _loop(setting, "t", step, _zeros(rows, width))
-    _store(refs.dq, dq * setting.spec.scale, rows, width)
+    dq = loop(setting, "t", step, zeros(rows, width))
+    store(refs.dq, dq * setting.spec.scale, rows, width)
 
 
 def _of_keys(setting: Setting, refs: Any) -> None:
-    width, value_width = _all(setting, "d"), _all(setting, "e")
-    columns = _own(setting, "t", refs)
-    k, v = _load(refs.k, columns, width), _load(refs.v, columns, value_width)
+    columns, width, value_width = own(setting, "t", refs), whole(setting, "d"), whole(setting, "e")
+    to = _keys(setting, refs, columns)
 
     def step(number: Any, carried: Any) -> Any:
         dk, dv = carried
-        rows = _part(setting, "s", number)
-        q, d_out = _load(refs.q, rows, width), _load(refs.d_out, rows, value_width)
-        lse = _load(refs.lse, rows, other=INFINITY)  # queries that there are not have no probabilities
-        p = jnp.exp(_logits(setting, refs, q, k, rows, columns) - lse[:, None])
-        drop = _dropout(setting, refs, rows, columns)
-        dv += _product(setting, drop(p).astype(d_out.dtype), d_out, "00")
-        dp = drop(_product(setting, d_out, v, "11"))
-        d_logits = (p * (dp - _load(refs.total, rows)[:, None])).astype(q.dtype)
-        return dk + _product(setting, d_logits, q, "00"), dv
+        of = _queries(setting, refs, part(setting, "s", number))
+        slope, dropped = _slope(setting, refs, of, to)
+        dv += _product(setting, dropped.astype(of.d_out.dtype), of.d_out, "00")
+        return dk + _product(setting, slope.astype(of.q.dtype), of.q, "00"), dv
 
-    dk, dv = _loop(setting, "s", step, (_zeros(columns, width), _zeros(columns, value_width)))
-    _store(refs.dk, dk * setting.spec.scale, columns, width)
-    _store(refs.dv, dv, columns, value_width)
+    dk, dv = loop(setting, "s", step, (zeros(columns, width), zeros(columns, value_width)))
+    store(refs.dk, dk * setting.spec.scale, columns, width)
+    store(refs.dv, dv, columns, value_width)
+
+
+def _of_bias(grid: Grid, setting: Setting, refs: Any) -> None:
+    rows, columns = own(setting, "s", refs), own(setting, "t", refs)
+
+    def step(number: Any, total: Any) -> Any:
+        here = grid.at(setting, refs, number)
+        slope, _ = _slope(setting, here, _queries(setting, here, rows), _keys(setting, here, columns))
+        return total + slope
+
+    total = lax.fori_loop(0, setting.sizes.get(grid.looped, 1), step, zeros(rows, columns))
+    spans = [rows, columns]
+    for axis, letter in enumerate("st"):
+        if setting.shape("dbias")[2 + axis] != setting.sizes[letter]:
+            total, spans[axis] = jnp.sum(total, axis, keepdims=True), ONE
+    store(refs.dbias, total, *spans)

@@ -23,7 +23,7 @@ REDUCTIONS = {"reduce", "reduce-window", "select-and-scatter", "scatter"}
 CALLS = {"call", "fusion"}
 FLOATS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 # our kernel (pjrt.attention.kernels) -> products over the width of a head, over that of its values
-ATTENTION = {"forward": (1, 1), "backward_queries": (2, 1), "backward_keys": (2, 2)}
+ATTENTION = {"forward": (1, 1), "backward_queries": (2, 1), "backward_keys": (2, 2), "backward_bias": (1, 1)}
 WINDOW = {"size": 1, "stride": 1, "pad": (0, 0), "lhs_dilate": 1, "rhs_dilate": 1}
 
 
