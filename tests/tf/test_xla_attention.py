@@ -22,13 +22,14 @@ pytestmark = [
 INTERPRETER = os.environ.get("NPU_SHIM_JAX")
 BATCH, LENGTH, HEADS, SIZE = 2, 12, 2, 8
 WIDTH = HEADS * SIZE
+SPREAD = 0.4  # of kernels
 FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
 BFLOAT16 = {"precision_mode": "allow_mix_precision_bf16"}
 
 
 def dense(net, name, units=WIDTH):
     kernel = tf.get_variable(
-        name, [int(net.shape[-1]), units], initializer=tf.random_normal_initializer(0, 0.4, seed=7)
+        name, [int(net.shape[-1]), units], initializer=tf.random_normal_initializer(0, SPREAD, seed=7)
     )
     return tf.reshape(tf.matmul(tf.reshape(net, [-1, int(net.shape[-1])]), kernel), [BATCH, -1, units])
 

@@ -50,15 +50,15 @@ def blocks(spec: Spec) -> Blocks:
 
 
 def looped(spec: Spec) -> str:
-    """Returns the axis along which the kernel of a bias's gradient sums: batches "b", else heads "h", "" for neither."""
+    """Returns the axis along which the kernel of a bias's gradient sums: "b" or else "h", "" for neither."""
     pairs = zip("bh", spec.bias or (), spec.scores)
     return next((axis for axis, one, size in pairs if one < size), "")
 
 
 def partial_shape(spec: Spec) -> Shape:
-    """Returns the shape of what that kernel writes, [b, h, s, t]: a sum for each block of keys, or of queries, for each head.
+    """Returns the shape of what that kernel writes, [b, h, s, t]: a sum for each head and block of keys or queries.
 
-    What of them the bias has but once is still to be added up.
+    What the bias has but once is still to be added up.
     """
     chosen, axis = blocks(spec), looped(spec)
     batch, heads, queries, keys = spec.scores
