@@ -1,5 +1,7 @@
 """Attention in float64 numpy, random cases of it, and how far from it a kernel may be."""
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 
@@ -33,6 +35,9 @@ def random_case(number):
         dtype, scale=float(width) ** -0.5, bias=shape, bias_dtype=pick("float32", dtype) if shape else "",
         rate=pick(0.0, 0.0, 0.1, 0.5),
     )  # fmt: skip
+    if spec.rate and pick(True, False):
+        drawn = tuple(size if random.randint(2) else 1 for size in full[:3])
+        spec = dataclasses.replace(spec, mask=(*drawn, keys))
     operands = {each.name: random.normal(size=each.shape).astype(DTYPES[dtype]) for each in spec.given[:3]}
     if shape:
         operands["bias"] = np.asarray(_bias(random, bias, shape), DTYPES[spec.bias_dtype])
@@ -56,7 +61,7 @@ def reference(spec, operands, d_out):
     most = logits.max(-1, keepdims=True)
     lse = most + np.log(np.exp(logits - most).sum(-1, keepdims=True))
     p = np.exp(logits - lse)
-    scaled = draws.kept(operands["seed"], spec.scores, spec.rate) / (1.0 - spec.rate) if spec.rate else 1.0
+    scaled = draws.kept(operands["seed"], spec.drawn, spec.rate) / (1.0 - spec.rate) if spec.rate else 1.0
     out = (p * scaled) @ v
     dp, total = (d_out @ v.swapaxes(-1, -2)) * scaled, (d_out * out).sum(-1, keepdims=True)
     ds = p * (dp - total) * spec.scale

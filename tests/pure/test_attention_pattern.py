@@ -136,6 +136,13 @@ def test_heads_in_the_batch_are_one_head():
     assert (spec.q, spec.bias) == ((8, 1, 16, 8), (8, 1, 1, 32))
 
 
+def test_dropout_may_draw_once_for_all_batches_and_heads():
+    """As tensor2tensor's Transformer does."""
+    match = only(changed(TRAINING, ("int32<4>(2, 4, 16, 32)", "int32<4>(1, 1, 16, 32)")))
+    assert (match.backward.mask, match.backward.rate) == ((1, 1, 16, 32), 0.25)
+    assert only(TRAINING).backward.mask is None
+
+
 def test_a_bias_that_is_trained_gets_its_gradient():
     source = changed(
         TRAINING, ("<2,1,1,32>", "<4,16,32>"),
@@ -167,8 +174,8 @@ PLANTED = {
     "a rate that is fed": (
         [("rate:Const{dtype=float32, value=float32<>(0.25)}", "rate:Placeholder{dtype=float32, shape=<>}")],
         "the rate of its dropout, 'rate', is no constant"),
-    "one mask for all heads": ([("int32<4>(2, 4, 16, 32)", "int32<4>(2, 1, 16, 32)")],
-                               "its dropout 'u' has one mask for several of its probabilities"),
+    "one mask for all keys": ([("int32<4>(2, 4, 16, 32)", "int32<4>(2, 4, 16, 1)")],
+                              "its dropout 'u' has one mask for several of its keys"),
     "draws that know no step": (
         [("u:StatelessRandomUniformV2{dtype=float32, Tshape=int32}(shape, key, counter, alg)",
           "u:RandomUniform{dtype=float32, T=int32}(shape)")],

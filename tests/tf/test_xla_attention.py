@@ -79,6 +79,17 @@ def transformer(net, mask, rate):
     return merged(tf.matmul(weights, value))
 
 
+def tensor2tensor(net, mask, rate):
+    """As tensor2tensor does: dropout draws once for all sentences and heads."""
+    query, key, value = heads(net, "q") * SIZE**-0.5, heads(net, "k"), heads(net, "v")
+    logits = tf.matmul(query, key, transpose_b=True)
+    logits += tf.cast(tf.equal(mask, 0), tf.float32)[:, None, None, :] * -1e9
+    weights = tf.nn.softmax(logits, name="attention_weights")
+    if rate:
+        weights = tf.nn.dropout(weights, 1 - rate, noise_shape=[1, 1, LENGTH, LENGTH])
+    return merged(tf.matmul(weights, value))
+
+
 def multiplied_heads(net, mask, rate):
     """As many scripts do: heads in the batch, keys transposed before."""
     query, key, value = (tf.concat(tf.split(dense(net, name), HEADS, axis=2), axis=0) for name in "qkv")
@@ -151,7 +162,7 @@ def chosen(net, mask, rate):
     return merged(tf.matmul(weights, value))
 
 
-WAYS = [bert, albert, transformer, multiplied_heads, relative, einsum, by_hand, chosen, chained, on_itself]
+WAYS = [bert, albert, transformer, tensor2tensor, multiplied_heads, relative, einsum, by_hand, chosen, chained, on_itself]
 
 
 def built(way, rate=0.0, gated=True):
@@ -206,7 +217,7 @@ def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
     np.testing.assert_allclose(losses(step), before, rtol=2e-5)
 
 
-@pytest.mark.parametrize("way", [bert, transformer], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", [bert, transformer, tensor2tensor], ids=lambda way: way.__name__)
 def test_dropout_in_bfloat16_is_taken_and_repeats_itself(way):
     step = prepared(way, BFLOAT16, rate=0.25)
     made = with_calls(step)

@@ -139,11 +139,12 @@ def _logits(setting: Setting, refs: Any, q: Any, k: Any, rows: Span, columns: Sp
 
 def _dropout(setting: Setting, refs: Any, rows: Span, columns: Span) -> Callable[[Any], Any]:
     """Returns what sets the dropped ones of [rows, columns] to zero and scales the kept ones."""
-    rate, sizes = setting.spec.rate, setting.sizes
+    rate, sizes = setting.spec.rate, setting.spec.drawn
     if not rate:
         return lambda values: values
-    before = (refs.batch * sizes["h"] + refs.head) * sizes["s"] + rows.first
-    row = before + lax.broadcasted_iota(jnp.int32, (rows.count, 1), 0)
+    inside = rows.first + lax.broadcasted_iota(jnp.int32, (rows.count, 1), 0)
+    places = [place if size > 1 else 0 for place, size in zip((refs.batch, refs.head), sizes)]
+    row = (places[0] * sizes[1] + places[1]) * sizes[2] + (inside if sizes[2] > 1 else jnp.zeros_like(inside))
     value = lax.broadcasted_iota(jnp.int32, (1, columns.count // draws.PER_VALUE), 1)
     counter = row, columns.first // draws.PER_VALUE + value
     words = draws.threefry(WORDS, (refs.seed[0], refs.seed[1]), [each.astype(jnp.uint32) for each in counter])

@@ -51,6 +51,8 @@ class Spec:
         bias_dtype: of the bias, "" for none.
         rate: of dropout, in [0, 1); 0 for none. A call with dropout has a seed, int32 [2].
         bias_gradient: whether a backward call also returns the gradient of the bias, in its shape and dtype.
+        mask: shape of what dropout draws, [b, h, s, t] with 1 where one draw serves a whole axis of b, h or s; None for
+            a draw for each probability.
     """
 
     kind: str
@@ -64,11 +66,17 @@ class Spec:
     bias_dtype: str = ""
     rate: float = 0.0
     bias_gradient: bool = False
+    mask: Shape | None = None
 
     @property
     def scores(self) -> Shape:
         """Shape [b, h, s, t] of the scores."""
         return (*self.q[:3], self.k[2])
+
+    @property
+    def drawn(self) -> Shape:
+        """Shape of what dropout draws."""
+        return self.mask or self.scores
 
     @property
     def out(self) -> Shape:

@@ -79,5 +79,5 @@ def _dropped(spec: Spec, shares: Any, given: dict[str, Any]) -> Any:
     """Probabilities, or their gradient, with dropout."""
     if not spec.rate:
         return shares
-    keep = draws.kept(given["seed"], spec.scores, spec.rate)
+    keep = draws.kept(given["seed"], spec.drawn, spec.rate)
     return tf.where_v2(keep, shares * tf.constant(1 / (1 - spec.rate), spec.wide), tf.zeros([], spec.wide))

@@ -180,9 +180,18 @@ def _spec(walk: Walk, shape_of: Callable[[Value], Shape]) -> Spec:
     q, k, v = map(walk.shape_of, ("bhsd", "bhtd", "bhte"))
     biases = walk.scores.biases
     bias = _bias_shape(walk, shape_of) if biases else None
-    dtypes = {bias.dtype for bias in biases}
+    dtypes = _bias_dtypes(walk)
     bias_dtype = "" if not biases else dtypes.pop() if len(dtypes) == 1 else "float32"
-    return Spec(FORWARD, q, k, v, dtype, wide, walk.scores.factor, bias, bias_dtype, _rate(walk))
+    rate, scores = _rate(walk), walk.shape_of("bhst")
+    mask = walk.drawn if rate and walk.drawn != scores else None
+    return Spec(FORWARD, q, k, v, dtype, wide, walk.scores.factor, bias, bias_dtype, rate, mask=mask)
+
+
+def _bias_dtypes(walk: Walk) -> set[str]:
+    """The dtypes in which biases are added, and in which their gradient is summed up."""
+    assert walk.scores is not None
+    gradients = [result.operand.value.node for result in walk.results if result.name == "dbias"]
+    return {repr(node.attrs["T"]) for node in gradients} or {bias.dtype for bias in walk.scores.biases}
 
 
 def _dtypes(walk: Walk) -> tuple[str, str]:

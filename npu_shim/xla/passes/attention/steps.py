@@ -90,10 +90,19 @@ def _kept(walk: Walk, node: Node, term: Term, mask: Value) -> Term:
     found = dropout.mask_of(mask, walk.contents) if isinstance(term, Factors) else None
     if found is None or not isinstance(term, Factors):
         raise walk.unknown(node)
-    if walk.contents.shape(mask) != walk.shape_of(term.axes):
-        raise Miss("its dropout '%s' has one mask for several of its probabilities" % found.draw.name, node)
-    walk.take_mask(found)
+    walk.take_mask(found, _drawn(walk, node, term, mask, found.draw.name))
     return term._replace(kept=True)
+
+
+def _drawn(walk: Walk, node: Node, term: Term, mask: Value, name: str) -> tuple[int, ...]:
+    """The shape of what dropout draws, [b, h, s, t]."""
+    shape, sizes = walk.contents.shape(mask) or (), dict.fromkeys("bhst", 1)
+    sizes.update(zip(reversed(term.axes), reversed(shape)))
+    if any(size not in (1, walk.sizes.get(letter, 1)) for letter, size in sizes.items()):
+        raise walk.unknown(node)
+    if sizes["t"] != walk.sizes["t"]:
+        raise Miss("its dropout '%s' has one mask for several of its keys" % name, node)
+    return tuple(sizes[letter] for letter in "bhst")
 
 
 def divided(walk: Walk, node: Node) -> Term:

@@ -47,6 +47,7 @@ class Walk:
         scores: the Scores of which the softmax is taken.
         soft: the node that takes it.
         mask: dropout's Mask, None for none.
+        drawn: the shape of what it draws, [b, h, s, t], each 1 or that of the scores.
         choices: nodes of bools that scores are multiplied by.
         results: the Results.
         nodes: all nodes that have a part in it.
@@ -68,6 +69,7 @@ class Walk:
         self.scores: Scores | None = None
         self.soft: Node | None = None
         self.mask: Mask | None = None
+        self.drawn: tuple[int, ...] = ()
         self.choices: set[Node] = set()
         self.results: list[Result] = []
         self.nodes: dict[Node, None] = {product.node: None}
@@ -149,11 +151,11 @@ class Walk:
         self.scores, self.soft = scores, node
         return scores.axes
 
-    def take_mask(self, found: Mask) -> None:
-        """Notes the mask of dropout, Miss if there is another already."""
+    def take_mask(self, found: Mask, drawn: tuple[int, ...]) -> None:
+        """Notes the mask of dropout, of shape `drawn`; Miss if there is another already."""
         if self.mask and (self.mask.draw is not found.draw or not close(self.mask.keep, found.keep)):
             raise Miss("it has two dropouts, '%s' and '%s'" % (self.mask.draw.name, found.draw.name), found.draw)
-        self.mask = self.mask or found
+        self.mask, self.drawn = self.mask or found, drawn
         self.include(found.nodes)
 
     def require_factor(self, node: Node, slope: Slope, of_scores: float) -> None:
