@@ -162,7 +162,9 @@ def chosen(net, mask, rate):
     return merged(tf.matmul(weights, value))
 
 
-WAYS = [bert, albert, transformer, tensor2tensor, multiplied_heads, relative, einsum, by_hand, chosen, chained, on_itself]
+WAYS = [
+    bert, albert, transformer, tensor2tensor, multiplied_heads, relative, einsum, by_hand, chosen, chained, on_itself,
+]  # fmt: skip
 
 
 def built(way, rate=0.0, gated=True):
