@@ -21,7 +21,25 @@ def squash(v):
     return lambda a: tf.tanh(a * v)
 
 
+def behind(report, v):
+    """The body of a loop that waits for a report, with a constant that waits for nothing else."""
+
+    def body(a):
+        with tf.control_dependencies([report(a)]):
+            return a * tf.constant(2.0) * v
+
+    return body
+
+
+REPORTS = {
+    "an assertion about floats": lambda a: tf.Assert(tf.reduce_all(a > -99.0), [a]),
+    "an assertion with words": lambda a: tf.Assert(tf.reduce_all(a > -99.0), ["no"]),
+    "a print": lambda a: tf.print("a is", a),
+    "a print of words": lambda a: tf.print("here"),
+    "a print in a cond": lambda a: tf.cond(a[0] > 1.0, lambda: tf.print("more", a * 2.0), tf.no_op),
+}
 LOOPS = {
+    **{name: lambda x, p, v, report=report: loop(behind(report, v), x) for name, report in REPORTS.items()},
     "bound in the condition": lambda x, p, v: loop(squash(v), x),
     "int64": lambda x, p, v: loop(squash(v), x, lambda i, _: i < np.int64(3), tf.constant(0, tf.int64)),
     "float": lambda x, p, v: loop(squash(v), x, lambda i, _: i < 2.5, 0.0, 1.0),

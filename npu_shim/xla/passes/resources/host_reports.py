@@ -1,23 +1,27 @@
 """Removes prints and assertions from a step, with the ops that compute their messages.
 
 XLA ignores assertions and has no strings. The op becomes a NoOp, or (Print) an Identity, so control edges through it
-stay. Ops that only it needed are pruned, in the graph and in function bodies.
+stay. Ops that only it needed are pruned, in the graph and in function bodies. What waited for it must stay in its loop:
+
+    Assert(ok, x)  in a loop   becomes   NoOp(^ok)        PrintV2(StringFormat(x))  in a loop   becomes   NoOp(^x)
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterable
+from typing import Any, Iterable, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis.frames import ENTERS
 from npu_shim.rewriter.graph.arguments import controls, source_of
 from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
+TEXTS = ("AsString", "StringFormat", "StringJoin")
 
 
 def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
@@ -36,8 +40,11 @@ def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
         lines.once("the compiled step does not print: it leaves out %s" % prints)
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
+    nodes = {node.name: node for node in graph_def.node}
+    has_loops = any(node.op in ENTERS for node in graph_def.node)
     for node in made.node:
-        silence(node)
+        if silence(node) and has_loops and not node.input:
+            node.input.extend(_anchors(nodes[node.name], nodes))
     for function in made.library.function:
         silenced = [silence(node) for node in function.node_def]
         if any(silenced):
@@ -59,6 +66,17 @@ def silence(node: Any) -> bool:
     if kept:
         node.attr["T"].type = dtype
     return True
+
+
+def _anchors(report: Any, nodes: Mapping[str, Any]) -> Iterator[str]:
+    """Yields control inputs for a report that would wait for nothing: its first input, or what that text is made of."""
+    pending = list(report.input[:1])
+    while pending:
+        source = nodes[source_of(pending.pop())]
+        if source.op in TEXTS or (source.op == "Const" and source.attr["dtype"].type == tf.string.as_datatype_enum):
+            pending.extend(source.input)
+        else:
+            yield "^" + source.name
 
 
 def _prune_body(function: Any) -> None:
