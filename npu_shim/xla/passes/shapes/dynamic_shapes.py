@@ -100,7 +100,9 @@ class _View:
         self._nodes = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
-        self._tensors = {op.name: op.outputs for op in static_shapes.loopless(graph_def).get_operations()}
+        graph = static_shapes.loopless(graph_def)
+        inferred = (node.name for node in graph_def.node if node.op != "NextIteration")
+        self._tensors = {name: graph.get_operation_by_name(name).outputs for name in inferred}
         self._origins = self._reached()
 
     def open_inputs(self, node: Any) -> list[str]:

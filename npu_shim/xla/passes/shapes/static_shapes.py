@@ -16,6 +16,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
 from npu_shim.session.clusters import pruning
 
@@ -23,6 +24,11 @@ SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
 HANDLE_FORWARDS = ("Identity", "Enter", "Switch")
 FORWARDS = (*HANDLE_FORWARDS, "TensorArrayGradV3")  # forward their first input, or a tensor of its shape
 TRIGGER = "ControlTrigger"
+# ops of loops; a graph without them has the shapes that TensorFlow infers of it
+OF_LOOPS = frozenset([
+    "Enter", "Exit", "NextIteration", "StackPushV2", "StackPopV2", "TensorArrayReadV3", "TensorArrayGatherV3",
+    "TensorArraySizeV3",
+])  # fmt: skip
 ZERO = "npu_shim/zero"
 
 
@@ -49,10 +55,10 @@ def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def loopless(graph_def: Any) -> Any:
-    """Returns a tf.Graph with a GraphDef's tensors, dtypes and shapes, without back edges of loops."""
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(_without_back_edges(graph_def, {node.name: node for node in graph_def.node}), name="")
-    return graph
+    """Returns a `tf_internals.read_only_graph` with a GraphDef's tensors, dtypes and shapes, without loops' back edges."""
+    if any(node.op in OF_LOOPS for node in graph_def.node):
+        graph_def = _without_back_edges(graph_def, {node.name: node for node in graph_def.node})
+    return tf_internals.read_only_graph(graph_def)
 
 
 def _folded(node, nodes, known, constant_stacks):
