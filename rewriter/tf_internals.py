@@ -292,6 +292,8 @@ def _read_only_graph() -> Any:
                 return tf.Operation._from_c_op(operation, self)
             return super()._get_operation_by_name(name)
 
+        get_operation_by_name = _get_operation_by_name  # without the checks of what is a name
+
     return ReadOnlyGraph
 
 

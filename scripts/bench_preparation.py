@@ -4,7 +4,7 @@
 
 Two tasks: an unrolled LSTM of two layers with Adam, from GraphDef to StepFunction, without TensorFlow's own tracing of
 the result; and the rewrite of BERT-large's training graph, from bytes to bytes. Each checkout has a process of its own,
-and the processes take turns. The first checkout is what the others are compared with: medians of the ratios of one turn.
+and the processes take turns. The others are compared with the first one: the median of the ratios of each turn.
 """
 
 import argparse
@@ -86,7 +86,8 @@ def serve(steps):
     import tensorflow.compat.v1 as tf
 
     tf.disable_v2_behavior()
-    tasks = {"LSTM": preparing(steps), "BERT-large": rewriting(lzma.open(BERT).read())}
+    with lzma.open(BERT) as f:
+        tasks = {"LSTM": preparing(steps), "BERT-large": rewriting(f.read())}
     for once in tasks.values():
         once()
     print("ready", flush=True)
@@ -143,7 +144,7 @@ def main():
         return serve(given.steps)
     import bench_tables
 
-    lines = [*bench_tables.where(), "", "| task | commit | median s | least s | ratio |", "| --- | --- | --- | --- | --- |"]
+    lines = [*bench_tables.where(), "", "| task | commit | median s | least s | ratio |", "|---|---|---|---|---|"]
     processes = [opened(checkout, given.steps) for checkout in given.checkouts]
     try:
         for process in processes:

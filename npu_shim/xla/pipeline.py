@@ -231,7 +231,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "order-reads-before-writes",
-            protos(ordering.reads_first),
+            ordering.reads_first,
             "when all reads and writes are there",
             requires=(FUNCTIONAL,),
         ),

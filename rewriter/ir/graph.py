@@ -8,6 +8,7 @@ the bytes that they were read from. Every change raises the graph's `version`, b
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Iterable, Iterator, Sequence
 
 from .attributes import decoded
@@ -172,15 +173,11 @@ class Node:
 
     def sources(self) -> Iterator[Node]:
         """The nodes behind its data inputs, then those that it waits for; one may come twice."""
-        for value in self.inputs:
-            yield value.node
-        yield from self.controls
+        return itertools.chain([value.node for value in self.inputs], self.controls)
 
     def users(self) -> Iterator[Node]:
         """The nodes that take one of its outputs or wait for it; one may come twice."""
-        yield from self.value.users
-        for value in self._others.values():
-            yield from value.users
+        return itertools.chain(self.value.users, *(value.users for value in self._others.values()))
 
     def set_inputs(self, values: Sequence[Value]) -> None:
         """Replaces its data inputs."""

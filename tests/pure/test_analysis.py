@@ -3,7 +3,7 @@
 import pytest
 from definitions import known
 
-from npu_shim.rewriter.analysis import cache, frames, order
+from npu_shim.rewriter.analysis import cache, frames, order, writes
 from npu_shim.rewriter.ir import text
 
 LOOP = """
@@ -91,3 +91,30 @@ def test_an_answer_holds_until_the_graph_changes():
     assert [count(made), count(other)] == [2, 2]
     assert asked == [1, 2, 2]
     assert count.__doc__ == "Counts."
+
+
+VARIABLE = """
+v:VarHandleOp{dtype=float32} u:VarHandleOp{dtype=float32} x:Placeholder{dtype=float32} p:Placeholder{dtype=bool}
+i:Identity{T=resource}(v) r:ReadVariableOp{dtype=float32}(v) w:AssignVariableOp{dtype=float32}(v, x)
+o:AssignVariableOp{dtype=float32}(u, x, ^v) g:If{then_branch=@write, else_branch=@read}(p, v, u)
+h:If{then_branch=@read, else_branch=@read}(p, v, u) n:Case{branches=[@read, @write ]}(p, u, v) f:write(v, x)
+d:PartitionedCall{f=@read, deep=[@deep ]}(v, u) q:PartitionedCall{f=@none}(v)
+function read(a: resource, b: resource) -> (c: float32)
+  c:ReadVariableOp{dtype=float32}(a) e:Identity{T=resource}(b) return c=c
+end
+function write(a: resource, b: float32) -> ()
+  e:Identity{T=resource}(a) k:Enter{T=resource, frame_name='l'}(e) c:Assign2(k)
+end
+function deep(a: resource, b: resource) -> () c:write(b, b) end
+"""
+
+
+@pytest.mark.parametrize(("handle", "writers"), [("v", "w g f q"), ("u", "o n d")])
+def test_what_takes_a_handle_writes_unless_it_reads_or_passes_on(handle, writers):
+    made = graph(VARIABLE)
+    assert names(user for user in dict.fromkeys(made[handle].users()) if writes.writes(user, made[handle])) == writers
+
+
+def test_a_function_that_calls_itself_ends():
+    made = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () b:f(a) end")
+    assert not writes.writes(made["c"], made["v"])

@@ -3,18 +3,22 @@
 import pathlib
 
 import pytest
+import reference_material
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
 from npu_shim.cli import opt
 from npu_shim.options import passes
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.xla import step_function
 from npu_shim.xla.passes import dead_control_dependencies
+from npu_shim.xla.passes.memory import ordering
 from npu_shim.xla.passes.resources import dynamic_stitch, fetched, slice_writes
+from npu_shim.xla.passes.shapes import dynamic_shapes
 from npu_shim.xla.pipeline import PIPELINES, SHAPES, Context
 from npu_shim.xla.sources import Source
 
@@ -265,3 +269,75 @@ def test_words_of_the_check_are_told(monkeypatch):
     monkeypatch.setenv("NPU_SHIM_VERIFY", "never")
     with pytest.raises(ConfigError, match="NPU_SHIM_VERIFY is 'never', expected one of end, each"):
         passes.wanted({})
+
+
+COUNTER = """
+v:VarHandleOp{dtype=float32, shape=<>} x:Placeholder{dtype=float32} r:ReadVariableOp{dtype=float32}(v)
+w:AssignAddVariableOp{dtype=float32}(v, x) late:ReadVariableOp{dtype=float32}(v, ^w)
+"""
+
+
+def test_reads_run_before_the_writes_that_they_do_not_wait_for():
+    assert after(ordering.reads_first, COUNTER).splitlines()[3] == "w:AssignAddVariableOp{dtype=float32}(v, x, ^r)"
+
+
+@pytest.mark.parametrize("source", [
+    COUNTER.replace("(v, x)", "(v, x, ^r)"),
+    COUNTER.replace("(v)", "(v, ^w)"),
+    "v:VarHandleOp{dtype=float32, shape=<>} r:ReadVariableOp{dtype=float32}(v) q:ReadVariableOp{dtype=float32}(v)",
+])  # fmt: skip
+def test_what_is_in_order_stays(source):
+    stays(ordering.reads_first, source)
+
+
+SLICE = """
+x:Placeholder{dtype=float32, shape=<4>} b:Const{dtype=int32, value=int32<1>(1)} n:Placeholder{dtype=int32, shape=<1>}
+s:StridedSlice{T=float32, Index=int32}(x, b, b, b) y:Cumsum{T=float32, Tidx=int32}(s, z)
+z:Const{dtype=int32, value=int32<>(0)}
+"""
+
+
+@since_2_15
+@pytest.mark.parametrize("fed", ["(x, n, b, b)", "(x, b, n, b)", "(x, b, b, n)"])
+def test_slices_at_constant_places_have_no_open_sizes(fed, monkeypatch):
+    with pytest.raises(PlanError, match=r"node 'y' \(Cumsum\) takes a number of rows that depends on the data"):
+        dynamic_shapes.require_sound(graphdef.write(text.parse(SLICE.replace("(x, b, b, b)", fed)), tf.GraphDef))
+    monkeypatch.setattr(dynamic_shapes.static_shapes, "loopless", None)  # nothing asks for shapes
+    dynamic_shapes.require_sound(graphdef.write(text.parse(SLICE), tf.GraphDef))
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def _tensors(graph, graph_def):
+    operations = [graph.get_operation_by_name(node.name) for node in graph_def.node]
+    return [(op.type, [(t.dtype, str(t.shape), t.op is op) for t in op.outputs]) for op in operations]
+
+
+@since_2_15
+def test_a_read_only_graph_has_the_shapes_of_an_imported_one():
+    graph_def = reference_material.training_graph("bert_tiny_train")
+    graph = tf_internals.read_only_graph(graph_def)
+    with tf.Graph().as_default() as imported:
+        tf.import_graph_def(graph_def, name="")
+    assert _tensors(graph, graph_def) == _tensors(imported, graph_def)
+    with pytest.raises(KeyError):
+        graph.get_operation_by_name("none")
+    with pytest.raises(RuntimeError, match="finalized"), graph.as_default():
+        tf.constant(0)
+
+
+@since_2_15
+def test_a_read_only_graph_knows_values_that_others_determine():
+    source = "c:Const{dtype=int32, value=int32<2>(2, 3)} d:Const{dtype=int32, value=int32<2>(4, 1)} "
+    graph_def = graphdef.write(text.parse(source + "s:Add{T=int32}(c, d) t:Pack{N=2, T=int32}(s, s)"), tf.GraphDef)
+    graph = tf_internals.read_only_graph(graph_def)
+    assert tf_internals.constant_value(graph.get_tensor_by_name("t:0")).tolist() == [[6, 4], [6, 4]]
+    assert tf.get_static_value(graph.get_operation_by_name("t").inputs[1].op.inputs[0]).tolist() == [2, 3]
+
+
+@since_2_15
+def test_shapes_that_contradict_each_other_are_told():
+    source = "c:Const{dtype=float32, value=float32<2>(2.0, 3.0)} m:MatMul{T=float32}(c, c)"
+    with pytest.raises(ValueError, match="Shape must be rank 2 but is rank 1 for"):
+        tf_internals.read_only_graph(graphdef.write(text.parse(source), tf.GraphDef))

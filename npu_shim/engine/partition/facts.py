@@ -8,6 +8,7 @@ from npu_shim.engine.partition.nodes import Node
 from npu_shim.engine.runtime import access
 from npu_shim.options import kernel_tables
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.xla.passes import legalize
@@ -38,7 +39,7 @@ OTHERWISE = {
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 # beginnings of the types of stateful ops that wait for nothing outside of their run
 NEVER_WAITS = ("TensorArray", "Stack", "Save", "Restore", *host_reports.SILENT, *host_reports.FORWARDING)
-PASSES_ON = writers.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
+PASSES_ON = writes.PASSES_ON | {"RefIdentity", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration"}
 
 
 def nodes_of(graph_def, fetches, feeds=()):
@@ -329,7 +330,7 @@ class _Facts:
         called = writers.called(node, self._bodies)
         if called and (taken or definition is None):  # an op that calls is stateful if its function may only read
             return not any(self._does_more_than_read(body, set()) for body in called)
-        return node.op in writers.READS or not (definition is None or definition.is_stateful)
+        return node.op in writes.READS or not (definition is None or definition.is_stateful)
 
     def _does_more_than_read(self, body, seen):
         """Whether a function has stateful ops but those that read variables; `seen`: names of functions."""
@@ -340,7 +341,7 @@ class _Facts:
             called = writers.called(node, self._bodies)
             if any(self._does_more_than_read(inner, seen) for inner in called):
                 return True
-            if not called and node.op not in writers.READS and self._is_stateful(node):
+            if not called and node.op not in writes.READS and self._is_stateful(node):
                 return True
         return False
 

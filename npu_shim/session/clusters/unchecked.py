@@ -61,9 +61,11 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
 
 def _found(nodes, graph):
     """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
-    harmless = None
+    harmless, present = None, {node.op for node in nodes}
     for what, (ops, integers) in KINDS.items():
-        of_kind = [n for n in nodes if _is_of(n.op, ops) and (not integers or n.attr["T"].type in INTEGERS)]
+        wanted = {op for op in present if _is_of(op, ops)}
+        of_kind = [node for node in nodes if node.op in wanted] if wanted else []
+        of_kind = [node for node in of_kind if not integers or node.attr["T"].type in INTEGERS]
         if of_kind and harmless is None:
             harmless = _of_sizes(graph) | _by_constants(graph)
         names = [node.name for node in of_kind if node.name not in harmless]

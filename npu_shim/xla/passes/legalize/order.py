@@ -12,6 +12,7 @@ from typing import Any, Container
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.xla.passes.resources import writers
 
@@ -47,7 +48,7 @@ def _writes(graph_def):
     for node in graph_def.node:
         for text in node.input:
             source = source_of(text)
-            takes = text[0] != "^" and source in handles and node.op not in writers.PASSES_ON
+            takes = text[0] != "^" and source in handles and node.op not in writes.PASSES_ON
             if takes and writers.written_by([node], {source: {source}}, bodies):
                 found[text].add(node.name)
     return found
@@ -57,7 +58,7 @@ def _handles(graph_def):
     """Names of the nodes that output handles."""
     resource, found = tf.resource.as_datatype_enum, set()
     for node in graph_def.node:
-        passed_on = node.op in writers.PASSES_ON and node.attr["T"].type == resource
+        passed_on = node.op in writes.PASSES_ON and node.attr["T"].type == resource
         argument = node.op == "Placeholder" and node.attr["dtype"].type == resource
         if node.op == "VarHandleOp" or passed_on or argument:
             found.add(node.name)
@@ -69,7 +70,7 @@ def topological(graph_def: Any) -> list[Any]:
     nodes = {node.name: node for node in graph_def.node}
     order, state = [], {}
     for start in sorted(nodes):
-        stack = [start]
+        stack = [] if start in state else [start]
         while stack:
             name = stack[-1]
             if name not in state:

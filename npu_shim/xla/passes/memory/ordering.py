@@ -7,62 +7,45 @@ a read that waits for no write sees the value from before the step.
 from __future__ import annotations
 
 import collections
-from typing import Any
+from operator import attrgetter
+from typing import Any, Container
 
-import tensorflow.compat.v1 as tf
+from npu_shim.rewriter.analysis.writes import writes
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
 
-from npu_shim.rewriter.graph.arguments import source_of
-from npu_shim.xla.passes.resources import writers
-
-
-def reads_first(graph_def: Any) -> Any:
-    """Returns a copy of a functional GraphDef with resource variables, with control edges from readers to writers."""
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    users = _users(made)
-    late = {name for used in users.values() for name, writes in used.items() if writes}
-    place = {name: number for number, name in enumerate(_order(made, late))}
-    nodes = {node.name: node for node in made.node}
-    for used in users.values():
-        for writer in sorted(name for name, writes in used.items() if writes):
-            earlier = [name for name in sorted(used) if not used[name] and place[name] < place[writer]]
-            known = set(nodes[writer].input)
-            nodes[writer].input.extend("^" + name for name in earlier if "^" + name not in known)
-    return made
+NAME = attrgetter("name")
 
 
-def _users(graph_def):
-    """Maps each variable's handle to {node that takes it: whether the node writes to it}."""
-    bodies = {function.signature.name: function for function in graph_def.library.function}
-    handles = {node.name for node in graph_def.node if node.op == "VarHandleOp"}
-    users = collections.defaultdict(dict)
-    for node in graph_def.node:
-        taken = [handle for handle in map(source_of, node.input) if handle in handles]
-        if taken:
-            written = writers.written_by([node], {handle: {handle} for handle in taken}, bodies)
-            for handle in taken:
-                users[handle][node.name] = handle in written
-    return users
+def reads_first(module: Module, context: Any = None) -> None:
+    """Adds control edges from readers to writers in a module of functional control flow and resource variables."""
+    graph = module.graph
+    handles = dict.fromkeys(node for user in graph for node in user.sources() if node.op == "VarHandleOp")
+    users = [{user: writes(user, handle) for user in sorted(set(handle.users()), key=NAME)} for handle in handles]
+    late = {node for used in users for node, is_writer in used.items() if is_writer}
+    place = {node: number for number, node in enumerate(_order(graph, late))} if late else {}
+    for used in users:
+        for writer in used:
+            if used[writer]:
+                earlier = [node for node in used if not used[node] and place[node] < place[writer]]
+                if not set(earlier) <= set(writer.controls):
+                    writer.set_controls([*writer.controls, *earlier])
 
 
-def _order(graph_def, late):
+def _order(graph: Graph, late: Container[Node]) -> list[Node]:
     """Topological order of all nodes, with those of `late` as late as possible."""
-    waits_for = {node.name: {source_of(text) for text in node.input} for node in graph_def.node}
-    consumers = collections.defaultdict(list)
-    for name in sorted(waits_for):
-        for source in waits_for[name]:
-            consumers[source].append(name)
-    open_inputs = {name: len(sources) for name, sources in waits_for.items()}
-    ready, last = collections.deque(), collections.deque()
-    for name in sorted(waits_for):
-        if not open_inputs[name]:
-            (last if name in late else ready).append(name)
+    open_inputs = {node: len(set(node.sources())) for node in sorted(graph, key=NAME)}
+    ready: collections.deque[Node] = collections.deque()
+    last: collections.deque[Node] = collections.deque()
+    for node, count in open_inputs.items():
+        if not count:
+            (last if node in late else ready).append(node)
     order = []
     while ready or last:
-        name = (ready or last).popleft()
-        order.append(name)
-        for consumer in consumers[name]:
-            open_inputs[consumer] -= 1
-            if not open_inputs[consumer]:
-                (last if consumer in late else ready).append(consumer)
+        node = (ready or last).popleft()
+        order.append(node)
+        for user in sorted(set(node.users()), key=NAME):
+            open_inputs[user] -= 1
+            if not open_inputs[user]:
+                (last if user in late else ready).append(user)
     return order

@@ -43,6 +43,10 @@ class Writes:
                 bit = own.setdefault(name, 1 << len(own))
                 for variable in self.variables(node.input[number]):
                     self._writers[variable] |= bit
+        self._consumers = collections.defaultdict(list)
+        for name, node in nodes.items():
+            for source in set(map(source_of, node.input)):
+                self._consumers[source].append(name)
         self._before = self._spread(own, lambda node: False)
         self._this_time = self._spread(own, lambda node: node.op in ("NextIteration", "RefNextIteration"))
 
@@ -81,16 +85,12 @@ class Writes:
 
     def _spread(self, own: dict[str, int], stops: Callable[[Any], bool]) -> dict[str, int]:
         """Maps each node to the bits of the writers it follows, itself included; `stops` nodes do not propagate."""
-        consumers = collections.defaultdict(list)
-        for name, node in self._nodes.items():
-            for source in set(map(source_of, node.input)):
-                consumers[source].append(name)
         found = dict(own)
         wave = set(own)
         while wave:  # in waves, so that a node that follows many writers propagates once
             reached = set()
             for name in wave:
-                for consumer in () if stops(self._nodes[name]) else consumers[name]:
+                for consumer in () if stops(self._nodes[name]) else self._consumers[name]:
                     if found[name] & ~found.get(consumer, 0):
                         found[consumer] = found.get(consumer, 0) | found[name]
                         reached.add(consumer)

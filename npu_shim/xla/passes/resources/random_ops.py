@@ -185,6 +185,8 @@ def _named(names):
 
 def _in_loops(graph_def):
     """Names of the nodes inside of v1 loops."""
+    if not any(node.op == "Enter" for node in graph_def.node):
+        return set()
     consumers = {}
     for node in graph_def.node:
         for text in node.input:

@@ -14,6 +14,7 @@ and a later write to the tf.cond's result writes to v, after the tf.cond.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -99,7 +100,7 @@ class _Conversion:
 
     def _reference_inputs(self, node):
         """Numbers of a node's reference inputs."""
-        if node.op in self._library or node.op not in self._ops:
+        if node.op in self._library or not _has_references(node.op, "input_arg"):
             return ()
         taken = arguments.of_each(self._ops[node.op].input_arg, node)
         return [number for number, argument in enumerate(taken) if argument.is_ref]
@@ -258,8 +259,10 @@ class _Conversion:
             return False
         key = arguments.output_of(text)
         if key not in self._references:
-            node = self._nodes[source_of(text)]
-            outputs = () if node.op in self._library else arguments.of_each(self._ops[node.op].output_arg, node)
+            node = self._nodes[key[0]]
+            if node.op in self._library or not _has_references(node.op, "output_arg"):
+                return False
+            outputs = arguments.of_each(self._ops[node.op].output_arg, node)
             self._references.update(((node.name, number), arg.is_ref) for number, arg in enumerate(outputs))
         return self._references.get(key, False)
 
@@ -271,6 +274,13 @@ class _Conversion:
         while name in self._nodes or name in self._added or name in self._shared.values():
             name += "_"
         return name
+
+
+@functools.lru_cache(maxsize=None)
+def _has_references(op: str, kind: str) -> bool:
+    """Whether an op takes ("input_arg") or returns ("output_arg") references."""
+    definition = tf_internals.op_defs().get(op)
+    return definition is not None and any(argument.is_ref for argument in getattr(definition, kind))
 
 
 def _entered_once(graph_def):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import collections
 from typing import Any, Mapping, Sequence
 
+from npu_shim.rewriter.analysis.writes import PASSES_ON, READS
 from npu_shim.rewriter.graph.arguments import data, source_of
 
-# ops that take a handle and write nothing
-READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
-PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 
 
 def variable_name(node: Any) -> str:
@@ -63,9 +61,9 @@ def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Ma
     while changed:  # to a fixed point, since nodes may be in any order
         changed = False
         for node in nodes:
-            inputs = [source_of(text) for text in data(node)]
-            found = set().union(*(origins.get(name, ()) for name in inputs)) if inputs else set()
-            if not found or node.op in READS:
+            inputs = [] if node.op in READS else [source_of(text) for text in data(node)]
+            found = set().union(*(origins[name] for name in inputs if name in origins))
+            if not found:
                 continue
             if node.op in PASSES_ON and origins.get(node.name) != found:
                 origins[node.name] = found

@@ -11,6 +11,7 @@ counts, except those that XLA is known to accept as data.
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any, Container, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
@@ -121,26 +122,19 @@ class _Search:
 
     def _inputs(self, node):
         """The inputs of a node that must be compile-time constants."""
-        data, called = arguments.data(node), functions.called(node, self._library)
-        if called:
-            first = 1 if functions.kind_of(node, self._library) == functions.BRANCH else 0
-            numbers = {first + number for name in called for number in self._of_function(name)}
-            return [data[number] for number in sorted(numbers) if number < len(data)]
-        if node.op not in self._ops:
-            return []
-        definition = self._ops[node.op]
-        named = zip(data, arguments.of_each(definition.input_arg, node))
-        return [text for text, argument in named if self._is_asked(definition, argument)]
+        called = functions.called(node, self._library)
+        asked = self._of_call(node, called) if called else _asked_of(node.op, self._places)
+        if asked is None:
+            definition = self._ops[node.op]
+            named = enumerate(arguments.of_each(definition.input_arg, node))
+            asked = [number for number, argument in named if _is_asked(definition, argument, self._places)]
+        data = arguments.data(node) if asked else ()
+        return [data[number] for number in asked if number < len(data)]
 
-    def _is_asked(self, definition, argument):
-        if not self._places and argument.name in PLACES.get(definition.name, ()):
-            return False
-        if argument.name in DATA and definition.name not in STITCHES:
-            return False
-        if definition.name in NUMBERS or argument.type in INTEGERS:
-            return True
-        allowed = [attr.allowed_values.list.type for attr in definition.attr if attr.name == argument.type_attr]
-        return any(allowed) and set(allowed[0]) <= INTEGERS
+    def _of_call(self, node, called):
+        """The numbers of the inputs that a call's functions require."""
+        first = 1 if functions.kind_of(node, self._library) == functions.BRANCH else 0
+        return sorted({first + number for name in called for number in self._of_function(name)})
 
     def _of_function(self, name):
         if name not in self._arguments:
@@ -149,3 +143,25 @@ class _Search:
             found = self.asked(body.node_def)
             self._arguments[name] = [n for n, each in enumerate(body.signature.input_arg) if each.name in found]
         return self._arguments[name]
+
+
+@functools.lru_cache(maxsize=None)
+def _asked_of(op: str, places: bool) -> tuple[int, ...] | None:
+    """The numbers of the inputs of an op that must be compile-time constants; None where they differ by node."""
+    definition = tf_internals.op_defs().get(op)
+    if definition is None:
+        return ()
+    asked = [number for number, each in enumerate(definition.input_arg) if _is_asked(definition, each, places)]
+    has_lists = any(each.number_attr or each.type_list_attr for each in definition.input_arg)
+    return None if asked and has_lists else tuple(asked)
+
+
+def _is_asked(definition: Any, argument: Any, places: bool) -> bool:
+    if not places and argument.name in PLACES.get(definition.name, ()):
+        return False
+    if argument.name in DATA and definition.name not in STITCHES:
+        return False
+    if definition.name in NUMBERS or argument.type in INTEGERS:
+        return True
+    allowed = [attr.allowed_values.list.type for attr in definition.attr if attr.name == argument.type_attr]
+    return any(allowed) and set(allowed[0]) <= INTEGERS

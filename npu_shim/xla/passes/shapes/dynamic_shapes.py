@@ -84,13 +84,22 @@ def require_sound(graph_def: Any) -> Any:
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
-    if any(node.op in SOURCES or node.op in TAKING for node in graph_def.node):
+    if _may_be_open(graph_def):
         view = _View(graph_def)
         for node in graph_def.node:
             taken = view.open_inputs(node)
             if taken:
                 view.require_sound(node, taken)
     return graph_def
+
+
+def _may_be_open(graph_def):
+    """Whether a graph may have open sizes: what takes a part has them only where no constants say which."""
+    if any(node.op in SOURCES for node in graph_def.node):
+        return True
+    taking = [node for node in graph_def.node if node.op in TAKING]
+    constants = {node.name for node in graph_def.node if taking and node.op == "Const"}
+    return not constants.issuperset(source_of(text) for node in taking for text in arguments.data(node)[1:])
 
 
 class _View:

@@ -55,7 +55,7 @@ def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def loopless(graph_def: Any) -> Any:
-    """Returns a `tf_internals.read_only_graph` with a GraphDef's tensors, dtypes and shapes, without loops' back edges."""
+    """Returns a `tf_internals.read_only_graph` with a GraphDef's tensors and shapes, without back edges of loops."""
     if any(node.op in OF_LOOPS for node in graph_def.node):
         graph_def = _without_back_edges(graph_def, {node.name: node for node in graph_def.node})
     return tf_internals.read_only_graph(graph_def)

@@ -47,7 +47,8 @@ def _tensor(text: str, place: Mapping[str, int]) -> Tensor:
 
 
 def _result(tensor: Any) -> Result:
-    return Result(tensor.dtype.name, tuple(tensor.shape.as_list()) if tensor.shape.is_fully_defined() else None)
+    shape = tensor.shape
+    return Result(tensor.dtype.name, tuple(shape.as_list()) if shape.is_fully_defined() else None)
 
 
 def _flops(node: Any, operation: Any) -> int:

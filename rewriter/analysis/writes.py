@@ -1,0 +1,55 @@
+"""What writes to a resource variable: the nodes that take its handle and do more than read or pass it on.
+
+v:VarHandleOp r:ReadVariableOp(v) i:Identity(v) w:AssignVariableOp(i, x) f:While{body=@g}(v)     w writes, f if g does
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from ..ir.attributes import Callee
+from ..ir.graph import Node
+from ..ir.module import Function
+from . import order
+
+# ops that take a handle and write nothing
+READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
+PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
+BRANCHES = frozenset(["If", "StatelessIf", "Case"])  # their first input chooses, and is no argument
+
+
+def writes(node: Node, handle: Node) -> bool:
+    """Whether a node that takes the handle of a variable may write to it, in a function that it calls too."""
+    return _writes(node, handle, frozenset())
+
+
+def _writes(node: Node, handle: Node, asked: frozenset[Node]) -> bool:
+    """Likewise; `asked` are the arguments that are being asked about: a function that calls itself adds nothing."""
+    if node.op in READS or node.op in PASSES_ON:
+        return False
+    bodies = list(_called(node))
+    if not bodies:
+        return any(value.node is handle for value in node.inputs)
+    taken = node.inputs[1:] if node.op in BRANCHES else node.inputs
+    pairs = (pair for body in bodies for pair in zip(body.arguments, taken))
+    arguments = [argument for argument, value in pairs if value.node is handle and argument not in asked]
+    return any(_is_written(argument, asked | {argument}) for argument in arguments)
+
+
+def _is_written(handle: Node, asked: frozenset[Node]) -> bool:
+    """Whether a node of its graph writes to what is a handle, or the same handle behind nodes that pass it on."""
+    same = order.descendants([handle], lambda node: node is handle or node.op in PASSES_ON)
+    passing = (node for node in same if node is handle or node.op in PASSES_ON)
+    return any(_writes(user, node, asked) for node in passing for user in node.users())
+
+
+def _called(node: Node) -> Iterator[Function]:
+    """The functions that a node calls, by its op or its attributes."""
+    functions = node.graph.module.functions
+    names = [node.op, *(name for _, value in node.attrs.items() for name in _named(value))] if len(functions) else ()
+    return (functions[name] for name in names if name in functions)
+
+
+def _named(value: Any) -> list[str]:
+    callees = value if type(value) is tuple else (value,)
+    return [callee.name for callee in callees if isinstance(callee, Callee)]
