@@ -92,10 +92,7 @@ def _unique_functions(graph_def: Any) -> Any:
 
 
 def _rematerialize(module: Module, context: Context) -> None:
-    graph_def, context.recomputation = rematerialization.recomputed(
-        graphdef.write(module), context.recompute, context.on_cpu
-    )
-    graphdef.replace(module, graph_def)
+    context.recomputation = rematerialization.recomputed(module, context.recompute, context.on_cpu)
 
 
 def _fuse_attention(module: Module, context: Context) -> None:

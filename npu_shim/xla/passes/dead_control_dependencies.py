@@ -48,17 +48,18 @@ def keep_needed(graph: Graph) -> None:
 def _without_effect(graph: Graph) -> set[Node]:
     """The nodes outside of loops and branches that have no effects, and whose inputs have none."""
     idle: set[Node] = set()
+    ops = {node.op for node in graph.nodes.values()}
+    calm = {op for op in ops if _changes_nothing(op, graph.module)}
     for node in order.topological(graph):
-        if _changes_nothing(node) and all(source in idle for source in node.sources()):
+        if node.op in calm and idle.issuperset(node.sources()):
             idle.add(node)
     return idle
 
 
-def _changes_nothing(node: Node) -> bool:
-    module = node.graph.module
-    if node.op in READS or node.op == ASSERTION:
+def _changes_nothing(op: str, module: Module) -> bool:
+    if op in READS or op == ASSERTION:
         return True
-    if node.op in module.functions or node.op in V1_OPS:
+    if op in module.functions or op in V1_OPS:
         return False
-    definition = module.definition(node.op)
+    definition = module.definition(op)
     return definition is not None and not definition.is_stateful and not any(arg.is_ref for arg in definition.inputs)

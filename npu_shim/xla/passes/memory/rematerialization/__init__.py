@@ -7,25 +7,25 @@ The way of a step:
 
 from __future__ import annotations
 
-from typing import Any
-
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.memory.rematerialization import apply, facts, plan, report
 
 OFF = report.Recomputation("off", because="it is off")
 
 
-def recomputed(graph_def: Any, mode: str, on_cpu: bool) -> tuple[Any, report.Recomputation]:
-    """Returns (GraphDef, Recomputation); the same GraphDef if nothing is computed again.
+def recomputed(module: Module, mode: str, on_cpu: bool) -> report.Recomputation:
+    """Has a module compute values again, and returns what.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef of a step with functional control flow and feeds of full shapes; it is not
-            changed.
+        module: a step's, with functional control flow and feeds of full shapes.
         mode: one of `options.words.RECOMPUTE`.
         on_cpu: whether XLA compiles it for a CPU.
     """
     if mode == "off":
-        return graph_def, OFF
-    step = facts.read(graph_def, mode)
+        return OFF
+    step = facts.read(module, mode)
     unrounded = ("bfloat16",) if on_cpu else ()
     regions = plan.plan(step, mode, unrounded)
-    return apply.apply(graph_def, step, regions), report.described(step, mode, regions, unrounded)
+    graphdef.replace(module, apply.apply(graphdef.write(module), step, regions))
+    return report.described(step, mode, regions, unrounded)
