@@ -86,6 +86,8 @@ def _functionalize(module: Module, context: Context) -> None:
 
 
 def _unique_functions(graph_def: Any) -> Any:
+    if not graph_def.library.function:
+        return graph_def
     made = type(graph_def)()
     made.CopyFrom(graph_def)
     return function_names.unique(made)

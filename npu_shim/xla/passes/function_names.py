@@ -10,8 +10,6 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 def unique(graph_def: Any) -> Any:
     """Appends a hash of the graph to its functions' names, in place; returns the GraphDef."""
     library = graph_def.library
-    if not library.function and not library.gradient:
-        return graph_def
     digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
     names = rename(library.function, graph_def.node, digest)
     for gradient in library.gradient:
