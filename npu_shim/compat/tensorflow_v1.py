@@ -14,7 +14,18 @@ import sys
 import types
 from typing import Any
 
-from npu_shim.compat import after_215, arguments, callers, core_alias, faces, moved, names, one_keras, quiet
+from npu_shim.compat import (
+    after_215,
+    arguments,
+    callers,
+    core_alias,
+    debug_hooks,
+    faces,
+    moved,
+    names,
+    one_keras,
+    quiet,
+)
 from npu_shim.configs import extras
 
 V1 = "tensorflow.compat.v1"
@@ -47,6 +58,7 @@ def install() -> None:
     arguments.install_numbers(v1, dimensions.whole)
     one_keras.install()
     core_alias.install()
+    debug_hooks.install()
     remapper.install()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import exports, faces, names
+from npu_shim.compat import debug_hooks, exports, faces, names
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
@@ -183,3 +183,22 @@ def test_parts_of_beam_search_by_their_private_names():
         rows = private._tensor_gather_helper(tf.constant([[1, 0]]), tf.constant([[5.0, 6.0]]), tf.constant(1), 2, [-1])
         assert session.run(rows).tolist() == [[6, 5]]
         assert session.run(private._length_penalty([1, 7], 1.0)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("resource", [False, True])
+def test_zeros_initialize_what_has_no_value(resource):
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.get_variable("v", initializer=[1.0, 2.0], use_resource=resource)
+        zeros = faces.find("framework.python.ops.variables").zero_initializer(v)
+        session.run(zeros)
+        assert session.run(v).tolist() == [0, 0]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="input is already initialized"):
+            session.run(zeros)
+
+
+def test_hooks_of_the_debugger_take_log_usage(tmp_path):
+    hooks = importlib.import_module("tensorflow.python.debug.wrappers.hooks")
+    debug_hooks.take_log_usage(hooks)
+    hooks.DumpingDebugHook(str(tmp_path), log_usage=False)
+    with pytest.raises(TypeError, match="other"):
+        hooks.DumpingDebugHook(str(tmp_path), other=False)

@@ -111,10 +111,15 @@ def get_placeholders(graph: Any) -> list[tf.Tensor]:
 
 
 def zero_initializer(ref: Any, use_locking: bool = True, name: str = "zero_initializer") -> Any:
-    """Sets a variable to zeros; returns it."""
-    return tf.assign(
-        ref, tf.zeros_like(ref.initialized_value() if hasattr(ref, "initialized_value") else ref), name=name
-    )
+    """Sets a variable without a value to zeros; returns it.
+
+    Raises:
+        InvalidArgumentError: when it runs: the variable has a value.
+    """
+    empty = tf.logical_not(tf.is_variable_initialized(ref))
+    with tf.control_dependencies([tf.debugging.Assert(empty, ["input is already initialized"])]):
+        zeros = tf.zeros(ref.shape, ref.dtype.base_dtype)
+        return tf.assign(ref, zeros, use_locking=use_locking, name=name)
 
 
 def print_op(
