@@ -44,7 +44,7 @@ def level_bytes(size, link):
 def read():
     """Returns (trained variables by model, seconds of a step by (model, form), links)."""
     trained = json.loads(TRAINED.read_text())["models"]
-    rows = json.loads(COMPILED.read_text())["rows"]
+    rows = [row for row in json.loads(COMPILED.read_text())["rows"] if FORMS[0][0] in row["cards"][CARD]]
     seconds = {(row["model"], form): row["cards"][CARD][form]["seconds"] for row in rows for form, _ in FORMS}
     return trained, seconds, json.loads(LINKS.read_text())["links"]
 
