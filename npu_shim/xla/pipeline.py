@@ -35,7 +35,7 @@ from npu_shim.xla.passes.resources import (
     slice_writes,
 )
 from npu_shim.xla.passes.resources.late_reads import VARIABLES
-from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, optionals, row_gradients
+from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, open_slices, optionals, row_gradients
 
 
 @dataclass
@@ -199,6 +199,11 @@ SHAPES = Pipeline(
             "legalize",
             protos_with_kept(lower),
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
+        ),
+        Pass(
+            "count-open-slices",
+            protos(open_slices.never_negative),
+            "before the check of open sizes, which takes these slices for sound",
         ),
         Pass(
             "refuse-open-sizes",

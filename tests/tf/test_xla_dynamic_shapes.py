@@ -212,3 +212,35 @@ def test_the_last_row_of_a_part_of_a_computed_size_is_refused(name):
         last = PARTS[name](row, counted(x[:, 0], row))[-1]
     with pytest.raises(PlanError, match=r"takes a number of rows that depends on the data.*counts from the end"):
         step_function.build(graph, [last], [x])
+
+
+SLICES = {
+    "from 2 on": lambda rows: rows[2:],
+    "from 2 to 4": lambda rows: rows[2:4],
+    "but the last": lambda rows: rows[:-1],
+    "of a slice": lambda rows: rows[:2][1:],
+    "from as many on": lambda rows: rows[tf.shape(rows)[0] + 1 :],
+    "columns too": lambda rows: rows[2:, 1:],
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_a_slice_that_leaves_out_more_rows_than_there_are_is_empty(name):
+    """Regression: it had a negative number of rows, so a mean that counts them had another sign."""
+    with tf.Graph().as_default() as graph:
+        x, limit = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.float32, [], "limit")
+        w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.5), use_resource=True)
+        rows = tf.matmul(x, w)
+        part = SLICES[name](tf.boolean_mask(rows, x[:, 0] < limit))
+        loss = tf.reduce_sum(tf.square(part)) + tf.reduce_sum(w**2)
+        loss = loss / (tf.cast(tf.shape(part)[0], tf.float32) + 0.5)
+        fetches = [loss, tf.shape(part)[0], tf.gradients(loss, w)[0]]
+        init = tf.global_variables_initializer()
+    given = np.arange(18, dtype=np.float32).reshape(6, 3)
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        step = npu_shim.compile_step(session, fetches, [x, limit])
+        for count in range(5):
+            feeds = {"x:0": given, "limit:0": given[count, 0]}
+            for found, wanted in zip(step(feeds), session.run(fetches, feeds)):
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)

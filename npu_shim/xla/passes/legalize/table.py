@@ -30,9 +30,7 @@ SPARSE_UPDATES = {  # TensorFlow 2.15.1, core/kernels/training_ops.cc
     "ResourceSparseApplyCenteredRMSProp": update(4, RMS, sparse_updates.centered_rms_prop),
     "ResourceSparseApplyFtrl": update(3, (*GRAD, *FTRL, "lr_power"), sparse_updates.ftrl),
     "ResourceSparseApplyFtrlV2": update(3, (*GRAD, *FTRL, "l2_shrinkage", "lr_power"), sparse_updates.ftrl),
-    "ResourceSparseApplyProximalGradientDescent": update(
-        1, (*FTRL, *GRAD), sparse_updates.proximal_gradient_descent
-    ),
+    "ResourceSparseApplyProximalGradientDescent": update(1, (*FTRL, *GRAD), sparse_updates.proximal_gradient_descent),
     "ResourceSparseApplyProximalAdagrad": update(2, (*FTRL, *GRAD), sparse_updates.proximal_adagrad),
     "ResourceSparseApplyAdagradDA": update(3, (*GRAD, *FTRL, "global_step"), sparse_updates.adagrad_da),
 }

@@ -29,6 +29,7 @@ from npu_shim.xla.passes.shapes import static_shapes
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
+SET_ROWS = "XlaSetDynamicDimensionSize"
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
 # sources where the number of what they take is open -> the inputs that say it
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
@@ -58,7 +59,7 @@ SOUND = frozenset([
     # ops that use only their shape
     "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
     "Where",
-    ALL_ROWS, *V1_OPS,
+    ALL_ROWS, SET_ROWS, *V1_OPS,
 ])  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def whole_uniques(graph_def: Any) -> Any:
     """
     if not any(node.op in UNIQUE for node in graph_def.node):
         return graph_def
-    view, facts = _View(graph_def), Facts(graph_def)
+    view, facts = View(graph_def), Facts(graph_def)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
         counts = node.op in UNIQUE and 0 not in facts.distinct(node) and view.open_inputs(node)
@@ -85,7 +86,7 @@ def require_sound(graph_def: Any) -> Any:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
     if _may_be_open(graph_def):
-        view = _View(graph_def)
+        view = View(graph_def)
         for node in graph_def.node:
             taken = view.open_inputs(node)
             if taken:
@@ -102,17 +103,24 @@ def _may_be_open(graph_def):
     return not constants.issuperset(source_of(text) for node in taking for text in arguments.data(node)[1:])
 
 
-class _View:
+class View:
     """A graph's tensors of open size."""
 
-    def __init__(self, graph_def):
-        self._nodes = {node.name: node for node in graph_def.node}
+    def __init__(self, graph_def: Any) -> None:
+        self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
         graph = static_shapes.loopless(graph_def)
         inferred = (node.name for node in graph_def.node if node.op != "NextIteration")
         self._tensors = {name: graph.get_operation_by_name(name).outputs for name in inferred}
         self._origins = self._reached()
+
+    def open_shape(self, name: str) -> tf.TensorShape | None:
+        """The shape of a node's first output where its size is open and its rank is known, else None."""
+        if not self._is_open(name):
+            return None
+        shape = self._tensors[name][0].shape
+        return None if shape.rank is None else shape
 
     def open_inputs(self, node: Any) -> list[str]:
         """The inputs of a node whose size is open."""
