@@ -17,7 +17,7 @@ import npu_shim
 from npu_shim.checkpoint import files, ranges
 from npu_shim.checkpoint.plan import OBJECT_GRAPH, MigrationPlan, Options, Overflow, plan
 from npu_shim.checkpoint.ranges import RangeReport
-from npu_shim.rewriter.errors import ConfigError
+from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOST = 0.01  # share of a tensor's values that may become zero without a warning; few trained weights do
 
@@ -61,9 +61,9 @@ def migrate_checkpoint(
     No `.meta` file is written: a graph has the dtypes it was built with.
 
     Args:
-        source: str, a prefix or a folder. V1, V2, sharded, partitioned and object-based checkpoints are read.
-        target: str, a prefix; not the source's.
-        to: "float16", "bfloat16" or "float32".
+        source: str or path, a prefix or a folder. V1, V2, sharded, partitioned and object-based checkpoints are read.
+        target: str or path, a prefix; not the source's.
+        to: "float16", "bfloat16" or "float32", or TensorFlow's dtype of that name.
         on_overflow: for finite values beyond the new dtype: "error" writes nothing, "inf", or "clamp" to its largest.
         overwrite: bool, replace a target that exists.
         update_state: "no", "append" or "replace", see `files.update_state`.
@@ -78,10 +78,11 @@ def migrate_checkpoint(
         ConfigError: invalid options or files, or overflow under "error".
         OSError, tf.errors.OpError: the files cannot be read or written.
     """
-    source = files.find(source)
+    source, target = files.find(source), os.fspath(target)
     _check(source, target, on_overflow, overwrite, update_state)
+    _check_names(options)
     reader = files.Reader(source)
-    migration_plan = plan(reader.tensors(), Options(to=to, **options))
+    migration_plan = plan(reader.tensors(), Options(to=getattr(to, "name", to), **options))
     files.remove_leftovers(target)
     os.makedirs(os.path.dirname(os.path.abspath(target)), exist_ok=True)
     writer = files.Writer(target)
@@ -204,6 +205,13 @@ def _check(source, target, on_overflow, overwrite, update_state):
             problems.append("%s: '%s' is not one of %s" % (name, value, ", ".join(accepted)))
     if problems:
         raise ConfigError(*problems)
+
+
+def _check_names(options):
+    known = [field.name for field in dataclasses.fields(Options)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ConfigError(*("there is no option '%s'%s" % (name, nearest(name, known)) for name in unknown))
 
 
 def _result(reader, action, migration_plan, clamp):

@@ -51,11 +51,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         self, stored_dtypes: Any = None, write_version: Any = None, init_missing_loss_scale: bool = False
     ) -> None:
         super().__init__(*(() if write_version is None else (write_version,)))
-        dtypes = CASTABLE if stored_dtypes is None else [tf.as_dtype(d) for d in stored_dtypes]
-        if set(dtypes) - set(CASTABLE):
-            raise ConfigError(
-                "stored_dtypes: %s: only float32, float16 and bfloat16 are cast" % [d.name for d in dtypes]
-            )
+        dtypes = CASTABLE if stored_dtypes is None else _castable(stored_dtypes)
         self._options = {
             "stored_dtypes": tuple(dtypes),
             "write_version": write_version,
@@ -100,6 +96,26 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
             places = {read: value.name for read, value in wide.items()}
             self._shards.append(restore_ops.Shard(fed.name, reads, list(cast), places, names))
         return results
+
+
+def _castable(dtypes):
+    """Returns the dtypes of `stored_dtypes`; raises ConfigError for other values."""
+    if isinstance(dtypes, (str, tf.DType)):
+        raise ConfigError("stored_dtypes is %r, expected a list of dtypes, such as [%r]" % (dtypes, dtypes))
+    names = [_dtype_name(dtype) for dtype in dtypes]
+    known = {dtype.name: dtype for dtype in CASTABLE}
+    wrong = [name for name in names if name not in known]
+    if wrong:
+        text = "stored_dtypes: %s: only float32, float16 and bfloat16 are cast%s"
+        raise ConfigError(text % (wrong, nearest(wrong[0], known)))
+    return [known[name] for name in names]
+
+
+def _dtype_name(dtype):
+    try:
+        return tf.as_dtype(dtype).name
+    except TypeError:  # the user's own word, for a message
+        return str(dtype)
 
 
 def _known(filename, cast):
@@ -181,6 +197,8 @@ def _casting_restore_v2(restore_v2):
 def _restore(saver, shards, options, object_savers, sess, save_path):
     """Replaces `saver.restore`: checks the file against the graph, then restores with the class's own method."""
     restore = functools.partial(type(saver).restore, saver)
+    if save_path is not None:
+        save_path = tf.compat.as_text(save_path)
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)
     stored = stored_tensors(save_path)
@@ -195,9 +213,9 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
     rows = _mismatches(reads, stored, options, saver._reshape)
     if rows:
         raise tf.errors.InvalidArgumentError(None, None, _table(save_path, rows))
-    parts = index.slices(tf.compat.as_text(save_path))
+    parts = index.slices(save_path)
     feeds = {shard.numbers: restore_ops.numbers(shard.cast, stored, parts) for shard in shards if shard.cast}
-    feeds.update(_joined_and_cut(shards, stored, parts, tf.compat.as_text(save_path)))
+    feeds.update(_joined_and_cut(shards, stored, parts, save_path))
     return restore(_Feeding(sess, feeds), save_path)
 
 

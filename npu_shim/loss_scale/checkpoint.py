@@ -37,6 +37,7 @@ class LossScaleSaver(tf.train.Saver):
         Raises:
             ConfigError: variables have no matching tensor in the file, or several; all are named, nothing is changed.
         """
+        save_path = save_path if save_path is None else tf.compat.as_text(save_path)
         as_told = not hasattr(sess, "graph")  # by the builder's `restore`, which has been here before
         if as_told or self._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
             return super().restore(sess, save_path)

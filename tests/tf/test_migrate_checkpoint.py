@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -309,6 +310,13 @@ def test_a_file_of_names(source, target, tmp_path):
     (tmp_path / "names.json").write_text('{"net/w": "new/kernel"}')
     assert main([source, target, "--to=float16", "--names=%s" % (tmp_path / "names.json")]) == 0
     assert contents(target)["new/kernel"][0] == "float16"
+
+
+def test_the_function_takes_paths_and_dtypes_and_names_an_option_that_it_lacks(source, tmp_path):
+    told = npu_shim.migrate_checkpoint(pathlib.Path(source), tmp_path / "half", tf.float16).plan
+    assert told == npu_shim.migrate_checkpoint(source, str(tmp_path / "again"), "float16").plan
+    with pytest.raises(npu_shim.ConfigError, match=r"no option 'exlude'.*did you mean 'exclude'"):
+        npu_shim.migrate_checkpoint(source, str(tmp_path / "other"), "float16", exlude=["w"])
 
 
 def test_the_script_shows_its_help_without_tensorflow():

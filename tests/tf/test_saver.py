@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import CastFromFloat32SaverBuilder, CastingSaverBuilder
+from npu_shim.loss_scale import LossScaleSaver
 
 NUMPY = {d: d.as_numpy_dtype for d in (tf.float32, tf.float16, tf.bfloat16)}
 FLOATS = list(NUMPY)
@@ -256,8 +257,22 @@ def test_stored_dtypes_restrict_what_is_cast(prefix):
         with pytest.raises(tf.errors.InvalidArgumentError, match="bfloat16"):
             saver(CastingSaverBuilder(stored_dtypes=["float32"])).restore(session, path)
         saver(CastingSaverBuilder(stored_dtypes=["float32", tf.bfloat16])).restore(session, path)
-    with pytest.raises(npu_shim.ConfigError, match="stored_dtypes"):
-        CastingSaverBuilder(stored_dtypes=[tf.float64])
+    for wrong, told in (
+        ([tf.float64], "'float64'.*only float32"), (["flaot16"], "'flaot16'.*did you mean 'float16'"),
+        ("float16", r"stored_dtypes is 'float16', expected a list"), (tf.float16, "expected a list"),
+    ):  # fmt: skip
+        with pytest.raises(npu_shim.ConfigError, match=told):
+            CastingSaverBuilder(stored_dtypes=wrong)
+
+
+@pytest.mark.parametrize("make", [saver, LossScaleSaver, lambda: LossScaleSaver(builder=CastingSaverBuilder())])
+def test_a_path_may_be_bytes_as_for_any_saver(prefix, make):
+    path = write(prefix, {"w": VALUES})
+    dtype = tf.float32 if make is LossScaleSaver else tf.bfloat16
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", VALUES.shape, dtype)
+        make().restore(session, path.encode())
+        assert same(session.run(w), VALUES.astype(dtype.as_numpy_dtype))
 
 
 @pytest.mark.parametrize("stored", FLOATS, ids=lambda d: d.name)
