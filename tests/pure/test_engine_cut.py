@@ -149,7 +149,7 @@ def test_assertions_run_before_the_step_and_not_behind_it():
         STEP
         + """
     fits:Assert(next tag) host=speaks report repeats=no
-    sane:Assert(loss tag) host=speaks report repeats=no first=loss:0
+    sane:Assert(loss tag) host=speaks report repeats=no asserts first=loss:0
     group:NoOp(^apply ^sane)
     """
     )
@@ -165,18 +165,19 @@ def test_an_assertion_that_shows_a_result_is_known_by_its_condition_before_the_s
         STEP
         + """
     enough:Less(next)
-    fits:Assert(enough loss tag) host=speaks report repeats=no first=enough:0
-    fed:Assert(loss tag) host=speaks report repeats=no first=p:0
+    fits:Assert(enough loss tag) host=speaks report repeats=no asserts first=enough:0
+    fed:Assert(loss tag) host=speaks report repeats=no asserts first=p:0
     small:Less(loss)
-    sane:Assert(small tag) host=speaks report repeats=no first=small:0
+    sane:Assert(small tag) host=speaks report repeats=no asserts first=small:0
     kept:Less(read)
-    same:Assert(kept loss tag) host=speaks report repeats=no first=kept:0
-    group:NoOp(^apply ^fits ^fed ^sane ^same)
+    same:Assert(kept loss tag) host=speaks report repeats=no asserts first=kept:0
+    branch:If(enough loss) asserts first=enough:0
+    group:NoOp(^apply ^fits ^fed ^sane ^same ^branch)
     """
     )
     made = plan(graph(text), ["loss:0"], ["group"])
     assert made.refusal is None
-    assert made.conditions == {"fits": "enough:0", "fed": "p:0"}
+    assert made.conditions == {"branch": "enough:0", "fed": "p:0", "fits": "enough:0"}
     assert made.places["enough"] is Place.FEED
     assert made.silent == ("same", "sane")
 

@@ -77,6 +77,13 @@ def test_an_assertion_about_floats_that_are_fed_fires_before_the_step():
     require_same(step, [{x: sign * X} for sign in SIGNS])
 
 
+def test_an_assertion_about_fed_floats_fires_in_control_flow_of_version_2():
+    x = tf.placeholder(tf.float32, [None, 4])
+    with sessions.control_flow(2), tf.control_dependencies([tf.debugging.assert_positive(x)]):
+        step = trained(tf.identity(x))
+    require_same(step, [{x: sign * X} for sign in SIGNS])
+
+
 def test_an_assertion_about_a_datasets_floats_fires():
     rows = np.concatenate([sign * X for sign in SIGNS])
     batch = tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensor_slices(rows).batch(8)).get_next()
@@ -113,8 +120,7 @@ def test_an_assertion_beside_the_step_fires():
     assert [fired for fired, _ in found] == [fired for fired, _ in wanted] == [False, True, False]
 
 
-@pytest.mark.parametrize("kind", ["fed", "computed", "of a dataset"])
-def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_for_it(kind):
+def asserted_behind_a_step(kind):
     x, holds = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.bool, [])
     feeds = [{x: sign * X, holds: sign > 0} for sign in SIGNS]
     if kind == "of a dataset":
@@ -129,6 +135,13 @@ def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_f
     with tf.control_dependencies([check]):
         last = tf.assign_add(step, 10)
     require_same(last.op, feeds)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("kind", ["fed", "computed", "of a dataset"])
+def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_for_it(kind, version):
+    with sessions.control_flow(version):
+        asserted_behind_a_step(kind)
 
 
 def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():

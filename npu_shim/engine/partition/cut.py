@@ -189,8 +189,8 @@ class _Cutting:
 
     def _conditions(self) -> Dict[str, str]:
         """Name of an assertion that does not run -> what it asserts, where that is known before the step."""
-        silent = [n for n in self._subset.values() if n.name in self._silent or self._is_silenced(n)]
-        found = guards.conditions(self._nodes, [n.name for n in silent if n.op == "Assert"], self._depth)
+        silent = [n for n in self._subset.values() if n.name in self._silent or self._is_silenced(n) or not n.report]
+        found = guards.conditions(self._nodes, [n.name for n in silent if n.asserts], self._depth)
         unused = self._nodes.keys() - self._subset.keys()
         return {name: tensor for name, tensor in found.items() if source_of(tensor) not in unused}
 

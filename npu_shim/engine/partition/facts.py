@@ -27,6 +27,8 @@ MOVING = frozenset(["Identity", "Const", "Reshape", "Cast", "ReadVariableOp", "S
 CONVERTED = frozenset([*VARIABLES, *V1_OPS, *("Ref" + op for op in V1_OPS), *random_ops.STATELESS, "VarHandleOp",
                        "Placeholder", "PlaceholderV2", "IsVariableInitialized", "Print"])  # fmt: skip
 HANDLES = frozenset([*VARIABLES, "VarHandleOp"])
+ASSERT, CONDITIONALS = "Assert", ("If", "StatelessIf")
+OF_ASSERTIONS = frozenset([ASSERT, "Const", "Identity", "NoOp"])
 # Candidate samplers run in the session, and so does what makes a tensor of fixed size of the labels that they have hit:
 # else the program would be compiled for every number of hits
 HITS, MADE_DENSE = "ComputeAccidentalHits", "SparseToDense"
@@ -246,8 +248,19 @@ class _Facts:
             learned=bool(taken) and not written and node.op not in ASKS_ONLY,
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
-            floating=self._is_floating(node), first=next(map(tensor_of, arguments.data(node)), ""),
+            floating=self._is_floating(node), asserts=node.op == ASSERT or self._guards(node),
+            first=next(map(tensor_of, arguments.data(node)), ""),
         )  # fmt: skip
+
+    def _guards(self, node):
+        """Whether it is a tf.cond of version 2 whose second branch asserts: what tf.Assert makes about floats."""
+        if node.op not in CONDITIONALS or not {"then_branch", "else_branch"} <= set(node.attr):
+            return False
+        holds, fails = (self._bodies.get(node.attr[key].func.name) for key in ("then_branch", "else_branch"))
+        if holds is None or fails is None:
+            return False
+        ops = {each.op for each in fails.node_def}
+        return ASSERT in ops and ops <= OF_ASSERTIONS and ASSERT not in {each.op for each in holds.node_def}
 
     def _why_host(self, node):
         if node.op in host_reports.SILENT:

@@ -27,6 +27,7 @@ class Node:
         report: whether it is a print or an assertion.
         forwards: whether a report's result is its first input.
         floating: whether all of its results are floating-point numbers.
+        asserts: whether it ends a run where its first input is false.
         first: its first input, which `inputs` lacks if the user feeds it; "" for none.
     """
 
@@ -44,6 +45,7 @@ class Node:
     report: bool = False
     forwards: bool = False
     floating: bool = False
+    asserts: bool = False
     first: str = ""
 
     @property
