@@ -41,6 +41,7 @@ asked = {
     "gathered": hvd.allgather(tf.fill([hvd.rank() + 1], float(hvd.rank()))),
     "mean": hvd.allreduce(one), "sum": hvd.allreduce(one, average=False), "max": hvd.allreduce(one, op=hvd.Max),
     "scaled": hvd.allreduce(one, op=hvd.Sum, prescale_factor=2.0, postscale_factor=0.5),
+    "halves": hvd.allreduce(tf.constant(10 * hvd.rank() + 10), op=hvd.Sum, prescale_factor=0.5),
     "whole": hvd.allreduce(tf.constant(4 * hvd.rank())), "sent": hvd.broadcast(one, hvd.size() - 1),
 }
 with tf.train.MonitoredTrainingSession(hooks=hooks, config=config) as session:
@@ -122,10 +123,10 @@ def test_two_ranks_have_the_weights_of_one_process(seen):
 def test_collectives(seen):
     for one in seen[2]:
         assert one["values"] == {
-            "gathered": [0, 1, 1], "mean": 1.5, "sum": 3, "max": 2, "scaled": 3, "whole": 2, "sent": 2,
+            "gathered": [0, 1, 1], "mean": 1.5, "sum": 3, "max": 2, "scaled": 3, "halves": 15, "whole": 2, "sent": 2,
         }  # fmt: skip
     assert seen[1][0]["values"] == {
-        "gathered": [0], "mean": 1, "sum": 1, "max": 1, "scaled": 1, "whole": 0, "sent": 1,
+        "gathered": [0], "mean": 1, "sum": 1, "max": 1, "scaled": 1, "halves": 5, "whole": 0, "sent": 1,
     }  # fmt: skip
 
 

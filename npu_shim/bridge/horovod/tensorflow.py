@@ -233,7 +233,12 @@ def _reduction(average, op):
 
 
 def _scaled(tensor, factor):
-    return tensor if factor == 1.0 else tensor * tf.cast(factor, tensor.dtype)
+    """A tensor times a number; whole numbers are multiplied in float64, and cut off, as Horovod does it."""
+    if factor == 1.0:
+        return tensor
+    if tensor.dtype.is_integer:
+        return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
+    return tensor * tf.cast(factor, tensor.dtype)
 
 
 def _kept(travelling, tensor):
