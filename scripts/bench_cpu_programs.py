@@ -69,6 +69,7 @@ def main():
     parser.add_argument("--note", default="", help="what is to be said of the machine")
     parser.add_argument("--write", help="file for the result")
     args = parser.parse_args()
+    tf.disable_control_flow_v2()  # as `npu-shim run` has it
     columns = ["model", *("%s ms" % form for form in FORMS)]
     columns += ["%s : float32%s" % (form, of) for form in ("as decided", "mixed") for of in ("", ", best steps")]
     rows = (row(model, args.engine, args.steps) for model in args.models or ["digits", "lenet"])
