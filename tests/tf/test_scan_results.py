@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from npu_shim.compat.scan import objects  # noqa: E402
+from npu_shim.compat.scan import objects
 
 RECORD = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "versions" / "record.py"
 
