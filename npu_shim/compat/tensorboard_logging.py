@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat import names
+
 DEBUG, INFO, WARN, ERROR, FATAL = LEVELS = ("DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _UNSET: Any = object()
 # the writer, or _UNSET until one, or None, is set; messages below the verbosity are not written
@@ -47,7 +49,7 @@ def log(level: str, message: str, *args: Any) -> None:
         # the protocol buffer says DEBUGGING for DEBUG, and the others as they are
         said = tf.LogMessage(level="DEBUGGING" if level == DEBUG else level, message=message % args)
         _STATE["writer"].add_event(tf.Event(wall_time=time.time(), log_message=said))
-    tf.logging.log(getattr(tf.logging, level), message, *args)
+    names.load("tensorflow.python.platform.tf_logging.log")(getattr(tf.logging, level), message, *args)
 
 
 def _checked(level: str) -> str:

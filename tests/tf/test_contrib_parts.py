@@ -196,6 +196,26 @@ def test_zeros_initialize_what_has_no_value(resource):
             session.run(zeros)
 
 
+def test_parts_of_a_variable_come_from_a_checkpoint(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("v", initializer=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        tf.get_variable("w", initializer=7.0)
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, str(tmp_path / "model"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.get_variable("v", [3, 2], partitioner=tf.fixed_size_partitioner(2))
+        w = tf.get_variable("w", [])
+        op, feeds = contrib.framework.assign_from_checkpoint(path, [*v, w])
+        session.run(op, feeds)
+        assert session.run(tf.convert_to_tensor(v)).tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert session.run(w) == 7
+        with pytest.raises(ValueError, match="other"):
+            contrib.framework.assign_from_checkpoint(path, {"other": w})
+        assert contrib.framework.assign_from_checkpoint(path, {"other": w}, ignore_missing_vars=True)[1] == {}
+        with pytest.raises(ValueError, match="lh_shape"):
+            contrib.framework.assign_from_checkpoint(path, {"v": w})
+
+
 def test_hooks_of_the_debugger_take_log_usage(tmp_path):
     hooks = importlib.import_module("tensorflow.python.debug.wrappers.hooks")
     debug_hooks.take_log_usage(hooks)

@@ -91,6 +91,53 @@ def load_variable(checkpoint_dir: str, name: str) -> Any:
     return tf.train.load_variable(checkpoint_dir, name)
 
 
+def assign_from_checkpoint(
+    model_path: str, var_list: Any, ignore_missing_vars: bool = False
+) -> tuple[tf.Operation, dict[Any, Any]]:
+    """The op that gives variables the values of a checkpoint, and what to feed it: the values are no constants.
+
+    Args:
+        model_path: str.
+        var_list: list of variables, or dict of name in the checkpoint -> variable, or list of the parts of one.
+        ignore_missing_vars: whether what the checkpoint lacks is left out.
+
+    Raises:
+        ValueError: the checkpoint has no such name, or another shape.
+    """
+    reader = tf.train.NewCheckpointReader(model_path)
+    if not isinstance(var_list, dict):
+        parts: dict[str, list[Any]] = {}
+        for var in var_list:
+            info = var._get_save_slice_info()
+            parts.setdefault(info.full_name if info else var.op.name, []).append(var)
+        var_list = parts
+    feeds, writes = {}, []
+    for name, given in var_list.items():
+        if not reader.has_tensor(name):
+            if ignore_missing_vars:
+                tf.logging.warning("Variable %s missing in checkpoint %s", name, model_path)
+                continue
+            raise ValueError("Checkpoint is missing variable [%s]" % name)
+        whole = reader.get_tensor(name)
+        for var in given if isinstance(given, (list, tuple)) else [given]:
+            value = _part(whole, var)
+            if list(value.shape) != var.shape.as_list():
+                problem = "Total size of new array must be unchanged for %s lh_shape: [%s], rh_shape: [%s]"
+                raise ValueError(problem % (name, value.shape, var.shape))
+            fed = tf.placeholder(var.dtype.base_dtype, var.shape, var.op.name.replace(":", "_"))
+            writes.append(tf.assign(var, fed).op)
+            feeds[fed] = value
+    return tf.group(*writes), feeds
+
+
+def _part(whole, var):
+    """What a part of a partitioned variable has of the whole."""
+    info = var._get_save_slice_info()
+    if info is None:
+        return whole
+    return whole[tuple(slice(start, start + size) for start, size in zip(info.var_offset, info.var_shape))]
+
+
 def get_graph_from_inputs(op_input_list: Any, graph: Any = None) -> tf.Graph:
     """The graph of a list's first tensor or operation; the default graph for an empty list.
 
