@@ -28,6 +28,10 @@ def compare():
 
 @pytest.mark.skipif(not exports.file_of("tf_slim"), reason="tf-slim is not installed: npu-shim[contrib]")
 @pytest.mark.skipif(not exports.file_of("tensorflow_estimator"), reason="this TensorFlow comes without Estimator")
+@pytest.mark.skipif(
+    names.resolve("tf.data.experimental.CheckpointInputPipelineHook") is None,
+    reason="the table holds for TensorFlow 2.15: later ones have dropped a few more names",
+)
 @pytest.mark.skipif(not os.path.exists(ORIGINAL), reason="no Python with TensorFlow 1.15: NPU_SHIM_TEST_TF115")
 def test_every_name_is_found_under_its_path(compare):
     folder = compare.folder_of(ORIGINAL)

@@ -142,7 +142,7 @@ class ScipyOptimizerInterface(ExternalOptimizerInterface):
                 raise ValueError("%s: ScipyOptimizerInterface sets it itself" % name)
         kwargs = {"method": self._DEFAULT_METHOD, **optimizer_kwargs}
         constraints = [
-            {"type": kind, "fun": value, "jac": gradient}
+            {"type": kind, "fun": doubles(value), "jac": doubles(gradient)}
             for kind, values, gradients in (
                 ("eq", equality_funcs, equality_grad_funcs),
                 ("ineq", inequality_funcs, inequality_grad_funcs),
@@ -152,16 +152,21 @@ class ScipyOptimizerInterface(ExternalOptimizerInterface):
 
         def loss_and_gradient(vector):
             loss, gradient = loss_grad_func(vector)
-            return float(loss), gradient.astype(np.float64)  # SciPy's Fortran takes doubles
+            return float(loss), np.float64(gradient)
 
         from scipy import optimize
 
         result = optimize.minimize(
-            loss_and_gradient, initial_val, jac=True, callback=step_callback, constraints=constraints,
+            loss_and_gradient, np.float64(initial_val), jac=True, callback=step_callback, constraints=constraints,
             bounds=packed_bounds, **kwargs,
         )  # fmt: skip
         tf.logging.info("Optimization ended: %s; loss %g", result.message, result.fun)
         return result["x"]
+
+
+def doubles(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function with results in float64: SciPy's algorithms take nothing else."""
+    return lambda vector: np.float64(function(vector))
 
 
 def bounds(variable: Any, var_to_bounds: Any) -> list[tuple[Any, Any]]:
