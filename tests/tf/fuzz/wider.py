@@ -59,6 +59,10 @@ class _Wider(drawing.Drawing):
         ways = [self._scattered, self._after_another, self._minimized_when, self._minimized_when]
         return [*super()._writers(), *ways, *[self._of_resource] * 3]
 
+    def _value(self):
+        self._last_value = super()._value()
+        return self._last_value
+
     def _scattered(self, v):
         return self._one(*SCATTERS) % v
 
@@ -67,7 +71,9 @@ class _Wider(drawing.Drawing):
         return "tf.assign_add(%s, tf.assign(%s, m))" % (v, self._one(*others)) if others else self._assigned(v)
 
     def _minimized_when(self, v):
-        return "%s(lambda: %s)" % (self._one("sometimes", "repeatedly"), self._minimized(v))
+        way = self._one("sometimes", "repeatedly")
+        # TensorFlow takes no gradient in a loop of what another loop gave
+        return "%s(lambda: %s)" % ("sometimes" if "matrix" in self._last_value else way, self._minimized(v))
 
     def _of_resource(self, v):
         if v not in self._resources:
