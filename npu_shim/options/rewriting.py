@@ -110,7 +110,9 @@ def rewrite_graph(
 
 def _folded(chosen, graph_def, built):
     """Names of the nodes of customize_dtypes that were computed before the rewrite, and are constants now."""
-    asked = {} if chosen.customized is None else chosen.customized.by_name
+    if chosen.customized is None or not chosen.customized.by_name:
+        return []
+    asked = chosen.customized.by_name
     constants = (node.name for node in graph_def.node if node.name in asked and node.op == "Const")
     return sorted(name for name in constants if built.get(name, "Const") != "Const")
 
