@@ -121,12 +121,17 @@ def measured(processes, task, repeats):
     return seconds
 
 
-def rows(checkouts, task, seconds):
+def commit_of(checkout):
+    """The commit that a checkout is at."""
+    command = ["git", "-C", checkout, "log", "-1", "--format=%h"]
+    return subprocess.check_output(command, universal_newlines=True).strip()
+
+
+def rows(commits, task, seconds):
     """The lines of a table."""
-    for checkout, taken in zip(checkouts, seconds):
+    for commit, taken in zip(commits, seconds):
         ratio = statistics.median(one / other for one, other in zip(taken, seconds[0]))
-        commit = subprocess.check_output(["git", "-C", checkout, "log", "-1", "--format=%h"], universal_newlines=True)
-        cells = (task, commit.strip(), statistics.median(taken), min(taken), ratio)
+        cells = (task, commit, statistics.median(taken), min(taken), ratio)
         yield "| %s | %s | %.2f | %.2f | %.2f |" % cells
 
 
@@ -145,12 +150,13 @@ def main():
     import bench_tables
 
     lines = [*bench_tables.where(), "", "| task | commit | median s | least s | ratio |", "|---|---|---|---|---|"]
+    commits = [commit_of(checkout) for checkout in given.checkouts]
     processes = [opened(checkout, given.steps) for checkout in given.checkouts]
     try:
         for process in processes:
             process.stdout.readline()
         for task in [given.only] if given.only else TASKS:
-            lines += rows(given.checkouts, task, measured(processes, task, given.repeats))
+            lines += rows(commits, task, measured(processes, task, given.repeats))
     finally:
         for process in processes:
             process.kill()
