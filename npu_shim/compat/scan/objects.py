@@ -69,7 +69,10 @@ def result(member: Member, ending: str, table: Mapping[Any, Object]) -> Object |
         return message
     kinds = [kind for kind in member.owner.kinds if member.name in members(kind)]
     general = [kind for kind in kinds if not any(base in kinds for base in kind.__mro__[1:])]
-    found = {_tabled(kind, member.name, ending, table) for kind in general}
+    key = member.name + ending  # a row of a class that a metaclass chooses from counts for the whole family
+    known = [kind for kind in kinds if (kind, key) in table]
+    rows = [next((table[each, key] for each in known if issubclass(each, kind)), None) for kind in general]
+    found = {_tabled(kind, member.name, ending, table) or row for kind, row in zip(general, rows)}
     answer = found.pop() if len(found) == 1 else None
     if answer and member.name == "__enter__" and all(issubclass(kind, answer.kinds[0]) for kind in member.owner.kinds):
         return member.owner  # itself, as `with` has it
