@@ -143,6 +143,29 @@ def test_dropout_may_draw_once_for_all_batches_and_heads():
     assert only(TRAINING).backward.mask is None
 
 
+def test_what_waits_for_a_group_of_its_gradients_waits_for_the_call():
+    """As gradients are gated where the forward pass writes variables: spectral normalization does."""
+    source = changed(
+        TRAINING, ("g1:Cast{SrcT=bfloat16, DstT=float32}(g0)",
+                   "group:NoOp(^g0, ^dv) g1:Cast{SrcT=bfloat16, DstT=float32}(g0, ^group)"),
+        ("rv:Neg{T=bfloat16}(dv)", "rv:Neg{T=bfloat16}(dv, ^group)"),
+    )  # fmt: skip
+    module, plan = applied(source)
+    assert plan.misses == ()
+    assert "group" not in module.graph
+    (call,) = module.graph["rv"].controls
+    assert call is module.graph["rq"].inputs[0].node
+    assert [each.name for each in plan.matches[0].backward.results] == ["dq", "dk", "dv"]
+
+
+def test_a_group_that_an_operand_waits_for_stays():
+    """The call would wait for itself."""
+    source = changed(
+        INFERENCE, ("s1:Mul", "group:NoOp(^s0) later:Tanh{T=bfloat16}(v, ^group) s1:Mul"), ("(p3, v)", "(p3, later)")
+    )
+    assert reason(source) == "'group' (NoOp) waits for 's0' too"
+
+
 def test_a_bias_that_is_trained_gets_its_gradient():
     source = changed(
         TRAINING, ("<2,1,1,32>", "<4,16,32>"),

@@ -132,6 +132,15 @@ def by_hand(net, mask, rate):
     return merged(tf.matmul(w / tf.reduce_sum(w, axis=-1, keepdims=True), value))
 
 
+def normalized(net, mask, rate):
+    """As GANs with spectral normalization: the forward pass writes variables, and gradients wait for each other."""
+    total = tf.get_variable("total", [], initializer=tf.ones_initializer(), trainable=False)
+    with tf.control_dependencies([total.assign(total * 1.5)]):
+        net = tf.identity(net)
+    query, key, value = (dense(net, name) for name in "qkv")
+    return tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True)), value)
+
+
 def chained(net, mask, rate):
     """Without a projection between: what one gives, another takes as it is, and their gradients too."""
     memory = dense(net, "m")
@@ -163,7 +172,8 @@ def chosen(net, mask, rate):
 
 
 WAYS = [
-    bert, albert, transformer, tensor2tensor, multiplied_heads, relative, einsum, by_hand, chosen, chained, on_itself,
+    bert, albert, transformer, tensor2tensor, multiplied_heads, relative, einsum, by_hand, chosen, normalized, chained,
+    on_itself,
 ]  # fmt: skip
 
 

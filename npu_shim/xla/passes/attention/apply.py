@@ -66,15 +66,18 @@ class _Writer:
         given += [self._bias()] if match.forward.bias is not None else []
         given += [self._seed()] if match.forward.rate else []
         forward = self._call(match.forward, given)
-        values = {"out": forward[0]}
+        values, last = {"out": forward[0]}, forward[0].node
         if match.backward is not None and walk.d_out is not None:
             taken = [*given, *forward, self._as_laid_out(walk.d_out, "bhse")]
             names = [result.name for result in match.backward.results]
-            values.update(zip(names, self._call(match.backward, taken)))
+            gradients = self._call(match.backward, taken)
+            values.update(zip(names, gradients))
+            last = gradients[0].node
         for result in walk.results:
             old = result.operand
             self._replaced[old.value] = self._as_it_was(values[result.name], old, LAYOUTS[result.name])
             old.value.replace_by(self._replaced[old.value])
+        self._have_wait_for(last)
         self._remove()
         self._name_again(fetched)
 
@@ -207,6 +210,13 @@ class _Writer:
         dims, elements = ((len(numbers),), tuple(numbers)) if isinstance(numbers, (list, tuple)) else ((), (numbers,))
         attrs = {"dtype": dtype, "value": Tensor(dtype, dims, elements)}
         return self._add(name, "Const", (), attrs).value
+
+    def _have_wait_for(self, call: Node) -> None:
+        """Has what waits for a tf.group of its nodes wait for a call."""
+        nodes = self._walk.nodes
+        for group in [node for node in nodes if node.op == "NoOp"]:
+            for user in [user for user in group.users() if user not in nodes]:
+                user.set_controls([call if control is group else control for control in user.controls])
 
     def _remove(self) -> None:
         readers = [user for node in self._walk.nodes for user in node.users() if user.op in SHAPE_OPS]

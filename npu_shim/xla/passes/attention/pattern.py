@@ -162,6 +162,7 @@ def _lettered(product: Contraction) -> Contraction:
 
 def _match(walk: Walk, narrowing: Narrowing) -> Match:
     assert walk.soft is not None
+    walk.include(_groups(walk))
     _require_closed(walk)
     names = {result.name for result in walk.results}
     forward = _spec(walk, walk.contents.shape if "dbias" in names else narrowing.shape)
@@ -230,12 +231,24 @@ def _bias_shape(walk: Walk, shape_of: Callable[[Value], Shape]) -> tuple[int, ..
 # -- nobody else reads it ----------------------------------------------------------------------------------------------
 
 
+def _groups(walk: Walk) -> list[Node]:
+    """The tf.groups of its nodes alone, as gradients are gated: what waits for one may as well wait for the call."""
+    waiting = dict.fromkeys(user for node in walk.nodes for user in node.output(CONTROL).users if user.op == "NoOp")
+    fetched = {value.node for value in walk.soft.graph.results.values()} if walk.soft else set()
+    groups = [node for node in waiting if node not in fetched and all(each in walk.nodes for each in node.controls)]
+    late = {user for node in groups for user in node.users() if user not in walk.nodes}
+    operands = filter(None, (walk.q, walk.k, walk.v, walk.d_out))
+    biases = walk.scores.biases if walk.scores else ()
+    early = [each.value.node for each in (*operands, *biases)] + ([walk.mask.draw] if walk.mask else [])
+    return groups if late.isdisjoint(order.ancestors(early)) else []  # else the call would wait for itself
+
+
 def _require_closed(walk: Walk) -> None:
     """Miss if somebody else reads or waits for a value of attention, or one of its nodes waits for somebody."""
     results = {result.operand.value for result in walk.results}
     fetched = {value: name for name, value in walk.soft.graph.results.items()} if walk.soft else {}
     for node in walk.nodes:
-        for value in [node.value, *node.outputs()]:
+        for value in [] if node.op == "NoOp" else [node.value, *node.outputs()]:
             if value not in results and value in fetched:
                 raise Miss("'%s' is fetched" % value.node.name, node)
             others = () if value in results else value.users
