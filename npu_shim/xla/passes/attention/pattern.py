@@ -239,7 +239,8 @@ def _groups(walk: Walk) -> list[Node]:
     late = {user for node in groups for user in node.users() if user not in walk.nodes}
     operands = filter(None, (walk.q, walk.k, walk.v, walk.d_out))
     biases = walk.scores.biases if walk.scores else ()
-    early = [each.value.node for each in (*operands, *biases)] + ([walk.mask.draw] if walk.mask else [])
+    values = [operand.value for operand in operands] + [bias.value for bias in biases]
+    early = [value.node for value in values] + ([walk.mask.draw] if walk.mask else [])
     return groups if late.isdisjoint(order.ancestors(early)) else []  # else the call would wait for itself
 
 
