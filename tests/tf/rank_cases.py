@@ -80,7 +80,7 @@ def train(build, optimizer, feeds, wrapped=npu_tf_optimizer):
     return floats({v.op.name: value for v, value in zip(variables, values)}), digests, collectives(step)
 
 
-def both(build, optimizer, feeds, wrapped=npu_tf_optimizer):
+def both(build, optimizer, feeds, wrapped=npu_tf_optimizer, plainly=lambda plain: plain):
     """Trains on this rank's feeds, and plainly on all ranks' feeds at once.
 
     `build(chosen)` builds the model for some ranks' data: its loss is the mean of these ranks' losses, its placeholders
@@ -90,7 +90,7 @@ def both(build, optimizer, feeds, wrapped=npu_tf_optimizer):
         values, digests, counts = train(lambda: build([RANK]), optimizer, [each[RANK] for each in feeds], wrapped)
     with tf.Graph().as_default():
         everything = [[place for rank in each for place in rank] for each in feeds]
-        expected, _, _ = train(lambda: build(range(SIZE)), optimizer, everything, lambda plain: plain)
+        expected, _, _ = train(lambda: build(range(SIZE)), optimizer, everything, plainly)
     return {"values": values, "expected": expected, "digests": digests, **counts}
 
 
@@ -287,6 +287,44 @@ def sharded_adam():
         return tf.train.AdamOptimizer(0.125, epsilon=0.125)  # else it divides rounding by rounding
 
     return both(lambda chosen: mean_of(lambda: layers(range(5)), chosen), adam, DENSE, sharded)
+
+
+class ByNorm:
+    """An optimizer whose gradients are clipped by their global norm."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def minimize(self, loss):
+        gradients, variables = zip(*self._optimizer.compute_gradients(loss))
+        return self._optimizer.apply_gradients(zip(tf.clip_by_global_norm(gradients, 0.5)[0], variables))
+
+
+def sharded_by_norm_of(build_one, feeds):
+    sums = lambda chosen: mean_of(build_one, chosen)  # noqa: E731
+    return both(sums, momentum, feeds, lambda plain: ByNorm(sharded(plain)), ByNorm)
+
+
+@case
+def sharded_by_norm():
+    return sharded_by_norm_of(lambda: layers(range(5)), DENSE)
+
+
+def dense_and_sparse():
+    """One rank has the dense variable alone: others need its gradient for the norm, and it needs theirs."""
+    loss, (ids, y) = embedding(40, None)
+    weight = tf.get_variable("weight", initializer=numbers(4, 300, seed=7))
+    return loss + tf.reduce_mean(tf.square(tf.matmul(y, weight))), [ids, y]
+
+
+@case
+def sharded_sparse():
+    return both(lambda chosen: mean_of(dense_and_sparse, chosen), momentum, picked([[3] * SIZE] * 3, 40), sharded)
+
+
+@case
+def sharded_sparse_by_norm():
+    return sharded_by_norm_of(dense_and_sparse, picked([[3] * SIZE] * 3, 40))
 
 
 @case

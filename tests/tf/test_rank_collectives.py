@@ -100,6 +100,12 @@ def test_ranks_share_the_update(found, case):
     assert {kind: one[kind] for kind in kinds if one[kind]} == {SCATTER: 1, "CollectiveGather": 1}
 
 
+@pytest.mark.parametrize("case", ["sharded_by_norm", "sharded_sparse", "sharded_sparse_by_norm"])
+def test_ranks_that_share_the_update_run_the_same_collectives(found, case):
+    """A global norm needs all gradients; it was an error where one rank has all variables of a bucket."""
+    agree(found, case)
+
+
 def test_an_overflow_of_one_rank_skips_the_step_of_all(found):
     """Also of a whole window of accumulated gradients; and the next scale is the same everywhere."""
     one = found[0]["overflows"]["seen"]

@@ -80,26 +80,55 @@ def _elements(variable):
 def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Returns the pairs with their gradients' means over the ranks.
 
-    Those of this rank's own variables come by reduce_scatter. The others are means too, for scripts that look at all
-    gradients (a global norm): their collectives run only where something needs them.
+    Those of this rank's own variables come by reduce_scatter, sparse ones by a gather. The others are means too, for
+    scripts that look at all gradients (a global norm): what their owners have is gathered, only where something needs
+    it. Ranks must run the same collectives whatever they own, so who needs a gradient of its own waits for the sums of
+    all dtypes, and who needs another rank's waits for all that is gathered.
 
     Args:
-        pairs: list of (gradient or None, variable); sparse gradients are gathered on every rank.
+        pairs: list of (gradient or None, variable).
 
     Raises:
         ConfigError: as `owners`.
     """
-    of, rank, size = owners(pairs), ranks.world_rank(), ranks.world_size()
-    variables = {variable.name: variable for _, variable in pairs}
-    dense = {v.name: g for g, v in pairs if g is not None and not isinstance(g, tf.IndexedSlices)}
-    own: dict[str, tf.Tensor] = {}
+    of, rank = owners(pairs), ranks.world_rank()
+    given = {variable.name: gradient for gradient, variable in pairs if gradient is not None}
+    sparse = {name: each for name, each in given.items() if isinstance(each, tf.IndexedSlices)}
+    layouts = _scattered({name: each for name, each in given.items() if name not in sparse}, [v for _, v in pairs], of)
+    done = dict(zip(sparse, gradients.reduced(list(sparse.values()), list(sparse))))
+    sums = [part for _, part, _ in layouts]
+    sums += [tensor for each in done.values() for tensor in (each.values, each.indices)]
+    rows = [cluster.allgather(part, ranks.WORLD, key) for _, part, key in layouts]
+    for (layout, part, _), row in zip(layouts, rows):
+        for owner, other in enumerate(tf.split(row, ranks.world_size())):
+            done.update(layout.cut(owner, part if owner == rank else other))
+    behind = {True: sums, False: [*sums, *rows]}
+    return [
+        (None if gradient is None else _behind(behind[of[variable.name] == rank], done[variable.name]), variable)
+        for gradient, variable in pairs
+    ]
+
+
+def _scattered(dense, variables, of):
+    """For each dtype of dense gradients, by name: their Layout, this rank's part of their mean, a key for all parts."""
+    done, size = [], ranks.world_size()
     for dtype in sorted({each.dtype for each in dense.values()}, key=lambda dtype: dtype.name):
-        layout = Layout([variables[name] for name, each in dense.items() if each.dtype == dtype], of)
+        layout = Layout([each for each in variables if each.name in dense and dense[each.name].dtype == dtype], of)
         row = tf.concat([layout.part_of(each, dense, dtype) for each in range(size)], 0)
-        key = keys.instance(keys.new("\n".join(["shards", settings.way(), keys.described(row), *sorted(dense)])), 0)
-        own.update(layout.cut(rank, gradients.scattered(row, ranks.WORLD, key) / tf.cast(size, dtype)))
-    everywhere = gradients.reduced([gradient for gradient, _ in pairs], [variable.name for _, variable in pairs])
-    return [(own.get(variable.name, full), variable) for full, (_, variable) in zip(everywhere, pairs)]
+        label = keys.new("\n".join(["shards", settings.way(), keys.described(row), *sorted(dense)]))
+        part = gradients.scattered(row, ranks.WORLD, keys.instance(label, 0)) / tf.cast(size, dtype)
+        done.append((layout, part, keys.instance(label, 1)))
+    return done
+
+
+def _behind(tensors, gradient):
+    """A gradient that is there when all these tensors are."""
+    if not tensors:
+        return gradient
+    with tf.control_dependencies(tensors):
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(tf.identity(gradient.values), gradient.indices, gradient.dense_shape)
+        return tf.identity(gradient)
 
 
 def applied(optimizer: Any, pairs: Sequence[tuple[Any, Any]], global_step: Any, name: str | None) -> tf.Operation:
