@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_nothing_half_written(step, cache, caplog, monkeypatc
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(program_cache.whole, "file", Full)
+    monkeypatch.setattr(program_cache.atomic_write, "file", Full)
     assert not run(step, cache)[0]
     assert said(caplog) == ["compiled programs are not kept in '%s': No space left on device" % cache]
     assert os.listdir(cache) == []

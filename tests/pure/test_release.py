@@ -55,7 +55,7 @@ def test_the_version_stands_in_one_place():
     version = distributions.version()
     homes = [path for path, text in texts() if path.parts[0] in ("npu_shim", "scripts") and version in text]
     assert [str(path) for path in homes] == ["npu_shim/__init__.py"]
-    assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'dynamic = ["version", "license"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_the_changelog_begins_with_the_version():

@@ -14,10 +14,10 @@ from typing import Any, Iterable, Iterator, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.analysis.frames import ENTERS
 from npu_shim.rewriter.graph.arguments import controls, source_of
 from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
+from npu_shim.xla.passes.resources import v1_loops
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
@@ -41,9 +41,9 @@ def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
     made = tf.GraphDef()
     made.CopyFrom(graph_def)
     nodes = {node.name: node for node in graph_def.node}
-    has_loops = any(node.op in ENTERS for node in graph_def.node)
+    looped = v1_loops.inside(graph_def)
     for node in made.node:
-        if silence(node) and has_loops and not node.input:
+        if silence(node) and node.name in looped and not node.input:
             node.input.extend(_anchors(nodes[node.name], nodes))
     for function in made.library.function:
         silenced = [silence(node) for node in function.node_def]
@@ -73,10 +73,15 @@ def _anchors(report: Any, nodes: Mapping[str, Any]) -> Iterator[str]:
     pending = list(report.input[:1])
     while pending:
         source = nodes[source_of(pending.pop())]
-        if source.op in TEXTS or (source.op == "Const" and source.attr["dtype"].type == tf.string.as_datatype_enum):
+        if _makes_text(source):
             pending.extend(source.input)
         else:
             yield "^" + source.name
+
+
+def _makes_text(node: Any) -> bool:
+    """Whether a node makes text, or hands it on."""
+    return node.op in TEXTS or any(each.type == tf.string.as_datatype_enum for each in node.attr.values())
 
 
 def _prune_body(function: Any) -> None:

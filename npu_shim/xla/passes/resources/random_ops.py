@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import controls, data, source_of
+from npu_shim.rewriter.graph.arguments import controls, data
 from npu_shim.session import lines
+from npu_shim.xla.passes.resources.v1_loops import inside
 
 STATE = "npu_shim/random_state"
 SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"
@@ -60,7 +61,7 @@ def to_stateless(graph_def: Any) -> Any:
     Returns:
         GraphDef. It has a variable STATE (int64 [2]) and an op named ADVANCE that adds 1 to the step.
     """
-    looped = _in_loops(graph_def)
+    looped = inside(graph_def)
     _warn_of_seeds(graph_def, looped)
     _warn_of_own_seeds(graph_def)
     chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
@@ -181,21 +182,3 @@ def _warn_of_own_seeds(graph_def):
 
 def _named(names):
     return "'%s'" % names[0] + ("" if len(names) == 1 else " and %d others" % (len(names) - 1))
-
-
-def _in_loops(graph_def):
-    """Names of the nodes inside of v1 loops."""
-    if not any(node.op == "Enter" for node in graph_def.node):
-        return set()
-    consumers = {}
-    for node in graph_def.node:
-        for text in node.input:
-            consumers.setdefault(source_of(text), []).append(node)
-    depth = {node.name: 0 for node in graph_def.node if not node.input}
-    pending = list(depth)
-    for name in pending:  # grows while it is read
-        for node in consumers.get(name, ()):
-            if node.name not in depth:
-                depth[node.name] = depth[name] + {"Enter": 1, "Exit": -1}.get(node.op, 0)
-                pending.append(node.name)
-    return {name for name, below in depth.items() if below > 0}
