@@ -47,7 +47,7 @@ assert tf.pywrap_tensorflow.NewCheckpointReader is pywrap_tensorflow.NewCheckpoi
 assert rnn_cell_impl._linear and control_flow_ops.while_loop
 
 for statement in ("tf.contrib.rnn.LSTMCel", "from tensorflow.contrib import seq2sq", "import tensorflow.contrib.rn",
-                  "tf.contrib.checkpoint.NumpyState", "tf.nn_", "from tensorflow.contrib.rnn import LSTMCel"):
+                  "tf.contrib.eager.seterr", "tf.nn_", "from tensorflow.contrib.rnn import LSTMCel"):
     try:
         exec(compile(statement, "user.py", "exec"))
     except (AttributeError, ImportError) as error:
@@ -70,7 +70,7 @@ WANTED = """
 AttributeError npu_shim: tf.contrib.rnn.LSTMCel is not here (did you mean 'tf.contrib.rnn.LSTMCell'?) [user.py, line 1]
 ImportError npu_shim: tf.contrib.seq2sq is not here (did you mean 'tf.contrib.seq2seq'?) [user.py, line 1]
 ImportError npu_shim: tf.contrib.rn is not here (did you mean 'tf.contrib.rnn'?) [user.py, line 1]
-AttributeError npu_shim: tf.contrib.checkpoint.NumpyState is not here: use tf.train.Checkpoint with tf.Module [user.py, line 1]
+AttributeError npu_shim: tf.contrib.eager.seterr is not here: use tf.debugging.enable_check_numerics [user.py, line 1]
 AttributeError npu_shim: tf.nn_ is not here (did you mean 'tf.nn'?) [user.py, line 1]
 ImportError npu_shim: tf.contrib.rnn.LSTMCel is not here (did you mean 'tf.contrib.rnn.LSTMCell'?) [user.py, line 1]
 """
