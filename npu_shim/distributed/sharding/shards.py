@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable
 
+import tensorflow.compat.v1 as tf
+
 from npu_shim.rewriter.errors import ConfigError
 
 _items: list[GradDivisionItem] = []  # of the last `add_grads_and_vars`
@@ -17,13 +19,14 @@ class GradDivisionItem:
     """A gradient, its variable, its size in bytes (0 for a scalar) and its owner's rank (-1 before it has one).
 
     Args:
-        grad: Tensor of a known shape.
+        grad: Tensor of a known shape, or IndexedSlices, which count as their variable does.
         var: variable.
     """
 
     def __init__(self, grad: Any, var: Any) -> None:
         self.grad, self.var = grad, var
-        self.size = grad.shape.num_elements() * grad.dtype.size if len(grad.shape) else 0
+        shape = var.shape if isinstance(grad, tf.IndexedSlices) else grad.shape
+        self.size = shape.num_elements() * grad.dtype.size if len(shape) else 0
         self.root_rank_id = -1
 
 
