@@ -140,20 +140,22 @@ def test_a_plan_does_not_depend_on_what_else_is_in_the_step():
     assert planned(step_of("\n".join(lines + more)), "auto") == planned(step_of(HIDDEN), "auto")
 
 
-def dearest(keeping, computing, edges, wanted):
-    """The least cost by trying all sets."""
-    inputs = {value: [first for first, second in edges if second == value] for value in keeping}
-    best = cut.INFINITE
-    for kept in itertools.chain.from_iterable(itertools.combinations(keeping, n) for n in range(len(keeping) + 1)):
-        cost, ahead, seen = sum(keeping[v] for v in kept), list(wanted), set()
-        while ahead:
-            value = ahead.pop()
-            if value not in seen and value not in kept:
-                seen.add(value)
-                cost += computing[value]
-                ahead += inputs[value]
-        best = min(best, cost)
-    return best
+def cost_of(kept, keeping, computing, edges, wanted):
+    """What it costs to keep these values, and to compute what the wanted ones need besides."""
+    cost, ahead, seen = sum(keeping[v] for v in kept), list(wanted), set()
+    while ahead:
+        value = ahead.pop()
+        if value not in seen and value not in kept:
+            seen.add(value)
+            cost += computing[value]
+            ahead += [first for first, second in edges if second == value]
+    return cost
+
+
+def least_cost(keeping, *given):
+    """By trying all sets."""
+    sets = itertools.chain.from_iterable(itertools.combinations(keeping, n) for n in range(len(keeping) + 1))
+    return min(cut.INFINITE, *(cost_of(kept, keeping, *given) for kept in sets))
 
 
 def test_the_cut_is_the_cheapest_of_all():
@@ -166,16 +168,8 @@ def test_the_cut_is_the_cheapest_of_all():
         roots = {value for value in values if all(second != value for _, second in edges)}
         computing.update(dict.fromkeys(roots, cut.INFINITE))
         wanted = draw.sample(values, draw.randint(1, len(values)))
-        kept = cut.cheapest(keeping, computing, edges, wanted)
-        inputs = {value: [first for first, second in edges if second == value] for value in values}
-        cost, ahead, seen = sum(keeping[v] for v in kept), list(wanted), set()
-        while ahead:
-            value = ahead.pop()
-            if value not in seen and value not in kept:
-                seen.add(value)
-                cost += computing[value]
-                ahead += inputs[value]
-        assert cost == dearest(keeping, computing, edges, wanted)
+        given = keeping, computing, edges, wanted
+        assert cost_of(cut.cheapest(*given), *given) == least_cost(*given)
 
 
 def test_the_option_wins_over_the_environment(monkeypatch):

@@ -13,8 +13,6 @@ import os
 import types
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
-CALL = "()"
-
 
 class Object(NamedTuple):
     """An object, as far as it is known.

@@ -12,7 +12,7 @@ import pkgutil
 import re
 from typing import Any, Iterable, NamedTuple
 
-from npu_shim.compat.scan import objects
+from npu_shim.compat.scan import meanings, objects
 
 _NOTHING = object()
 
@@ -52,7 +52,7 @@ def lacking(name: str) -> tuple[str, str, list[str]]:
 
 def is_of_nothing(name: str) -> bool:
     """Whether a name is that of an object which nothing here gives: what gives it is a name of its own."""
-    return objects.CALL in name and symbol(name.rpartition(".")[0]) is None
+    return meanings.CALL in name and symbol(name.rpartition(".")[0]) is None
 
 
 @functools.lru_cache(maxsize=None)
@@ -70,7 +70,7 @@ def _walk(name: str) -> Way:
 def _follow(way: Way, part: str) -> Way | None:
     """One part further; None where it is not known what comes."""
     found, path = way.found, way.path + "." + part
-    if part == objects.CALL:
+    if part == meanings.CALL:
         given = _given(way)
         return Way(given, given.path, found) if given else None
     if isinstance(found, objects.Member):
@@ -93,7 +93,7 @@ def _given(way: Way) -> Any:
     elif inspect.isclass(way.owner):
         member = objects.Member(objects.Object(way.path, (way.owner,)), way.path.rpartition(".")[2])
     if isinstance(member, objects.Member):
-        return objects.result(member, objects.CALL, _results())
+        return objects.result(member, meanings.CALL, _results())
     return _results().get(_identity(way.found))
 
 
@@ -104,7 +104,7 @@ def _results() -> dict[Any, Any]:
     for name, classes in objects.rows().items():
         kinds = [(path, way.found) for path in classes for way in [_plain_walk(path)] if inspect.isclass(way.found)]
         owner, _, last = name.rpartition(".")
-        above, function = _plain_walk(owner).found, _plain_walk(name.replace(objects.CALL, "")).found
+        above, function = _plain_walk(owner).found, _plain_walk(name.replace(meanings.CALL, "")).found
         key = (above, last) if inspect.isclass(above) else _identity(function)
         if kinds and function is not _NOTHING:
             derived = [each for _, kind in kinds for each in objects.with_derived(kind)]

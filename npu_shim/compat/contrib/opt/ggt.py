@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.compat.contrib.opt.external import flat
+
 STATE = ("global_step", "flat_grad", "moment1", "grad_buffer")
 
 
@@ -59,16 +61,16 @@ class GGTOptimizer(tf.train.Optimizer):
         hyper = {key: tf.cast(value() if callable(value) else value, dtype) for key, value in self._hyper.items()}
         state = [self._get_non_slot_variable(name, tf.get_default_graph()) for name in STATE]
         step, _, moment, window = state
-        flat = tf.concat([tf.reshape(tf.convert_to_tensor(grad), [-1]) for grad in grads], 0)
+        gradient = flat(grads)
         # the variables before this step's writes are what is read here
         number, beta1 = tf.convert_to_tensor(step) + 1, hyper["beta1"]
-        m = beta1 * tf.convert_to_tensor(moment) + (1 - beta1) * flat
+        m = beta1 * tf.convert_to_tensor(moment) + (1 - beta1) * gradient
         place = tf.equal(tf.range(self._window), tf.cast(number - 1, tf.int32) % self._window)
         kept = tf.where(place, tf.tile(m[None], [self._window, 1]), tf.convert_to_tensor(window))
         change = hyper["rate"] * preconditioned(m, kept / tf.sqrt(tf.minimum(number, self._window)), hyper)
         parts = tf.split(change, [v.shape.num_elements() for v in variables])
         with tf.control_dependencies([*update_ops, change]):
-            pairs = zip(state, (number, flat, m, kept))
+            pairs = zip(state, (number, gradient, m, kept))
             writes = [tf.assign(*pair, use_locking=self._use_locking).op for pair in pairs]
             for part, var in zip(parts, variables):
                 writes.append(tf.assign_sub(var, tf.reshape(part, var.shape), use_locking=self._use_locking).op)
