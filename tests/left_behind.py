@@ -15,6 +15,15 @@ OURS = ("npu_shim", "npu_bridge", "hccl")
 OF_OTHERS = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "MOSAIC_GPU_CUDA_ROOT", "PYTEST_CURRENT_TEST")
 RESOURCES, CONTROL_FLOW = "resource variables are on", "control flow of version 2 is on"
 VERBOSITY = "the verbosity of tf.logging"
+ASKED = "what scripts have asked of npu_shim"
+# what a script sets for the rest of its process: module and name of a dictionary or a list
+SETTINGS = (
+    ("npu_shim.distributed.job.ranks", "_groups"),
+    ("npu_shim.distributed.job.ranks", "_splits"),
+    ("npu_shim.distributed.sharding.shards", "_items"),
+    ("npu_shim.options.plugin", "_given"),
+    ("npu_shim.options.forced", "_enabled"),
+)
 KERAS = ("keras.src.backend", "keras.backend", "tf_keras.src.backend", "tensorflow.python.keras.backend")
 
 
@@ -38,6 +47,20 @@ def finders():
     return [type(each).__name__ for each in sys.meta_path if type(each).__module__.partition(".")[0] in OURS]
 
 
+def settings():
+    return {"%s.%s" % named: repr(held) for named, held in _settings().items() if held}
+
+
+def forget_settings():
+    for held in _settings().values():
+        held.clear()
+
+
+def _settings():
+    """Those of the modules that are imported: an import alone sets nothing."""
+    return {named: getattr(sys.modules[named[0]], named[1]) for named in SETTINGS if named[0] in sys.modules}
+
+
 PROCESS = {
     "environment variables": environment,
     "sys.path": lambda: list(sys.path),
@@ -46,6 +69,7 @@ PROCESS = {
     "the working folder": os.getcwd,
     "loggers": loggers,
     "signal handlers": signals,
+    ASKED: settings,
 }
 
 
@@ -119,6 +143,8 @@ def begin_alike():
 
 def put_back(before):
     """Puts back what a file has changed, as far as that can be: the next file meets what this one met."""
+    if not before[ASKED]:
+        forget_settings()
     os.chdir(before["the working folder"])
     for name in {*os.environ} - {*before["environment variables"], *OF_OTHERS}:
         del os.environ[name]

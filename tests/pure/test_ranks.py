@@ -18,6 +18,7 @@ def environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     yield monkeypatch
     ranks._groups.clear()
+    ranks._splits.clear()
 
 
 def test_one_process_is_rank_0_of_1():
