@@ -108,11 +108,11 @@ class Engine:
         """Copies all values that are newer on the device to the session."""
         self._guarded(self.residency.release)
 
-    def leave(self):
-        """Leaves all to the session from now on, since a run begins that nothing watches: when does it end?"""
+    def leave(self, what):
+        """Leaves all to the session from now on, since nothing watches `what`: when does it end?"""
         if not self._off:
             self._off = "a run is not watched"
-            LOG.info("npu_shim: engine: after a partial run, or one of connected tensors, the session runs everything")
+            LOG.info("npu_shim: engine: after %s, the session runs everything", what)
         self.release()
 
     def close(self):

@@ -11,6 +11,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 
+import npu_shim
 from npu_shim.engine import sessions as engine
 from npu_shim.engine import step as engine_step
 from npu_shim.engine.device import programs
@@ -29,8 +30,6 @@ ONES = np.ones([8, 4], np.float32)
 
 @pytest.fixture(autouse=True)
 def own_graph():
-    import npu_shim
-
     npu_shim.patch()
     with tf.Graph().as_default():
         tf.set_random_seed(3)
@@ -400,3 +399,29 @@ def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog
     said = [each.getMessage() for each in caplog.records if "in the session" in each.getMessage()]
     assert len(said) == 1
     assert "with feeds of shapes [0] runs in the session: npu_shim: the program gives 3 values, expected 5" in said[0]
+
+
+def test_unpatch_in_the_middle_of_training_loses_no_update(caplog):
+    caplog.set_level(logging.INFO, "npu_shim")
+    x = tf.placeholder(tf.float32, [8, 4])
+    weights = tf.get_variable("weights", [4, 2])
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, weights) - 1))
+    train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
+
+    def trained(kind):
+        losses = []
+        with opened(kind) as session:
+            for step in range(9):
+                if step == 3:
+                    npu_shim.unpatch()
+                    losses.append(session.run(weights))
+                if step == 6:
+                    npu_shim.patch()
+                losses.append(session.run([loss, train], {x: ONES})[0])
+            return losses, session.run(tf.global_variables()), kind == "session" or taken(session)
+
+    (*wanted, _), (*found, count) = trained("session"), trained("pjrt")
+    for one, other in zip(tf.compat.v2.nest.flatten(found), tf.compat.v2.nest.flatten(wanted)):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert count == 1
+    assert "npu_shim: engine: after npu_shim.unpatch(), the session runs everything" in caplog.messages

@@ -11,6 +11,7 @@ The methods of TensorFlow's BaseSession are replaced, and restored by `restore`;
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -26,6 +27,7 @@ _UNWATCHED = "_npu_shim_unwatched"  # attribute of a session: functions to call 
 _PARTIAL = "_npu_shim_partial"  # attribute of a session: function to call before a partial run is set up
 _originals = {}  # (class, name of a method) -> its own method, while replaced
 _on_adopt = []  # functions to call with a session at its first run
+_to_tell: weakref.WeakSet[tf.Session] = weakref.WeakSet()  # sessions with functions for runs that nothing watches
 
 
 def watch(session: tf.Session, function: Callable[..., Any]) -> None:
@@ -74,13 +76,16 @@ def at_close(session: tf.Session, function: Callable[[], Any]) -> None:
     vars(session).setdefault(_CLOSINGS, []).append(function)
 
 
-def at_unwatched(session: tf.Session, function: Callable[[], Any]) -> None:
-    """Calls a function without arguments whenever a session begins a run that nothing can watch.
+def at_unwatched(session: tf.Session, function: Callable[[str], Any]) -> None:
+    """Calls a function whenever a session begins a run that nothing can watch, and before `restore`.
 
-    That is a part of a partial run, or a run whose tensors are connected to each other.
+    Args:
+        session: tf.Session; nothing here holds a reference to it.
+        function: takes what nothing watches, in words: a partial run, a run of connected tensors, or all of them.
     """
     install()
     vars(session).setdefault(_UNWATCHED, []).append(function)
+    _to_tell.add(session)
 
 
 def before_partial(session: tf.Session, function: Callable[[tf.Session, Any, Any], None]) -> None:
@@ -109,6 +114,8 @@ def is_replaced(cls: type, method: str) -> bool:
 
 def restore() -> None:
     """Restores every class's own methods; so nothing watches a session any more."""
+    for session in list(_to_tell) if _originals else ():
+        _tell_unwatched(session, "npu_shim.unpatch()")
     while _originals:
         (cls, method), original = _originals.popitem()
         setattr(cls, method, original)
@@ -231,7 +238,7 @@ class _Callables:
     def __call__(self, *feeds, **keywords):
         fetches, targets = self._options.fetch, self._options.target
         if self._options.tensor_connection:
-            _tell_unwatched(self._session)
+            _tell_unwatched(self._session, "a run of connected tensors")
         if _is_plain(self._session):
             return self.native(fetches, targets)(*feeds, **keywords)
         operations = [self._session.graph.get_operation_by_name(name) for name in targets]
@@ -259,7 +266,7 @@ def _partial_run_setup(original):
             vars(self)[_PARTIAL](self, fetches, feeds)
         if _watches(self):
             lines.once("a partial run is not watched: nothing of it is dumped, searched or repeated")
-        _tell_unwatched(self)
+        _tell_unwatched(self, "a partial run")
         with loader.interrupts():
             return original(self, fetches, feeds)
 
@@ -268,16 +275,16 @@ def _partial_run_setup(original):
 
 def _partial_run(original):
     def partial_run(self, handle, fetches, feed_dict=None):
-        _tell_unwatched(self)
+        _tell_unwatched(self, "a partial run")
         with loader.interrupts():
             return original(self, handle, fetches, feed_dict)
 
     return partial_run
 
 
-def _tell_unwatched(session):
+def _tell_unwatched(session, what):
     for function in vars(session).get(_UNWATCHED, ()):
-        function()
+        function(what)
 
 
 def _close(original):

@@ -72,7 +72,8 @@ def patch() -> None:
 def unpatch() -> None:
     """Reverts `patch`, `activate` and `npu_shim.enable`.
 
-    Graphs of existing sessions are still rewritten, but no longer watched.
+    Graphs of existing sessions are still rewritten, but no longer watched: an engine gives them the newest values of
+    their variables, and they run their steps themselves from then on.
     """
     enabling.disable()
     interceptors.restore()
