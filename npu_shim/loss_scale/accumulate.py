@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import overflow
 from npu_shim.loss_scale.gradients import times
-from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
+from npu_shim.loss_scale.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -63,8 +63,11 @@ class AccumulatingOptimizer(SlotsOfInner, tf.train.Optimizer):
         """Returns the op of one step; only every `every`-th step applies, and increments global_step.
 
         Raises:
+            ConfigError: there is no graph around it.
             ValueError: no variable has a gradient.
         """
+        if outer_graph() is None:
+            raise ConfigError("AccumulatingOptimizer works in graphs: build the optimizer and the model in a tf.Graph")
         given = self._with_hidden_overflows(pairs_with_gradients(grads_and_vars))
         with tf.init_scope():
             count = hidden_variable("accumulated_steps", tf.zeros([], tf.int32))

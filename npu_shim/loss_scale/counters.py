@@ -7,6 +7,7 @@ from typing import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from npu_shim.loss_scale.graph_ops import op_of
 from npu_shim.options.scopes import without_npu_compile_scope
 
 ATTEMPTED, SKIPPED, STUCK = range(3)
@@ -35,12 +36,15 @@ class StepCounters:
                 use_resource=True,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
+            if tf.executing_eagerly():
+                self._now = None
+                return
             self.variable._initializer_op = _once(self.variable)
             self._now = self._read()
 
     def __getitem__(self, which):
         """Returns ATTEMPTED, SKIPPED or STUCK as it is before or after the step of the same run: int64 scalar."""
-        return self._now[which]
+        return (self._read() if self._now is None else self._now)[which]
 
     def count(self, finite: tf.Tensor, at_floor: tf.Tensor) -> tuple[tf.Operation, tf.Tensor]:
         """Returns (update op, steps skipped in a row at the floor after this step: int64 scalar).
@@ -55,7 +59,7 @@ class StepCounters:
         stuck = tf.where_v2(tf.logical_and(tf.logical_not(finite), at_floor), now[STUCK] + one, zero)
         after = tf.stack([now[ATTEMPTED] + one, now[SKIPPED] + skipped, stuck])
         with without_npu_compile_scope():  # a cluster that gives a variable its first value is compiled twice
-            return self.variable.assign(after).op, stuck
+            return op_of(self.variable.assign(after)), stuck
 
     def _read(self):
         variable = self.variable

@@ -11,7 +11,9 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT, Policy
 from npu_shim.options.collected import GRADS_FINITE
 from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
-from npu_shim.rewriter.errors import ConfigError
+
+# the states of managers and optimizers that no graph keeps
+_EAGERLY: Any = weakref.WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -20,7 +22,8 @@ def control_flow_v1() -> Iterator[None]:
 
     In the body of a tf.function, tf.cond makes an If all the same.
     """
-    if not tf.control_flow_v2_enabled():
+    # in a function, the answer is True whatever the switch says
+    if tf.get_default_graph().building_function or not tf.control_flow_v2_enabled():
         yield
         return
     tf.disable_control_flow_v2()
@@ -100,37 +103,41 @@ def _shrink(rule, scale):
 
 
 def outer_graph() -> tf.Graph | None:
-    """Returns the graph around all functions and conditionals, or None if there is no graph to keep state in.
-
-    Raises:
-        ConfigError: when executing eagerly.
-    """
-    if tf.executing_eagerly():
-        raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
+    """Returns the graph around all functions and conditionals; None in eager code, and in functions that it calls."""
     with tf.init_scope():
-        # under eager execution a function body has no outer graph to keep the state in
         return None if tf.executing_eagerly() else tf.get_default_graph()
 
 
-def states_of(graph: tf.Graph) -> Any:
-    """Returns a graph's dict of manager or optimizer to its state there; an entry lives as long as both of them."""
+def states_of(graph: tf.Graph | None) -> Any:
+    """Returns the dict of manager or optimizer to its state in a graph, or in eager code (None).
+
+    An entry lives as long as the graph and its key.
+    """
     if graph is None:
-        raise ConfigError("loss scaling works in graphs: build the manager, the optimizer and the model in a tf.Graph")
+        return _EAGERLY
     states = getattr(graph, "_npu_shim_loss_scale", None)
     if states is None:
         states = graph._npu_shim_loss_scale = weakref.WeakKeyDictionary()
     return states
 
 
+def op_of(update: Any) -> tf.Operation | None:
+    """Returns the op of an assignment; None where it has run already, in eager code."""
+    return None if tf.executing_eagerly() else update.op
+
+
 def publish_flag(optimizer: Any, finite: tf.Tensor, applied: tf.Tensor | None = None) -> None:
     """Records the flag of an optimizer's last step in this graph, and publishes it to hooks if it can be fetched.
+
+    Eager code keeps the flag of its last step, too; in a function that it calls nobody could read it.
 
     Args:
         optimizer: the one whose step it is.
         finite: bool scalar tensor, whether the step's gradients are finite.
         applied: bool scalar tensor, whether the step is applied; None where each finite step is.
     """
-    state_here(optimizer).update(finite=finite, applied=finite if applied is None else applied)
+    if outer_graph() is not None or tf.executing_eagerly():
+        state_here(optimizer).update(finite=finite, applied=finite if applied is None else applied)
     if not in_branch():
         tf.add_to_collection(GRADS_FINITE, finite)
 

@@ -174,7 +174,7 @@ def train_ops_replaced() -> Iterator[list[tf.Operation]]:
     collection = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
     before, own = list(collection), []
     yield own
-    collection[:] = before + own
+    collection[:] = before + [op for op in own if op is not None]  # None: it has run already, in eager code
 
 
 def _name_of(opt):

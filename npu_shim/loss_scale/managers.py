@@ -1,7 +1,8 @@
 """Loss-scale managers under the names of tf.contrib.mixed_precision and npu_bridge.
 
 A manager belongs to no graph: its state is made in the graph that is current at its construction, and in every other
-graph that uses it. So a manager made outside `model_fn` works (the originals fail).
+graph that uses it. So a manager made outside `model_fn` works (the originals fail). Eager code has one state for all
+that runs eagerly, made at its first use.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import schedule
-from npu_shim.loss_scale.graph_ops import next_tensors, outer_graph, states_of
+from npu_shim.loss_scale.graph_ops import next_tensors, op_of, outer_graph, states_of
 from npu_shim.rewriter.errors import ConfigError
 
 INT32_KEYS = ("good_steps", "bad_steps")
@@ -60,7 +61,7 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_loss_scale(self) -> tf.Tensor:
         """Returns the scale: float32 scalar constant, named `loss_scale` in each graph."""
-        made = states_of(tf.get_default_graph())
+        made = states_of(None if tf.executing_eagerly() else tf.get_default_graph())
         if self not in made:
             with tf.init_scope():
                 made[self] = tf.constant(self._value, name="loss_scale")
@@ -140,7 +141,7 @@ class ScheduledLossScaleManager(LossScaleManager):
         after = next_tensors(self._start.policy, self._now(), finite_grads)
         exhausted = after.pop("exhausted", None)
         with tf.control_dependencies([after[key] for key in sorted(after)]):
-            updates = [variables[key].assign(after[key]).op for key in sorted(after)]
+            updates = [op_of(variables[key].assign(after[key])) for key in sorted(after)]
         if exhausted is None:
             return tf.group(*updates, name="update_loss_scale")
         with tf.control_dependencies(updates):

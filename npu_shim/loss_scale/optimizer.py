@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale import overflow, raw, skip_messages, stuck, update_ops
 from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.loss_scale.gradients import as_factor, scale_loss, unscale
-from npu_shim.loss_scale.graph_ops import control_flow_v1, publish_flag, state_here
+from npu_shim.loss_scale.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
 from npu_shim.loss_scale.inner import (
     SlotsOfInner,
     keep_hyperparameters,
@@ -25,7 +25,7 @@ from npu_shim.rewriter.errors import ConfigError, nearest
 
 
 class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
-    """Wraps an optimizer with loss scaling and keeps the contract of tf.train.Optimizer.
+    """Wraps an optimizer with loss scaling and keeps the contract of tf.train.Optimizer, in graphs and eagerly.
 
     Variables of the wrapped optimizer keep the names they have without the wrapper, so checkpoints of the plain and of
     the wrapped optimizer fit each other.
@@ -114,6 +114,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             grad_loss=grad_loss,
         )
         unscaled = unscale(pairs, scale)
+        if outer_graph() is None:
+            return unscaled
         state_here(self).setdefault("made", []).extend(pair for pair in unscaled if pair[0] is not None)
         return unscaled
 
@@ -156,7 +158,9 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
         Args:
             grads_and_vars: list of (gradient, variable) of the step.
         """
-        return raw.behind(grads_and_vars, state_here(self).get("made", ())) if self._looks_behind else ([], False)
+        if not self._looks_behind or outer_graph() is None:
+            return [], False
+        return raw.behind(grads_and_vars, state_here(self).get("made", ()))
 
     def undo_updates(self, grads_and_vars: Sequence[tuple[Any, Any]]) -> list[tf.Operation]:
         """Returns the ops (none or one) that undo UPDATE_OPS of a step whose gradients overflow, if this protects them.
@@ -174,7 +178,7 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
             return [tf.cond(finite, tf.no_op, lambda: update_ops.rollback(taken), name="undo_updates")]
 
     def _snapshots(self, finite, pairs):
-        if not self._protect_update_ops:
+        if not self._protect_update_ops or outer_graph() is None:  # without a graph there are no UPDATE_OPS
             return []
         updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
         return update_ops.snapshots(updates, finite, [variable for _, variable in pairs])
@@ -230,6 +234,8 @@ class LossScaleOptimizer(SlotsOfInner, tf.train.Optimizer):
 
     def _publish(self, finite):
         publish_flag(self, finite)
+        if outer_graph() is None:
+            return
         with tf.init_scope():  # a step that is built in a branch has these outside of it
             tf.add_to_collection(LOSS_SCALE, tf.identity(self._loss_scale_manager.get_loss_scale()))
             tf.add_to_collection(SKIPPED_STEPS, self.skipped_steps)
@@ -276,6 +282,8 @@ def _named_as_the_vendors(finite):
 
 class NPULossScaleOptimizer(LossScaleOptimizer):
     """npu_bridge's loss-scale optimizer: a step is skipped as well if clipping hides the overflow, as on an NPU.
+
+    In eager code, where nothing tells what a gradient was computed from, only what is applied is looked at.
 
     Args:
         opt: optimizer.

@@ -45,7 +45,7 @@ def applied(
         name: name of the op; None where the optimizer's class chooses it.
         global_step: as for apply_gradients.
     """
-    if tf.executing_eagerly() or outer_graph() is None:
+    if outer_graph() is None:
         return apply()
     try:
         pairs = [(_as_tensor(gradient), variable) for gradient, variable in pairs]

@@ -73,7 +73,7 @@ def registry_of(graph: tf.Graph) -> Registry:
 
 def can_scale(ys: Sequence[Any], xs: Sequence[Any]) -> bool:
     """Whether gradients can be scaled here: in a graph, of tensors, with respect to tensors or variables."""
-    if tf.executing_eagerly() or outer_graph() is None or tf.distribute.has_strategy():
+    if outer_graph() is None or tf.distribute.has_strategy():
         return False
     return all(_is_plain(value) for value in (*ys, *xs)) and any(_is_float(y) for y in ys)
 
