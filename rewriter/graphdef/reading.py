@@ -3,16 +3,16 @@
 import functools
 import itertools
 import operator
-from typing import Any, Collection, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from .. import tf_internals
 from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, GraphView, Layout, Node, Port, Slot
 from ..tables.dtypes import FLOAT32
+from .gradient_names import is_gradient_of, without_traces
 
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
-GRADIENT = "_grad/"
 
 # Old forms with one type attribute for data and statistics, and the newer forms with two. A node is read as its newer
 # form, with the new attribute copied from the old one, and is rewritten to that form only if it is lowered.
@@ -133,22 +133,13 @@ def _read_node(proto, layouts, ports):
 def _keep_gradients(protos, nodes):
     """Keeps the gradient ops of nodes whose scope requests it: TensorFlow names them SCOPE/NODE_grad/..."""
     with_gradients = {
-        node.name for node, proto in zip(nodes, protos) if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
+        without_traces(node.name)
+        for node, proto in zip(nodes, protos)
+        if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
     }
     if not with_gradients:
         return nodes
     return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]
-
-
-def is_gradient_of(name: str, forward: Collection[str]) -> bool:
-    """Whether TensorFlow gives this name to a gradient op of a node in `forward`."""
-    end = name.find(GRADIENT)
-    while end >= 0:
-        parts = name[:end].split("/")
-        if any("/".join(parts[start:]) in forward for start in range(1, len(parts))):
-            return True
-        end = name.find(GRADIENT, end + 1)
-    return False
 
 
 def _unknown(proto, missing, position, layouts):

@@ -34,10 +34,14 @@ def concrete(x):
     return tf.function(product, autograph=False).get_concrete_function(tf.TensorSpec([2, 2]))(x)
 
 
-def defined(x):
+def defun(body):
     from tensorflow.python.framework import function  # noqa: TID251
 
-    return function.Defun(tf.float32)(product)(x)
+    return function.Defun(tf.float32)(body)
+
+
+def defined(x):
+    return defun(product)(x)
 
 
 def branched(x):
@@ -181,3 +185,56 @@ def test_a_scope_inside_a_function_wins_over_one_around_its_call():
     _, plan = npu_shim.rewrite(graph.as_graph_def(), ["y"], ["x"], precision_mode="allow_mix_precision")
     dtypes = sorted((d.op, d.becomes) for d in plan.decisions() if d.op == "MatMul")
     assert dtypes == [("MatMul", 1), ("MatMul", 19)]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize(
+    ("outer", "call"),
+    [("function", call) for call in CALLS if call != "concrete function"]
+    + [("Defun", call) for call in ("function", "nested", "Defun")],  # it has control flow of version 1
+)
+def test_a_scope_around_a_call_inside_a_function(patched, call, outer, scope):
+    def body(x):
+        with SCOPES[scope]() if SCOPES[scope] else contextlib.nullcontext():
+            return tf.reshape(CALLS[call](x), [2, 2])
+
+    function = defun(body) if outer == "Defun" else tf.function(body, autograph=False)
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        low = tf.matmul(x, tf.constant(ONES))
+        y = function(x)
+    with tf.Session(graph=graph, config=sessions.config(precision_mode="allow_mix_precision")) as session:
+        check(session.run([y, low], {x: X}), scope)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_the_gradient_of_a_defun_is_kept_where_it_is_made_in_a_scope(patched, kept):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        y = defined(x)
+        with keep_dtype_scope() if kept else contextlib.nullcontext():
+            dx = tf.gradients(y, [x], [x])[0]
+    with tf.Session(graph=graph, config=sessions.config(precision_mode="allow_mix_precision")) as session:
+        np.testing.assert_array_equal(session.run(dx, {x: X}), X if kept else np.ones([2, 2]))
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("call", ["product", "function"])
+@pytest.mark.parametrize("place", ["inside", "outside", "no function"])
+def test_gradients_of_a_scope_inside_a_function(patched, place, call, gradients):
+    """They are kept where the scope asks for it, whether they are made in the function or of its call.
+
+    The run has no forward product, which nothing needs.
+    """
+
+    def body(x):
+        with keep_dtype_scope(gradients=gradients):
+            y = product(x) if call == "product" else traced(x)
+        return tf.gradients(y, [x], [x])[0] if place == "inside" else y
+
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        y = body(x) if place == "no function" else tf.function(body, autograph=False)(x)
+        dx = y if place == "inside" else tf.gradients(y, [x], [x])[0]
+    with tf.Session(graph=graph, config=sessions.config(precision_mode="allow_mix_precision")) as session:
+        np.testing.assert_array_equal(session.run(dx, {x: X}), X if gradients else np.ones([2, 2]))

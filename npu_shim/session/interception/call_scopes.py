@@ -5,6 +5,8 @@ its attributes with it. The inlined nodes are recognized by their names, and the
 
     with keep_dtype_scope(): y = f(x)      f: StatefulPartitionedCall, _keep_dtype      as it was built
                                            f/MatMul, f/Relu, Func/f/output/_3           as Grappler gives it
+
+A scope inside a function is found in the graph's library: f/cond/then/_4/g/MatMul is in the scope of g in f's cond.
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ import threading
 import weakref
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options.scopes import keeps_gradients
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
-from npu_shim.rewriter.graphdef.functions import KINDS
-from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS, is_gradient_of
+from npu_shim.rewriter.graphdef.functions import KINDS, called
+from npu_shim.rewriter.graphdef.gradient_names import is_gradient_of, without_traces
+from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
 from npu_shim.rewriter.tf_internals import op_defs
 
 _graphs = weakref.WeakValueDictionary()  # number of a session -> its tf.Graph
@@ -44,40 +50,83 @@ def built(number: int | None) -> dict[str, str]:
 def mark(graph_def: Any, number: int | None) -> None:
     """Copies the attributes of a call's scopes to the nodes that were inlined for the call.
 
+    Gradient ops whose forward op keeps its dtype with them are marked too: a run may not need the forward op.
+
     Args:
         graph_def: tf.compat.v1.GraphDef of what the session runs, as Grappler passes it; it is changed in place.
         number: as for `built`.
     """
-    calls = _calls_in_scopes(number)
-    known = built(number) if calls else ()
-    with_gradients = {name for name, given in calls.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
-    for node in graph_def.node if calls else ():
+    scoped = _in_scopes(_session_graph(number))
+    known = built(number) if scoped else ()
+    with_gradients = {name for name, given in scoped.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
+    for node in graph_def.node if scoped else ():
         if node.name not in known:
-            _mark_by_innermost_call(node, calls)
-            if with_gradients and is_gradient_of(node.name, with_gradients):
-                node.attr[KEEP].i = 1
+            _mark_by_innermost_call(node, scoped)
+        if with_gradients and is_gradient_of(node.name, with_gradients):
+            node.attr[KEEP].i = 1
+
+
+def _session_graph(number):
+    return getattr(_running, "graph", lambda: None)() if number is None else _graphs.get(number)
 
 
 def _operations(number):
-    graph = getattr(_running, "graph", lambda: None)() if number is None else _graphs.get(number)
+    graph = _session_graph(number)
     return () if graph is None else graph.get_operations()
 
 
-def _calls_in_scopes(number):
-    """Maps each call that is in a scope to the attributes of its scopes."""
-    registered, found = op_defs(), {}
-    for op in _operations(number):
-        if op.type in KINDS or op.type not in registered:
-            given = op.node_def.attr
-            attributes = {name: given[name] for name in (KEEP, TO_FLOAT) if name in given}
-            if attributes:
-                found[op.name] = attributes
+def _in_scopes(graph):
+    """Maps the name of each call in a scope, and of ops that ask for their gradients, to the attributes of the scopes.
+
+    The names are those that inlining gives.
+    """
+    if graph is None:
+        return {}
+    whole = keeps_gradients(graph)
+    nodes = [op.node_def for op in graph.get_operations() if whole or _is_call(op.type)]
+    found: dict[str, dict[str, Any]] = {}
+    _collect(nodes, _bodies_with_scopes(graph) if nodes else {}, (), "", found)
     return found
+
+
+def _is_call(op):
+    return op in KINDS or op not in op_defs() or op == "SymbolicGradient"
+
+
+def _bodies_with_scopes(graph):
+    """Maps the name of each function that has such a node, itself or in what it calls, to its calls and those nodes."""
+    library = tf.GraphDef()
+    graph._copy_functions_to_graph_def(library, 0)
+    functions = {function.signature.name: function for function in library.library.function}
+    nodes = {name: [n for n in body.node_def if _is_call(n.op) or _scopes(n)] for name, body in functions.items()}
+    wanted: set[str] = set()
+    reached = {name for name, body in nodes.items() if any(_scopes(node) for node in body)}
+    while reached:
+        wanted |= reached
+        reached = {name for name in nodes.keys() - wanted if any(wanted & {*called(n, functions)} for n in nodes[name])}
+    return {name: nodes[name] for name in wanted}
+
+
+def _collect(nodes, bodies, around, prefix, found):
+    """Adds nodes, and those in the functions that they call, to `found`; a function in itself is not inlined."""
+    for node in nodes:
+        name = prefix + node.name
+        attributes = _scopes(node)
+        if attributes:
+            found[name] = attributes
+        for function in {*called(node, bodies)} & bodies.keys() - {*around}:
+            _collect(bodies[function], bodies, (*around, function), name + "/", found)
+
+
+def _scopes(node):
+    """The attributes of scopes that nodes other than this one need: of a call, or of an op with its gradients."""
+    given = {name: node.attr[name] for name in (KEEP, TO_FLOAT) if name in node.attr}
+    return given if _is_call(node.op) or (KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS) else {}
 
 
 def _mark_by_innermost_call(node, calls):
     """Marks a node with the attributes of the innermost call around it; its own attributes win."""
-    caller = node.name
+    caller = without_traces(node.name)
     while caller:
         caller = caller.rpartition("/")[0]
         for name, value in calls.get(caller, {}).items():
