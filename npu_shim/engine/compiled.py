@@ -59,8 +59,8 @@ class Running:
             RuntimeError: the device failed; the error says which state the variables have.
         """
         names = [feed.name for feed in self._prepared.feeds.values()]
-        rows = zip(*arrays) if arrays else [()] * self._count
-        steps = [dict(zip(names, row)) for row in (rows if self._count > 1 else [arrays])]
+        stacked = zip(*arrays) if arrays and self._count > 1 else [arrays] * self._count
+        steps = [dict(zip(names, row)) for row in stacked]
         with self._lock:
             try:
                 number = self._loaded(shapes)

@@ -22,7 +22,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim import __version__
-from npu_shim.export import calls
+from npu_shim.export import calls, open_sizes
 from npu_shim.options import engine
 from npu_shim.pjrt import arrays, convert, manifest, other_python
 from npu_shim.pjrt.attention.spec import ATTRIBUTE
@@ -166,7 +166,8 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
-    return calls.by_name(hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized")))
+    module = hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+    return open_sizes.written(calls.by_name(module))
 
 
 def without_origins(module: Any) -> bytes:

@@ -7,9 +7,11 @@ As a script it needs only JAX, so that `npu-shim export` can run it under anothe
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
+NODE = re.compile(r'"(?:[^";]*/)?step/([^";]+)[";]')  # of a location, which names the step's function first
 TARGET = "1.0.0"  # the version of StableHLO to write: every supported release of JAX reads it
 
 
@@ -25,9 +27,21 @@ def stablehlo(hlo: bytes) -> bytes:
 
     imported = _jax.mlir.hlo_to_stablehlo(hlo)
     with mlir.make_ir_context():
-        module = ir.Module.parse(imported)
+        try:
+            module = ir.Module.parse(imported)
+        except ir.MLIRError as reason:
+            raise ValueError(_refusal(reason)) from reason
         _clean(ir, module)
         return portable(module)
+
+
+def _refusal(reason: Any) -> str:
+    """An MLIRError in one line that names the node of the graph; all after its first diagnostic is the program."""
+    if not reason.error_diagnostics:
+        return str(reason.message)
+    first = reason.error_diagnostics[0]
+    found = NODE.search(str(first.location))
+    return "%s%s" % ("node '%s': " % found[1] if found else "", first.message)
 
 
 def portable(module: Any, target: str = TARGET) -> bytes:

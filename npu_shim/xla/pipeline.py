@@ -35,7 +35,7 @@ from npu_shim.xla.passes.resources import (
     slice_writes,
 )
 from npu_shim.xla.passes.resources.late_reads import VARIABLES
-from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, open_slices, optionals, row_gradients
+from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, open_slices, open_sources, optionals, row_gradients
 
 
 @dataclass
@@ -192,8 +192,8 @@ SHAPES = Pipeline(
         ),
         Pass(
             "mask-open-uniques",
-            protos(dynamic_shapes.whole_uniques),
-            "before legalization, which gives tf.unique padding that these masks know",
+            protos(open_sources.masked),
+            "of tf.unique, and of tf.where: before legalization, which gives tf.unique padding that these masks know",
         ),
         Pass(
             "legalize",

@@ -198,3 +198,62 @@ def test_a_result_whose_rows_only_the_data_count_is_an_error():
     assert npu_shim.compile_step(graph, "some:0", ["x"])(feeds).tolist() == [1, 3, 4, 2]
     with pytest.raises(npu_shim.PlanError, match="'some:0' has a number of rows that depends on the data"):
         npu_shim.compile_step(graph, "some:0", ["x"], engine="pjrt")(feeds)
+
+
+def test_feeds_without_axes():
+    """Regression: a TypeError, of a step that takes them one by one."""
+    with tf.Graph().as_default() as graph:
+        x, rate = tf.placeholder(tf.float32, [2], "x"), tf.placeholder(tf.float32, [], "rate")
+        tf.reduce_sum(x * rate, name="sum")
+    step = npu_shim.compile_step(graph, "sum:0", ["x", "rate"], engine="pjrt")
+    assert step({"x:0": [1.0, 2.0], "rate:0": 0.5}) == 1.5
+
+
+OPEN = {
+    "tiled": lambda rows: tf.tile(rows, [2, 1]),
+    "tiled both ways": lambda rows: tf.reshape(tf.tile(rows[1:], [2, 3]), [-1, 3]),
+    "softmax of a column": lambda rows: tf.nn.softmax(rows, 0),
+    "mask of a mask": lambda rows: tf.boolean_mask(rows, rows[:, 0] > 0.5),
+}
+
+
+def summed(way):
+    """A graph of the gradient of what is made of the rows of x whose first value is below a limit."""
+    with tf.Graph().as_default() as graph:
+        x, limit = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.float32, [], "limit")
+        w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.5), use_resource=True)
+        made = way(tf.matmul(tf.boolean_mask(x, x[:, 0] < limit), w))
+        loss = tf.reduce_sum(tf.square(made)) + tf.reduce_sum(w**2)
+        tf.identity(tf.gradients(loss, w)[0], "gradient")
+        tf.identity(tf.stack([loss, tf.cast(tf.shape(made)[0], tf.float32)]), "results")
+        tf.global_variables_initializer()
+    return graph
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "pjrt"])
+@pytest.mark.parametrize("name", OPEN)
+def test_rows_that_only_the_data_count(name, engine):
+    """Regression: StableHLO had no form of them, and gave a type error of its own."""
+    fetches, given = ["gradient:0", "results:0"], np.arange(18, dtype=np.float32).reshape(6, 3) / 8
+    with tf.Session(graph=summed(OPEN[name])) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, fetches, ["x", "limit"], engine=engine)
+        for count in range(5):
+            feeds = {"x:0": given, "limit:0": given[count, 0]}
+            for found, wanted in zip(step(feeds), session.run(fetches, feeds)):
+                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_what_stablehlo_has_no_form_of_is_named():
+    """Regression: "MLIRError: Unable to parse module assembly", in which no node of the user's is named."""
+    squared = summed(lambda rows: tf.matmul(tf.nn.softmax(tf.matmul(rows, rows, transpose_b=True)), rows))
+    feeds = {"x:0": np.arange(18, dtype=np.float32).reshape(6, 3) / 8, "limit:0": np.float32(1.0)}
+    with tf.Session(graph=squared) as session:
+        session.run("init")
+        step = npu_shim.compile_step(session, "gradient:0", ["x", "limit"], engine="pjrt")
+        if tf.__version__.startswith("2.15"):
+            with pytest.raises(npu_shim.ConfigError, match=r"to StableHLO: node '\S*Softmax\S*': .*bounded"):
+                step(feeds)
+            return
+        # a newer TensorFlow writes it in another way
+        np.testing.assert_allclose(step(feeds), session.run("gradient:0", feeds), rtol=1e-5)

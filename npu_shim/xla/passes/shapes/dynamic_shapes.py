@@ -4,9 +4,7 @@ The number of rows of tf.where, tf.boolean_mask, tf.dynamic_partition and tf.uni
 that of x[:n] and tf.nn.top_k(x, n) for an n that is computed. XLA pads such a tensor to its largest size and keeps a
 count beside it. Many ops heed the count; others read padding rows (TensorFlow 2.15.1: tf.cumsum, x[-1], pools, fused
 batch norm, tf.linalg.diag_part, gradients of tf.concat). So an op may take such a tensor only if it was tested to
-compute what a session computes. tf.unique is rewritten to ignore the padding:
-
-    y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
+compute what a session computes. tf.unique and tf.where ignore the padding (open_sources.py).
 """
 
 from __future__ import annotations
@@ -21,9 +19,7 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import output_of, source_of
 from npu_shim.rewriter.graphdef import functions, registry
-from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
-from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import static_shapes
 
@@ -63,24 +59,11 @@ SOUND = frozenset([
 ])  # fmt: skip
 
 
-def whole_uniques(graph_def: Any) -> Any:
-    """Returns a GraphDef whose tf.unique ignores padding rows; the same object if it has no tf.unique.
+def require_sound(graph_def: Any) -> Any:
+    """Returns a GraphDef unchanged.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-    """
-    if not any(node.op in UNIQUE for node in graph_def.node):
-        return graph_def
-    view, facts = View(graph_def), Facts(graph_def)
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        counts = node.op in UNIQUE and 0 not in facts.distinct(node) and view.open_inputs(node)
-        made.node.extend(_unique(node) if counts else [node])
-    return made
-
-
-def require_sound(graph_def: Any) -> Any:
-    """Returns the GraphDef (as for `whole_uniques`) unchanged.
+        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes.
 
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
@@ -115,11 +98,12 @@ class View:
         self._tensors = {name: graph.get_operation_by_name(name).outputs for name in inferred}
         self._origins = self._reached()
 
-    def open_shape(self, name: str) -> tf.TensorShape | None:
-        """The shape of a node's first output where its size is open and its rank is known, else None."""
-        if not self._is_open(name):
+    def open_shape(self, text: str) -> tf.TensorShape | None:
+        """The shape of a tensor, in input notation, where its size is open and its rank is known, else None."""
+        if not self._is_open(text):
             return None
-        shape = self._tensors[name][0].shape
+        name, number = output_of(text)
+        shape = self._tensors[name][number].shape
         return None if shape.rank is None else shape
 
     def open_inputs(self, node: Any) -> list[str]:
@@ -213,23 +197,3 @@ class View:
             start < 0 and not left >> k & 1 and (shifted or k >= len(sizes) or sizes[k] is None)
             for k, start in enumerate(starts)
         )
-
-
-def _unique(node):
-    """The nodes that replace a tf.unique: padding rows become copies of the first row."""
-    dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
-
-    def build(values):
-        values = tf.identity(values, "values")
-        count = tf.shape(values)[0]
-        rows = tf.get_default_graph().create_op(ALL_ROWS, [values, tf.constant(0)], [dtype], name="rows").outputs[0]
-        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, rows[0]), index)
-        tf.identity_n([found, places[:count]], "found")
-
-    scope = node.name + "/open/"
-    made = subgraphs.nodes(scope, [(node.input[0], dtype)], build, "values")
-    last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope + "found", scope + "found:1"])
-    last.input.extend(text for text in node.input if text[0] == "^")
-    last.attr[UNIQUE_HERE].b = True
-    last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
-    return [*made, last]
