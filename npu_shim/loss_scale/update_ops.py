@@ -6,8 +6,10 @@ depends on: a zero-debiased average first writes its sum and its count, and comp
 optimizer steps and the global step are excluded: they are skipped or applied by themselves.
 
 UPDATE_OPS of a graph with several optimizers, as of a GAN, hold the updates of all. A skipped step undoes those of the
-variables next to its own, by name: discriminator/bn/moving_mean is next to discriminator/bn/gamma. Of the others that
-ran before it, it undoes what left values that are not finite: their own optimizer may not take part in the run.
+variables next to its own, by name: discriminator/bn/moving_mean is next to discriminator/bn/gamma. Where names leave it
+open, as batch_normalization_1/moving_mean without a gamma, the weights decide that the average is computed from. Of the
+others that ran before it, it undoes what left values that are not finite: their own optimizer may not take part in the
+run.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def snapshots(updates: Iterable[Any], finite: tf.Tensor, trained: Sequence[Any])
     taken, late = [], []
     for target, writers in _targets(updates):
         neighbours = _nearest(target.op.name, trainable)
+        if not (neighbours <= trained_names or neighbours.isdisjoint(trained_names)):
+            neighbours = _first_upstream(writers, neighbours) or neighbours
         certain = any(op in earlier for op in writers)  # the others may or may not be part of the run
         own = bool(neighbours & trained_names) if certain else neighbours <= trained_names
         if not certain and own:
@@ -115,6 +119,18 @@ def _nearest(name, others):
     shared = {other: _common(scope, other.split("/")) for other in others}
     longest = max(shared.values())
     return {other for other, length in shared.items() if length == longest}
+
+
+def _first_upstream(ops, names):
+    """Returns those of `names` whose variables are the fewest ops above `ops`; none if no variable of them is."""
+    level, seen = set(ops), set()
+    while level:
+        reached = {op.name for op in level} & names
+        if reached:
+            return reached
+        seen |= level
+        level = {tensor.op for op in level for tensor in op.inputs} - seen
+    return set()
 
 
 def _copy_before(target, writers):

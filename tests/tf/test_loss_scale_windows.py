@@ -214,27 +214,33 @@ def test_a_variable_of_unknown_shape(sparse, resource):
 
 
 class Towers:
-    """Two models with batch norm, each with its optimizer, in one graph."""
+    """Two models with batch norm, each with its optimizer, in one graph.
 
-    def __init__(self, depends, resource):
+    Without scopes no path says what belongs together, and batch norms have neither gamma nor beta.
+    """
+
+    def __init__(self, depends, resource, scoped=True):
         self.x = {name: tf.placeholder(tf.float32, [4, 3]) for name in "dg"}
-        losses = {}
+        losses, updates, self.steps, self.averages = {}, {}, {}, {}
         for name, x in self.x.items():
-            with tf.variable_scope(name):
-                hidden = tf.layers.dense(x, 3, kernel_initializer=tf.ones_initializer(), name="fc")
-                hidden = tf.layers.batch_normalization(hidden, training=True, momentum=0.5)
-                losses[name] = tf.reduce_mean(tf.square(hidden - x))
-        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        self.steps = {}
+            before = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            prefix = name + ("/" if scoped else "_")
+            kept = {"center": scoped, "scale": scoped}
+            hidden = tf.layers.dense(x, 3, kernel_initializer=tf.ones_initializer(), name=prefix + "fc")
+            hidden = tf.layers.batch_normalization(hidden, training=True, momentum=0.5, name=prefix + "bn", **kept)
+            losses[name] = tf.reduce_mean(tf.square(hidden - x))
+            updates[name] = [op for op in tf.get_collection(tf.GraphKeys.UPDATE_OPS) if op not in before]
         for name, loss in losses.items():
             manager = FixedLossScaleManager(1.0)
             optimizer = LossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), manager, protect_update_ops=True)
-            weights = [v for v in tf.trainable_variables() if v.name.startswith(name)]
-            own = [op for op in updates if op.name.startswith(name + "/")]
-            with tf.control_dependencies(own if depends == "own" else updates):
+            weights, averages = (
+                [v for v in variables if v.name.startswith(name)]
+                for variables in (tf.trainable_variables(), tf.global_variables())
+            )
+            self.averages[name] = [v for v in averages if "moving" in v.name]
+            every = [op for ops in updates.values() for op in ops]
+            with tf.control_dependencies(updates[name] if depends == "own" else every):
                 self.steps[name] = optimizer.minimize(loss, var_list=weights)
-        averages = [v for v in tf.global_variables() if "moving" in v.name]
-        self.averages = {name: [v for v in averages if v.name.startswith(name + "/")] for name in "dg"}
 
     def run(self, session, names, bad=()):
         good = np.arange(12, dtype="f").reshape(4, 3)
@@ -255,6 +261,20 @@ def test_a_skipped_step_undoes_its_own_updates_and_no_others(depends, resource):
             seen = towers.run(session, "dg", bad="d")
             np.testing.assert_array_equal(seen["g"], expected["g"])
             np.testing.assert_array_equal(seen["d"], [np.zeros(3), np.ones(3)])
+
+
+def test_a_skipped_step_undoes_its_own_updates_where_no_scope_names_its_network(resource):
+    """Batch norms without gamma and beta: nothing trained stands next to their averages."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        towers = Towers("all", resource, scoped=False)
+        assert [len(v) for v in towers.averages.values()] == [2, 2]
+        session.run(tf.global_variables_initializer())
+        expected = towers.run(session, "dg")
+        for bad, other in ("dg", "gd"):
+            session.run(tf.global_variables_initializer())
+            seen = towers.run(session, "dg", bad=bad)
+            np.testing.assert_array_equal(seen[other], expected[other])
+            np.testing.assert_array_equal(seen[bad], [np.zeros(3), np.ones(3)])
 
 
 def test_a_skipped_step_undoes_infinity_also_in_updates_of_an_optimizer_that_does_not_run(resource):
