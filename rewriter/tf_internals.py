@@ -254,6 +254,18 @@ def eager_mode() -> Any:
     return context.eager_mode()
 
 
+def default_config() -> Any:
+    """Returns a new ConfigProto as a session takes where its script gives none: with what `tf.config` was asked for."""
+    from tensorflow.python.eager import context
+
+    config = context.context().config
+    options, gpus = config.gpu_options, context.context().list_physical_devices("GPU")
+    # TensorFlow 2 lists them even where nobody has chosen: then any may be had
+    if options.visible_device_list == ",".join(str(number) for number in range(len(gpus))):
+        options.visible_device_list = ""
+    return config
+
+
 def executing_eagerly_outside_functions() -> bool:
     """Whether ops run at once here, or would where the function that is being traced is called."""
     from tensorflow.python.framework import ops

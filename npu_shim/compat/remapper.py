@@ -57,8 +57,7 @@ def without_remapper(graph: tf.Graph, config: Any) -> Any:
     if asked or not _may_have_it(types):
         return config
     copy = tf.ConfigProto()
-    if config is not None:
-        copy.CopyFrom(config)
+    copy.CopyFrom(tf_internals.default_config() if config is None else config)
     copy.graph_options.rewrite_options.remapping = copy.graph_options.rewrite_options.OFF
     return copy
 

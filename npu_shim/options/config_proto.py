@@ -13,6 +13,7 @@ from typing import Any, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import table
+from npu_shim.rewriter import tf_internals
 
 OPTIMIZER = "NpuOptimizer"
 # keys that `for_session` adds to an entry: the session's number, and whether this process runs it
@@ -161,7 +162,7 @@ def added(config: tf.ConfigProto | None, values: Mapping[str, Any]) -> tf.Config
     Raises:
         TypeError: as `write`.
     """
-    copy = with_values(tf.ConfigProto() if config is None else config, values)
+    copy = with_values(tf_internals.default_config() if config is None else config, values)
     find_npu_optimizer(copy).parameter_map[ADDED].b = True
     return copy
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.session import lines
 
 FIRST_WITH_BFLOAT16 = (8, 0)  # CUDA compute capability, Ampere's; source: NVIDIA's CUDA programming guide
@@ -30,7 +31,7 @@ def softened(config: tf.ConfigProto | None) -> tf.ConfigProto | None:
     if not is_config or (config and config.allow_soft_placement) or has_gpu():
         return config
     made = tf.ConfigProto()
-    made.CopyFrom(config or made)
+    made.CopyFrom(tf_internals.default_config() if config is None else config)
     made.allow_soft_placement = True
     return made
 

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
 from npu_shim.options import config_proto
+from npu_shim.rewriter import tf_internals
 
 _values = {}  # what a job remembers about itself, by name
 
@@ -130,7 +131,7 @@ def decorator_tf_session(func: Callable[..., Any]) -> Callable[..., None]:
 
     @functools.wraps(func)
     def patched(self, target="", graph=None, config=None):
-        config = tf.ConfigProto() if config is None else config
+        config = tf_internals.default_config() if config is None else config
         config_proto.apply_bridge_settings(config)
         func(self, target, graph, config=config)
 

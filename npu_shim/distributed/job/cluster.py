@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.collectives import keys, signature
 from npu_shim.distributed.job import ranks, settings
 from npu_shim.distributed.liveness import threads, watch
-from npu_shim.rewriter.tf_internals import client_session, collective_ops
+from npu_shim.rewriter.tf_internals import client_session, collective_ops, default_config
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
@@ -55,9 +55,9 @@ def joined(
     """
     if target or ranks.world_size() == 1:
         return target, config
+    config = default_config() if config is None else config
     made = tf.ConfigProto()
-    if config is not None:
-        made.CopyFrom(config)
+    made.CopyFrom(config)
     made.experimental.collective_group_leader = task(0)
     made.experimental.collective_nccl = _has_nccl()  # orders collectives, as NCCL needs it
     # as without a cluster: variables of two sessions have nothing to do with each other, whatever their names

@@ -22,6 +22,7 @@ from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.liveness import watch
 from npu_shim.options import config_proto, engine
 from npu_shim.options.rewriting import rewrite_graph
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.session import clusters, devices, lines, nan, pipeline
 from npu_shim.session.interception import call_scopes, enabling, interceptors, session_options
@@ -115,10 +116,17 @@ def _patch_extend_graph(original):
 
 
 def _user_init(self, original, target, graph, config):
-    config = tf.ConfigProto() if config is None else config
+    config = _default_config(self) if config is None else config
     if isinstance(config, tf.ConfigProto):  # TensorFlow has an error of its own for what is none
         config_proto.apply_bridge_settings(config)
     original(self, target, graph, config=config)
+
+
+def _default_config(session):
+    """Returns the ConfigProto that TensorFlow's own session makes where its script gives none."""
+    if isinstance(session, tf.InteractiveSession):
+        return tf.ConfigProto(gpu_options=tf.GPUOptions(allow_growth=True))
+    return tf_internals.default_config()
 
 
 def _base_init(self, original, target, graph, config):
