@@ -246,6 +246,30 @@ def a_flipped_image_of_unknown_rank_is_an_image():
 
 
 @check
+def a_resource_variable_is_a_variable():
+    with tf.Graph().as_default():
+        for resource in (False, True):
+            variable = tf.get_variable("v%d" % resource, [2], use_resource=resource)
+            assert isinstance(variable, tf.Variable) and not isinstance(variable + 1, tf.Variable)
+        layer = tf.keras.layers.Dense(1)
+        layer.build((2, 2))
+        assert isinstance(layer.kernel, tf.Variable) and isinstance(variable, type(layer.kernel))
+
+
+@check
+def a_kernel_that_is_an_array_has_the_inputs_dtype():
+    kernel = np.arange(12.0).reshape([2, 2, 1, 3])
+    with tf.Graph().as_default(), tf.Session() as session:
+        image = tf.reshape(tf.range(9.0), [1, 3, 3, 1])
+        expected = session.run(tf.nn.conv2d(image, kernel.astype("f"), 1, "SAME"))
+        for given in ({"input": image, "filter": kernel}, {"input": image, "filter": kernel.tolist()}):
+            np.testing.assert_array_equal(session.run(tf.nn.convolution(padding="SAME", **given)), expected)
+        np.testing.assert_array_equal(session.run(tf.nn.convolution(image, kernel, "SAME")), expected)
+        expected = session.run(tf.nn.atrous_conv2d(image, tf.constant(kernel, tf.float32), 2, "SAME"))
+        np.testing.assert_array_equal(session.run(tf.nn.atrous_conv2d(image, kernel, 2, "SAME")), expected)
+
+
+@check
 def true_is_one_as_a_dimension():
     assert str(tf.TensorShape([True, 3])) == "(1, 3)"
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import callers, names
+from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")
 
@@ -48,6 +49,8 @@ def install() -> None:
     """Restores them; a second call does nothing."""
     if not hasattr(tf.Operation, "_outputs"):  # recomputation uses the private name
         tf.Operation._outputs = property(lambda self: list(self.outputs))
+    # TensorFlow 2.11 has made it a class of its own; scripts ask isinstance(variable, tf.Variable)
+    tf.Variable.register(tf_internals.python_module("ops.resource_variable_ops").BaseResourceVariable)
     for strategy in (tf.distribute.Strategy, tf.compat.v2.distribute.Strategy):
         if not hasattr(strategy, "experimental_run_v2"):
             strategy.experimental_run_v2 = experimental_run_v2

@@ -47,11 +47,19 @@ def install() -> None:
     v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
-    from npu_shim.compat import dimensions, feature_columns, inferred, members, remapper  # they import TensorFlow
+    from npu_shim.compat import (
+        arrays,
+        dimensions,
+        feature_columns,
+        inferred,
+        members,
+        remapper,
+    )  # they import TensorFlow
 
     moved.install()
     dimensions.install()
     inferred.install()
+    arrays.install()
     members.install()
     feature_columns.install()
     arguments.install(v1, arguments.TENSORFLOW)
