@@ -5,6 +5,8 @@ loops and in functions, writes of what another write gave, more dtypes, assertio
 that are fed in the middle of a step, variables that are initialized again, sharded Savers.
 """
 
+import re
+
 from fuzz import drawing
 
 FIRST = 1000  # seed
@@ -62,6 +64,12 @@ class _Wider(drawing.Drawing):
     def _value(self):
         self._last_value = super()._value()
         return self._last_value
+
+    def _minimized(self, v):
+        text = super()._minimized(v)
+        said = " ".join(self._said_of(name) for name in re.findall(r"\w+", text) if re.match(r"[ov]\d", name))
+        # TensorFlow does not cast its rates to the variable's dtype
+        return self._assigned(v) if "Proximal" in said and "tf.float64" in said else text
 
     def _scattered(self, v):
         return self._one(*SCATTERS) % v
