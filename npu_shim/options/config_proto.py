@@ -18,6 +18,8 @@ from npu_shim.rewriter import tf_internals
 OPTIMIZER = "NpuOptimizer"
 # keys that `for_session` adds to an entry: the session's number, and whether this process runs it
 NUMBER, LOCAL = "_npu_shim_session", "_npu_shim_local"
+APART = "_npu_shim_apart"  # another one: equal nodes stay apart
+MERGING = ("common_subgraph_elimination", "arithmetic_optimization")  # what merges equal nodes; 1.15.5 has the second
 ADDED = "_npu_shim_added"  # key of an entry that the script did not write, see `added`
 # RewriterConfig's fields by which TensorFlow itself inserts casts: those of 2.15.1, 1.15.5 has the first
 TENSORFLOWS_OWN = (
@@ -110,6 +112,7 @@ def for_session(
     number: int = 0,
     local: bool = True,
     remaps: bool = False,
+    apart: bool = False,
 ) -> tf.ConfigProto:
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
@@ -123,6 +126,7 @@ def for_session(
         number: int, the session's own, see `session_number`.
         local: whether this process alone runs the session, see `is_local`.
         remaps: whether TensorFlow's remapper may run; only where the script did not write the entry.
+        apart: whether TensorFlow must not merge equal nodes, see `is_apart`.
 
     Raises:
         TypeError: as `write`.
@@ -140,6 +144,10 @@ def for_session(
     write(first, {name: value for name, value in (values or {}).items() if name not in first.parameter_map})
     first.parameter_map[NUMBER].i = number
     first.parameter_map[LOCAL].b = local
+    if apart:
+        known = rewrite.DESCRIPTOR.fields_by_name
+        setattr(rewrite, next(field for field in MERGING if field in known), rewrite.OFF)
+        first.parameter_map[APART].b = True
     rewrite.meta_optimizer_iterations = rewrite.ONE
     rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1
@@ -190,6 +198,11 @@ def parsed_entry(serialized: bytes) -> Any:
 def read_values(entry: Any) -> dict[str, Any]:
     """Returns the options of an NpuOptimizer entry, as `read` does."""
     return table.read_values(_parse_fields(entry.parameter_map))[0]
+
+
+def is_apart(entry: Any) -> bool:
+    """Whether TensorFlow merges no equal nodes in the entry's session, as `for_session` was asked."""
+    return APART in entry.parameter_map and bool(entry.parameter_map[APART].b)
 
 
 def session_number(entry: Any) -> int | None:

@@ -172,6 +172,65 @@ def test_gradients_of_what_is_called(patched, call, gradients):
     np.testing.assert_array_equal(value, X if gradients else np.ones([2, 2]))
 
 
+def twins(call, is_first):
+    """A graph that computes one thing in a scope and outside of it; `is_first` is what is in the scope."""
+    with tf.Graph().as_default() as graph, sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2, 2], "x")
+        shared = tf.function(product, autograph=False)
+        build = shared if call == "one function" else CALLS[call]
+        z = None if is_first else build(x)
+        with keep_dtype_scope():
+            y = build(x)
+        tf.identity(build(x) if z is None else z, "z")
+        tf.identity(y, "y")
+    return graph
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("call", ["one function", *CALLS])
+def test_the_same_in_a_scope_and_outside(patched, call, is_first):
+    """Regression: TensorFlow computed both at once, in the dtype of the first."""
+    config = sessions.config(precision_mode="allow_mix_precision")
+    with tf.Session(graph=twins(call, is_first), config=config) as session:
+        check(session.run(["y:0", "z:0"], {"x:0": X}), "keep")
+
+
+@pytest.mark.parametrize("call", ["one function", *CALLS])
+def test_the_same_in_a_scope_and_outside_by_rewrite(call):
+    graph_def = twins(call, False).as_graph_def()
+    rewritten, _ = npu_shim.rewrite(graph_def, ["y", "z"], ["x"], precision_mode="allow_mix_precision")
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(rewritten, name="")
+        with tf.Session(graph=graph) as session:
+            check(session.run(["y:0", "z:0"], {"x:0": X}), "keep")
+
+
+@pytest.mark.skipif(IS_1, reason="TensorFlow 1 compiles no step as a whole")
+@pytest.mark.parametrize("call", ["one function", *CALLS])
+def test_the_same_in_a_scope_and_outside_in_a_compiled_step(call):
+    step = npu_shim.compile_step(twins(call, False), ["y:0", "z:0"], ["x"], precision_mode="allow_mix_precision")
+    check(step({"x:0": X}), "keep")
+
+
+def test_a_call_that_is_built_after_its_session(patched, caplog):
+    """TensorFlow may merge it with an equal one, so a line says what to do."""
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+        x = tf.placeholder(tf.float32, [2, 2])
+        with keep_dtype_scope():
+            y = traced(x)
+        session.run(y, {x: X})
+    assert "PartitionedCall' is in a keep_dtype_scope" in caplog.text
+    assert "make the session after its graph" in caplog.text
+
+
+def test_sessions_without_such_calls_merge_equal_nodes(patched):
+    for scope in ("none", "keep"):
+        with tf.Session(graph=graph_of("function", scope), config=sessions.config()) as session:
+            options = session._config.graph_options.rewrite_options
+            merging = options.arithmetic_optimization if IS_1 else options.common_subgraph_elimination
+            assert (merging == options.OFF) == (scope == "keep")
+
+
 def test_a_scope_inside_a_function_wins_over_one_around_its_call():
     def body(x):
         with to_float("float16"):

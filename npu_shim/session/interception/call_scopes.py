@@ -7,6 +7,9 @@ its attributes with it. The inlined nodes are recognized by their names, and the
                                            f/MatMul, f/Relu, Func/f/output/_3           as Grappler gives it
 
 A scope inside a function is found in the graph's library: f/cond/then/_4/g/MatMul is in the scope of g in f's cond.
+
+Inlined, a call in a scope and an equal one outside are equal nodes, which Grappler merges before the scope is known. It
+merges none in sessions whose graphs have such scopes (`any_in`); where a scope comes later, `mark` says so.
 """
 
 from __future__ import annotations
@@ -23,7 +26,12 @@ from npu_shim.rewriter.graphdef.functions import KINDS, called
 from npu_shim.rewriter.graphdef.gradient_names import is_gradient_of, without_traces
 from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
 from npu_shim.rewriter.tf_internals import op_defs
+from npu_shim.session import lines
 
+LATE = (
+    "'%s' is in a keep_dtype_scope or a to_float and was built after its session: if the graph computes the same "
+    "outside of the scope, TensorFlow may compute both at once, in one dtype; make the session after its graph"
+)
 _graphs = weakref.WeakValueDictionary()  # number of a session -> its tf.Graph
 _running = threading.local()  # .graph: weak reference to the tf.Graph of the session that this thread runs
 
@@ -31,6 +39,12 @@ _running = threading.local()  # .graph: weak reference to the tf.Graph of the se
 def register_graph(number: int, graph: Any) -> None:
     """Records the tf.Graph of a session: the rewrite may run in any thread, and in a server after other sessions'."""
     _graphs[number] = graph
+
+
+def any_in(graph: Any) -> bool:
+    """Whether a graph, None for the default one, has scopes that `mark` copies to other nodes."""
+    graph = tf.get_default_graph() if graph is None else graph
+    return isinstance(graph, tf.Graph) and bool(_in_scopes(graph))
 
 
 def watch(graph: Any) -> None:
@@ -47,7 +61,7 @@ def built(number: int | None) -> dict[str, str]:
     return {op.name: op.type for op in _operations(number)}
 
 
-def mark(graph_def: Any, number: int | None) -> None:
+def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
     """Copies the attributes of a call's scopes to the nodes that were inlined for the call.
 
     Gradient ops whose forward op keeps its dtype with them are marked too: a run may not need the forward op.
@@ -55,8 +69,11 @@ def mark(graph_def: Any, number: int | None) -> None:
     Args:
         graph_def: tf.compat.v1.GraphDef of what the session runs, as Grappler passes it; it is changed in place.
         number: as for `built`.
+        apart: whether TensorFlow has merged no equal nodes.
     """
     scoped = _in_scopes(_session_graph(number))
+    if scoped and not apart:
+        lines.once(LATE % next(iter(scoped)))
     known = built(number) if scoped else ()
     with_gradients = {name for name, given in scoped.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
     for node in graph_def.node if scoped else ():

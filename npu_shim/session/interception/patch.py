@@ -139,7 +139,8 @@ def _base_init(self, original, target, graph, config):
         session_options.keep(self, number, options)
         in_session = _engine(options.values) is None
         remaps = in_session and remapping.may_stay(options.values)
-        config = config_proto.for_session(config, options.values, number, not target, remaps)
+        apart = call_scopes.any_in(graph)
+        config = config_proto.for_session(config, options.values, number, not target, remaps, apart)
         if not in_session:
             _prepare_for_engine(config)
     placed = config if target or not enabling.is_on() else devices.softened(config)
@@ -275,7 +276,7 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     graph_def = tf.GraphDef.FromString(graph)
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
-    call_scopes.mark(graph_def, number)
+    call_scopes.mark(graph_def, number, config_proto.is_apart(entry))
     built = {} if chosen.customized is None else call_scopes.built(number)  # graph_def is what one run needs
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
