@@ -163,14 +163,21 @@ def rewrite_graph_def(graph_def: Any, feeds: Any, preserved: Any, asked: Asked) 
         PlanError: an op must run in a dtype that the profile or the op does not have.
         VerifyError: the result breaks the contract.
     """
-    start, work = time.perf_counter(), Work(graph_def, feeds, preserved, asked)
-    work.result = graph_def
+    start = time.perf_counter()
     with without_collector():
-        for stage in DECIDE:
-            stage.run(work)
-        for stage in EDIT if work.plan.changed else ():
-            stage.run(work)
-    return Rewritten(work.result, work.plan, time.perf_counter() - start)
+        result, planned = _run(Work(graph_def, feeds, preserved, asked))
+    return Rewritten(result, planned, time.perf_counter() - start)
+
+
+def _run(work: Work) -> Tuple[Any, Plan]:
+    """The result of the stages, and the plan; all else is gone before the collector could look at it."""
+    work.result = work.graph_def
+    for stage in DECIDE:
+        stage.run(work)
+    for stage in EDIT if work.plan.changed else ():
+        stage.run(work)
+    work.view.forget()
+    return work.result, work.plan
 
 
 def _verify(planned: Plan, before: Any, after: Any, touched: Sequence[int], kernels: KernelTable) -> None:

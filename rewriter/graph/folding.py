@@ -49,6 +49,8 @@ def controls(view: GraphView, port: Port) -> List[int]:
 
 def _expression(view: GraphView, port: Port) -> Optional[List[int]]:
     """Positions of the nodes that compute an output, in topological order; None if it is not known."""
+    if not _may_be_known(view, port, LARGEST):
+        return None
     order: Dict[int, None] = {}
     opened: Set[int] = set()
     stack = [port]

@@ -4,8 +4,9 @@ The unit of a decision is the type slot: a node's type attribute, or one entry o
 which slot governs which port; nodes of the same shape share one.
 """
 
-import types
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
@@ -76,27 +77,61 @@ class Node(NamedTuple):
         return self.dtypes[slot] if slot >= 0 else ~slot
 
 
-NO_SIZES: Mapping[int, int] = types.MappingProxyType({})
-
-
-class GraphView(NamedTuple):
+@dataclass(frozen=True)
+class GraphView:
     """A graph and its interface.
 
     `fed` are output ports whose value the caller supplies; `preserved` are positions of nodes that must keep their name
     and dtypes because somebody outside the graph knows them (fetches, targets, saver ops); `functions` are the names of
     library functions; `sizes` are the numbers of elements of the float32 Consts, by position. What else can be told of
     tensors before they are computed is asked of `facts.Facts`.
+
+    What is found out by looking at all nodes is found out once; callers must not change it.
     """
 
     nodes: Tuple[Node, ...]
     fed: FrozenSet[Port] = frozenset()
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
-    sizes: Mapping[int, int] = NO_SIZES
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    _answers: Dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def forget(self) -> None:
+        """Forgets what was found out, which takes as much memory as the nodes."""
+        self._answers.clear()
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""
-        return {node.name: position for position, node in enumerate(self.nodes)}
+        if "positions" not in self._answers:
+            self._answers["positions"] = {node.name: position for position, node in enumerate(self.nodes)}
+        return self._answers["positions"]  # type: ignore[no-any-return]
+
+    def consumers(self) -> List[List[int]]:
+        """What `consumers_of` gives for the nodes."""
+        if "consumers" not in self._answers:
+            self._answers["consumers"] = consumers_of(self.nodes)
+        return self._answers["consumers"]  # type: ignore[no-any-return]
+
+    def of_ops(self, ops: Iterable[str]) -> List[int]:
+        """Positions of the nodes of these op types, ascending."""
+        if "ops" not in self._answers:
+            self._answers["ops"] = _positions_by_op(self.nodes)
+        by_op = self._answers["ops"]
+        return sorted(chain.from_iterable(by_op[op] for op in ops if op in by_op))
+
+    def references(self) -> List[int]:
+        """Positions of the nodes that take or give a reference, ascending."""
+        if "references" not in self._answers:
+            layouts = ((position, node.layout) for position, node in enumerate(self.nodes))
+            self._answers["references"] = [p for p, layout in layouts if layout.ref_inputs or layout.ref_outputs]
+        return self._answers["references"]  # type: ignore[no-any-return]
+
+
+def _positions_by_op(nodes: Sequence[Node]) -> Dict[str, List[int]]:
+    positions: Dict[str, List[int]] = {}
+    for position, node in enumerate(nodes):
+        positions.setdefault(node.op, []).append(position)
+    return positions
 
 
 def is_border(node: Node) -> bool:

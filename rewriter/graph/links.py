@@ -35,12 +35,12 @@ def linked(view: GraphView) -> Links:
     """Links the nodes of a graph. Containers whose contents depend on what is read from them are left out."""
     nodes = list(view.nodes)
     rounds: Dict[int, Tuple[Port, ...]] = {}
-    for position, node in enumerate(nodes):
-        if node.op == "Merge":
-            back = tuple(port for port in node.inputs if nodes[port.node].op in NEXT)
-            if back:
-                rounds[position] = back
-                nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
+    for position in view.of_ops(["Merge"]):
+        node = nodes[position]
+        back = tuple(port for port in node.inputs if nodes[port.node].op in NEXT)
+        if back:
+            rounds[position] = back
+            nodes[position] = node._replace(inputs=tuple(port for port in node.inputs if port not in back))
     writers = _writers_by_reader(view)
     if not writers:
         return Links(nodes, rounds)
@@ -54,7 +54,7 @@ def linked(view: GraphView) -> Links:
 
 def _writers_by_reader(view: GraphView) -> Dict[int, Tuple[Port, ...]]:
     """What is written into the container of each reader; readers of gradient arrays are left out."""
-    if not any(node.op in READERS for node in view.nodes):
+    if not view.of_ops(READERS):
         return {}
     found = {}
     for tie in containers(view):

@@ -46,7 +46,7 @@ PASSES = frozenset({"Identity", "Enter", "Switch", EACH})  # ops that give what 
 
 def tensor_lists(view: GraphView) -> Iterator[List[Tuple[int, Optional[int]]]]:
     """For each list, or lists that belong together: (position, number of the input that is written) of its ops."""
-    if not any(node.op in LISTS for node in view.nodes):
+    if not view.of_ops(LISTS):
         return
     together = _Together()
     out_of_sight: List[Port] = []

@@ -26,7 +26,7 @@ writes the body into its caller, and moves a Cast from behind the argument to th
 
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from .graph_view import GraphView, Node, is_border
+from .graph_view import GraphView, Node, is_border, is_border_name
 
 # ops whose outputs are memory of their own. What works element by element may write into its input's, which no op does
 # to a variable's: TensorFlow takes over a buffer only where nobody else holds it.
@@ -88,14 +88,9 @@ class Readings(NamedTuple):
     before: Mapping[int, Tuple[int, ...]] = {}
 
 
-def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
-    """Finds out how a graph reads its reference variables.
-
-    Args:
-        view: the graph.
-        consumers: positions of the nodes that read each node's outputs.
-    """
-    nodes = view.nodes
+def readings(view: GraphView) -> Readings:
+    """Finds out how a graph reads its reference variables."""
+    nodes, consumers = view.nodes, view.consumers()
     writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
         return Readings()
@@ -107,9 +102,10 @@ def readings(view: GraphView, consumers: Sequence[Sequence[int]]) -> Readings:
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
         memory = _memory(view, variable, consumers)
-        for giver in memory:
-            if nodes[giver].layout.ref_outputs:
-                continue
+        givers = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
+        if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *consumers[g])):
+            continue  # as in most training steps: it is read before it is written
+        for giver in givers:
             seen = written.get(giver, 0)
             readers = [r for r in consumers[giver] if in_loop or written.get(r, 0) & bits & ~seen & ~own.get(r, 0)]
             if readers:
@@ -131,11 +127,12 @@ def _writers(view: GraphView) -> Tuple[Dict[int, int], Dict[int, int]]:
     """
     writers: Dict[int, int] = {}
     written: Dict[int, int] = {}
-    for position, node in enumerate(view.nodes):
-        if node.op in IN_PLACE:
-            bit = written.setdefault(position, 1 << len(written))
-            tensor = _first_giver(view, node.inputs[0].node)
-            writers[tensor] = writers.get(tensor, 0) | bit
+    for position in view.of_ops(IN_PLACE):
+        bit = written.setdefault(position, 1 << len(written))
+        tensor = _first_giver(view, view.nodes[position].inputs[0].node)
+        writers[tensor] = writers.get(tensor, 0) | bit
+    for position in view.references():
+        node = view.nodes[position]
         for number in node.layout.ref_inputs:
             variable = _variable(view, node.inputs[number].node)
             if variable is not None and not node.op.startswith("Ref") and node.op != LOOKS:
@@ -154,7 +151,7 @@ def _first_giver(view: GraphView, position: int) -> int:
 def _controls(view: GraphView) -> Dict[int, Tuple[int, ...]]:
     """What each node waits for by control inputs, those of calls and from calls included; position -> positions."""
     found = {position: node.controls for position, node in enumerate(view.nodes) if node.controls}
-    borders = [position for position, node in enumerate(view.nodes) if is_border(node)]
+    borders = [position for position, node in enumerate(view.nodes) if is_border_name(node.name)]
     positions = view.positions() if borders else {}
     for position in borders:
         name, _, role = view.nodes[position].name.rpartition("[")

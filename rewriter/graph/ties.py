@@ -71,11 +71,11 @@ def find_ties(view: GraphView) -> Tuple[Tie, ...]:
 def _loop_variables(view: GraphView) -> Iterable[Tie]:
     nodes = view.nodes
     switches: Dict[int, List[int]] = {}  # position of a Merge -> its Switch
-    for position, node in enumerate(nodes):
-        if node.op == "Switch" and nodes[node.inputs[0].node].op == "Merge":
-            switches.setdefault(node.inputs[0].node, []).append(position)
-    for position, node in enumerate(nodes):
-        if node.op != "Merge" or not any(nodes[port.node].op in NEXT for port in node.inputs):
+    for position in view.of_ops(["Switch"]):
+        switches.setdefault(nodes[position].inputs[0].node, []).append(position)
+    for position in view.of_ops(["Merge"]):
+        node = nodes[position]
+        if not any(nodes[port.node].op in NEXT for port in node.inputs):
             continue
         around = [port.node for port in node.inputs if nodes[port.node].op in ("Enter", *NEXT)]
         paths = [_path(view, nodes[p].inputs[0]) for p in around if nodes[p].op in NEXT]
@@ -118,8 +118,9 @@ def containers(view: GraphView) -> Iterable[Tie]:
     feeders: Dict[int, List[Feeder]] = {}
     gradients: Dict[int, Set[int]] = {}
     pushed = _pushed_handles(view)
-    for position, node in enumerate(view.nodes):
-        if node.op not in MEMBERS or node.dtypes[0] == RESOURCE:
+    for position in view.of_ops(MEMBERS):
+        node = view.nodes[position]
+        if node.dtypes[0] == RESOURCE:
             continue
         maker, gradient = _maker(view, position, pushed)
         if maker is None:
@@ -141,11 +142,11 @@ def containers(view: GraphView) -> Iterable[Tie]:
 def _pushed_handles(view: GraphView) -> Dict[int, int]:
     """Position of a stack of handles -> position of what gave the handle."""
     pushed: Dict[int, int] = {}
-    for position, node in enumerate(view.nodes):
-        if node.op == PUSH and node.dtypes[0] == RESOURCE:
+    for position in view.of_ops([PUSH]):
+        if view.nodes[position].dtypes[0] == RESOURCE:
             stack, _ = _maker(view, position, pushed)
             if stack is not None:
-                pushed[stack] = node.inputs[1].node
+                pushed[stack] = view.nodes[position].inputs[1].node
     return pushed
 
 

@@ -1,5 +1,6 @@
 """Writes a plan into a copy of its graph. It decides nothing."""
 
+import operator
 from typing import Any, NamedTuple, Tuple
 
 import tensorflow.compat.v1 as tf
@@ -85,7 +86,7 @@ def _mark_moved(plan, protos):
 
 def sort_nodes(graph_def: Any) -> None:
     """Sorts the nodes of a GraphDef by name, in place, so that equal graphs have equal bytes."""
-    graph_def.node.sort(key=lambda proto: proto.name)
+    graph_def.node.sort(key=operator.attrgetter("name"))
 
 
 def _set_dtypes(proto, node, becomes):

@@ -127,7 +127,7 @@ def inline(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] =
         ConfigError: a body reads a tensor that it does not contain.
     """
     library = {function.signature.name: function for function in graph_def.library.function}
-    if {node.op for node in graph_def.node}.isdisjoint([*KINDS, *library]):  # in nearly every graph of TensorFlow 1
+    if not library or {node.op for node in graph_def.node}.isdisjoint([*KINDS, *library]):  # nearly always in version 1
         return Inlined(graph_def, graph_def)
     why = left_as_written(graph_def.node, library)
     warnings = tuple("function '%s' is left as written: %s" % (name, why[name]) for name in sorted(why))

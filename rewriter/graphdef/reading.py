@@ -38,15 +38,16 @@ def read(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] = (
             graph.
     """
     library = {function.signature.name: function.signature for function in graph_def.library.function}
-    position = {node.name: number for number, node in enumerate(graph_def.node)}
+    protos = list(graph_def.node)  # of a message that nobody holds, each walk would make the Python object again
+    names = [proto.name for proto in protos]
+    position = dict(zip(names, range(len(names))))
     ports = _Ports(position)
     ports.fill()
-    nodes = _read_nodes(graph_def.node, _Layouts(library), ports)
-    nodes = _keep_gradients(graph_def.node, nodes)
+    nodes = _keep_gradients(protos, _read_nodes(protos, names, _Layouts(library), ports))
     fed = frozenset(_port(name, position, nodes, "feed") for name in feeds)
     kept = frozenset(_port(name, position, nodes, "fetch").node for name in preserved)
 
-    return GraphView(tuple(nodes), fed, kept, frozenset(library), _sizes(nodes, graph_def.node))
+    return GraphView(tuple(nodes), fed, kept, frozenset(library), _sizes(nodes, protos))
 
 
 def _sizes(nodes, protos):
@@ -55,7 +56,7 @@ def _sizes(nodes, protos):
     for position, node in enumerate(nodes):
         if node.op == "Const" and node.dtypes == (FLOAT32,):
             dims = protos[position].attr["value"].tensor.tensor_shape.dim
-            sizes[position] = functools.reduce(operator.mul, [dim.size for dim in dims], 1)
+            sizes[position] = functools.reduce(operator.mul, [dim.size for dim in dims], 1) if dims else 1
     return sizes
 
 
@@ -69,22 +70,22 @@ def reread(before: GraphView, graph_def: Any, touched: Iterable[int]) -> GraphVi
         ConfigError: as `read`.
     """
     count = len(before.nodes)
-    position = {node.name: number for number, node in enumerate(before.nodes)}
-    protos = graph_def.node
-    changed = [*touched, *range(count, len(protos))]
-    position.update((protos[number].name, number) for number in changed)
+    changed = [*touched, *range(count, len(graph_def.node))]
+    protos = [graph_def.node[number] for number in changed]
+    names = [proto.name for proto in protos]
+    position = {**before.positions(), **dict(zip(names, changed))}
     library = {function.signature.name: function.signature for function in graph_def.library.function}
-    nodes: List[Any] = [*before.nodes, *[None] * (len(protos) - count)]
-    for number, node in zip(changed, _read_nodes((protos[n] for n in changed), _Layouts(library), _Ports(position))):
+    nodes: List[Any] = [*before.nodes, *[None] * (len(graph_def.node) - count)]
+    for number, node in zip(changed, _read_nodes(protos, names, _Layouts(library), _Ports(position))):
         nodes[number] = node
     return GraphView(tuple(nodes), functions=before.functions)
 
 
-def _read_nodes(protos, layouts, ports):
+def _read_nodes(protos, names, layouts, ports):
     nodes = []
-    for proto in protos:
+    for proto, name in zip(protos, names):
         try:
-            nodes.append(_read_node(proto, layouts, ports))
+            nodes.append(_read_node(proto, name, layouts, ports))
         except KeyError as missing:
             raise ConfigError(_unknown(proto, missing.args[0], ports.position, layouts)) from None
     return nodes
@@ -111,7 +112,7 @@ class _Ports(dict):
         return port
 
 
-def _read_node(proto, layouts, ports):
+def _read_node(proto, name, layouts, ports):
     inputs = list(map(ports.__getitem__, proto.input))
     controls = ()
     if inputs and inputs[-1].port < 0:  # control inputs come last
@@ -121,22 +122,19 @@ def _read_node(proto, layouts, ports):
     layout, dtypes = layouts.of(op, attr)
     if len(inputs) != len(layout.inputs):
         raise ConfigError(
-            "node '%s': op %s has %d inputs, this one %d" % (proto.name, op, len(layout.inputs), len(inputs))
+            "node '%s': op %s has %d inputs, this one %d" % (name, op, len(layout.inputs), len(inputs))
         )
     kept = KEEP in attr and attr[KEEP].i != 0
     asked = attr[TO_FLOAT].type if TO_FLOAT in attr else 0
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0
     moved = MOVED in attr
-    return Node(proto.name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, moved)
+    return Node(name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, moved)
 
 
 def _keep_gradients(protos, nodes):
     """Keeps the gradient ops of nodes whose scope requests it: TensorFlow names them SCOPE/NODE_grad/..."""
-    with_gradients = {
-        without_traces(node.name)
-        for node, proto in zip(nodes, protos)
-        if node.kept and proto.attr[KEEP].i == KEEP_WITH_GRADIENTS
-    }
+    kept = [position for position, node in enumerate(nodes) if node.kept]
+    with_gradients = {without_traces(nodes[p].name) for p in kept if protos[p].attr[KEEP].i == KEEP_WITH_GRADIENTS}
     if not with_gradients:
         return nodes
     return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]

@@ -8,7 +8,7 @@ edit names.
 """
 
 from itertools import chain
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Collection, Iterable, Iterator, Sequence, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -25,7 +25,7 @@ CONSTANT_ATTRIBUTES = frozenset({"dtype", "value", ROUNDED})
 FULL_TYPE = "experimental_type"  # of nodes, TensorFlow 2 only; apply clears what it has noted of dtypes
 
 
-def require_original(plan: Plan, before: Any, after: Any, touched: Iterable[int]) -> None:
+def require_original(plan: Plan, before: Any, after: Any, touched: Collection[int]) -> None:
     """Checks a rewritten graph for changes that are none of the plan's.
 
     Args:
@@ -37,13 +37,13 @@ def require_original(plan: Plan, before: Any, after: Any, touched: Iterable[int]
     Raises:
         VerifyError: with every violation.
     """
+    originals, left = list(before.node), list(after.node)[: len(before.node)]
+    for position in touched:  # of no other node is a copy needed
+        left[position] = _copy(left[position])
+    _take_back(plan, originals, left, touched)
+    suspects = {p for p, (was, now) in enumerate(zip(originals, left)) if was != now}.union(touched)
     violations = [*_inserted_stay_plain(plan, before, after)]
-    left = tf.GraphDef()
-    left.CopyFrom(after)
-    del left.node[len(before.node) :]
-    _take_back(plan, before.node, left.node, touched)
-    if left.SerializeToString(deterministic=True) != before.SerializeToString(deterministic=True):
-        violations += _differences(before, left)
+    violations += _differences(before, after, [(originals[position], left[position]) for position in sorted(suspects)])
     if violations:
         raise VerifyError(violations)
 
@@ -84,13 +84,13 @@ def _take_mark_back(proto: Any, was: Any, mark: str) -> None:
         proto.attr.pop(mark, None)
 
 
-def _differences(before: Any, left: Any) -> Iterator[str]:
-    """One line for each difference of two graphs that should be equal."""
-    for was, now in zip(before.node, left.node):
+def _differences(before: Any, after: Any, nodes: Iterable[Tuple[Any, Any]]) -> Iterator[str]:
+    """One line for each node that is not its original again, and for all else in which two graphs differ."""
+    for was, now in nodes:
         if _bytes(was) != _bytes(now):
             yield "'%s' (%s) has changed in %s" % (was.name, was.op, ", ".join(_parts(was, now)))
     for name in ("library", "versions"):
-        if _bytes(getattr(before, name)) != _bytes(getattr(left, name)):
+        if _bytes(getattr(before, name)) != _bytes(getattr(after, name)):
             yield "the graph's %s has changed" % name
 
 
@@ -114,6 +114,12 @@ def _short(value: Any) -> str:
 
 def _bytes(message: Any) -> bytes:
     return bytes(message.SerializeToString(deterministic=True))
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
 
 
 def _inserted_stay_plain(plan: Plan, before: Any, after: Any) -> Iterator[str]:

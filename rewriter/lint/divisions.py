@@ -67,11 +67,13 @@ def lost_epsilons(seen: Seen) -> Iterator[str]:
 
 def guards(seen: Seen) -> List[Guard]:
     """The guards of divisors that float16 takes away."""
-    sums = [(position, node) for position, node in enumerate(seen.plan.view.nodes) if node.op in ADDS]
-    return [guard for position, node in sums for guard in _guard(seen, position, node)]
+    view = seen.plan.view
+    return [guard for position in view.of_ops(ADDS) for guard in _guard(seen, position, view.nodes[position])]
 
 
 def _guard(seen: Seen, position: int, node: Node) -> Iterator[Guard]:
+    if not seen.is_lowered(position) and seen.rounded.keys().isdisjoint(_powers(seen, position, 1.0)):
+        return  # of most sums no constant needs to be read
     small = [value for value in map(seen.scalar, node.inputs) if value is not None and 0 < value <= LARGEST]
     if not small:
         return

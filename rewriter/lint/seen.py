@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from ..graph import folding
 from ..graph.facts import Facts
-from ..graph.graph_view import Node, Port, consumers_of
+from ..graph.graph_view import Node, Port
 from ..planner.casts import CastEdit
 from ..planner.decisions import Plan
 from ..tables.dtypes import FLOAT16, FLOAT32, LOW
@@ -90,7 +90,7 @@ def look(plan: Plan, protos: Any, facts: Facts) -> Seen:
         if cast.dtype == FLOAT16 and isinstance(cast.source, Port) and readers and not _is_low(plan, cast.source):
             down.append((cast, min((plan.view.nodes[position] for position, _ in readers), key=_name)))
             rounded.setdefault(cast.source, []).extend(position for position, _ in readers)
-    return Seen(plan, protos, facts, down, rounded, consumers_of(plan.view.nodes), {})
+    return Seen(plan, protos, facts, down, rounded, plan.view.consumers(), {})
 
 
 def origin(plan: Plan, port: Port, moves: Tuple[str, ...] = MOVES) -> Port:

@@ -19,8 +19,9 @@ SQUARES = ("Square", "SquaredDifference")
 def long_sums(seen: Seen) -> Iterator[str]:
     """Sums and means in float16 of so many elements that partial sums lose terms or overflow."""
     found = []
-    for position, node in enumerate(seen.plan.view.nodes):
-        if node.op not in SUMS or not seen.is_lowered(position):
+    for position in seen.plan.view.of_ops(SUMS):
+        node = seen.plan.view.nodes[position]
+        if not seen.is_lowered(position):
             continue
         count = _count(seen, position, node)
         if count > LONG:
@@ -77,8 +78,9 @@ def _product(dims: Iterable[object]) -> int:
 def variances(seen: Seen) -> Iterator[str]:
     """Variances in float16: means of squares that are lowered themselves."""
     found = []
-    for position, node in enumerate(seen.plan.view.nodes):
-        if node.op not in OVER_AXES or not seen.is_lowered(position):
+    for position in seen.plan.view.of_ops(OVER_AXES):
+        node = seen.plan.view.nodes[position]
+        if not seen.is_lowered(position):
             continue
         source = seen.origin(node.inputs[0])
         squares = seen.node(source)

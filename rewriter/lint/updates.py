@@ -43,10 +43,8 @@ DEEP = 64  # nodes that the rule looks at for a variable
 def low_updates(seen: Seen) -> Iterator[str]:
     """Variables that are written with what float16 computes from them."""
     found = []
-    for node in seen.plan.view.nodes:
-        writer = WRITERS.get(node.op)
-        if writer is None:
-            continue
+    for node in (seen.plan.view.nodes[position] for position in seen.plan.view.of_ops(WRITERS)):
+        writer = WRITERS[node.op]
         source = seen.origin(node.inputs[writer.value])
         given = seen.node(source)
         if given.op not in ARITHMETIC or not seen.is_lowered(source.node):

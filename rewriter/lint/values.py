@@ -107,8 +107,9 @@ def _is_mask(seen: Seen, port: Port, left: int = DEEP) -> bool:
 def overflows(seen: Seen) -> Iterator[str]:
     """Low-precision ops whose result may overflow float16 although their inputs do not."""
     plan, facts = seen.plan, seen.facts
-    for position, node in enumerate(plan.view.nodes):
-        if node.op not in MULTIPLIES or plan.becomes[plan.first[position]] != FLOAT16:
+    for position in plan.view.of_ops(MULTIPLIES):
+        node = plan.view.nodes[position]
+        if plan.becomes[plan.first[position]] != FLOAT16:
             continue
         reached = _reach(facts.range(Port(position, 0)))
         if reached >= INFINITE_FROM and all(_reach(facts.range(port)) < INFINITE_FROM for port in node.inputs):
@@ -132,8 +133,9 @@ def rounded_growth(seen: Seen) -> Iterator[str]:
             above = GROWS["Square" if squares else node.op]
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
     found = []
-    for position, node in enumerate(seen.plan.view.nodes):
-        if node.op in ("Exp", "Expm1", "Pow") and seen.is_lowered(position) and _is_open(seen, Port(position, 0)):
+    for position in seen.plan.view.of_ops(["Exp", "Expm1", "Pow"]):
+        node = seen.plan.view.nodes[position]
+        if seen.is_lowered(position) and _is_open(seen, Port(position, 0)):
             text = "'%%s' (op %%s)%s is computed in float16, and inputs above %%s become infinity; %%s"
             values = (node.name, node.op, GROWS[node.op], WAY_OUT)
             found.append((node.op, Finding(text, values)))

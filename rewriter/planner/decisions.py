@@ -121,7 +121,7 @@ class Plan:
 
     def moved_nodes(self) -> List[int]:
         """Positions of the nodes that casts were moved across, ascending."""
-        slots = (slot for slot, reason in enumerate(self.reasons) if reason is Reason.MOVED)
+        slots = [slot for slot, reason in enumerate(self.reasons) if reason is Reason.MOVED]
         positions = ((bisect_right(self.first, slot) - 1, slot) for slot in slots)
         return [position for position, slot in positions if self.first[position] == slot]
 

@@ -62,9 +62,10 @@ class Compared(NamedTuple):
         return "'%s%s'" % (self.after.nodes[port.node].name, ":%d" % port.port if port.port > 0 else "")
 
 
-def compared(before: GraphView, after: GraphView, position: Mapping[str, int], plan: Optional[Plan]) -> Compared:
+def compared(
+    before: GraphView, after: GraphView, changed: Sequence[int], position: Mapping[str, int], plan: Optional[Plan]
+) -> Compared:
     """What is to be compared; without a plan no constant is folded and no node renamed."""
-    changed = [number for number, (one, other) in enumerate(zip(before.nodes, after.nodes)) if one is not other]
     if plan is None:
         return Compared(before, after, changed, position)
     folded = {cast.name: cast.source for cast in plan.casts if cast.folded and isinstance(cast.source, Port)}

@@ -14,7 +14,7 @@ The rule of the mixed modes, in topological order, so that a decision depends on
 
 from dataclasses import replace
 from itertools import count
-from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ..errors import PlanError, raise_first
 from ..graph.emulation import Fixed, Running, emulate, gives_rounded
@@ -87,7 +87,8 @@ def _by_producers(
         except PlanError as problem:
             problems.setdefault(view.nodes[position].name, problem)
 
-    settle_ties(state, Worklist(state, order, decide))
+    settled = _keep_by_table(state, rules) if overrides is NO_OVERRIDES else set()
+    settle_ties(state, Worklist(state, [position for position in order if position not in settled], decide))
     raise_first(problems)
     move_casts(state, order)
     running = Running(state.becomes, {})
@@ -149,6 +150,17 @@ def _decide(state: State, rule: _Rule, overrides: Overrides, position: int) -> N
         wanted = [(dtype, pinned, -1) for dtype in node.dtypes]
     neutral = pinned in (Reason.SOURCE, Reason.FED) or state.constant[position]
     _record(state, rule, position, wanted, neutral)
+
+
+def _keep_by_table(state: State, rules: Sequence[_Rule]) -> Set[int]:
+    """Decides the nodes that the op table pins, such as sources: no producer matters; returns their positions."""
+    pinned = {p for p, rule in enumerate(rules) if rule.pinned is not None and p not in state.tie_of}
+    for position in pinned:
+        rule, node = rules[position], state.view.nodes[position]
+        assert rule.pinned is not None
+        neutral = rule.pinned is Reason.SOURCE or state.constant[position]
+        _record(state, rule, position, [(dtype, rule.pinned, -1) for dtype in node.dtypes], neutral)
+    return pinned
 
 
 def _restores(state: State, node: Node) -> bool:

@@ -1,6 +1,7 @@
 """Reports a plan, as text for people and as JSON values for programs."""
 
 from collections import Counter
+from itertools import chain
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..graph.emulation import Way
@@ -83,10 +84,11 @@ def nothing_lowered(plan: Plan, table: OpTable) -> Tuple[str, ...]:
 
     Ops that the user keeps by a scope or by name do not count, nor those that an earlier rewrite had run so.
     """
+    was = chain.from_iterable([node.dtypes for node in plan.view.nodes])
+    if any(old == FLOAT32 and new in LOW for old, new in zip(was, plan.becomes)):
+        return ()
     reasons: Counter[Reason] = Counter()
     for d in plan.decisions():
-        if d.was == FLOAT32 and d.becomes in LOW:
-            return ()
         entry = table.entries.get(d.op)
         if entry is None or d.was != FLOAT32 or d.reason in SETTLED or d.slot.attr in entry.keep:
             continue

@@ -1,11 +1,11 @@
 """The planner's working state: one entry per slot, and the queries that every rule makes."""
 
 import enum
-from typing import Dict, FrozenSet, List, NamedTuple, Sequence, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Tuple
 
 from ..graph.emulation import already_rounded
 from ..graph.facts import NO_FACTS, Facts
-from ..graph.graph_view import GraphView, Node, consumers_of
+from ..graph.graph_view import GraphView, Node
 from ..graph.kernel_table import KernelTable
 from ..graph.references import readings
 from ..graph.ties import Tie, find_ties
@@ -54,10 +54,10 @@ class State:
         self.because: List[int] = [-1] * count
         self.meaning: List[Meaning] = [COMPUTED] * count
         self.constant: List[bool] = [False] * len(view.nodes)  # a constant, or computed from constants only
-        self.consumers = consumers_of(view.nodes)
-        self.readings = readings(view, self.consumers)
+        self.consumers = view.consumers()
+        self.readings = readings(view)
         self.pins = dict.fromkeys(already_rounded(view.nodes, kernels), Reason.ALREADY_ROUNDED)
-        self.pins.update(find_pins(view, self.consumers, self.readings.late))
+        self.pins.update(find_pins(view, self.readings.late))
         self.narrowed: Dict[int, Narrowed] = {}  # node -> what its inputs are rounded to
         self.round = 0
         self.since = [[UNKNOWN] * count for _ in Meaning]  # by meaning: first round that gave it
@@ -109,11 +109,10 @@ def strongest(state: State, producers: List[Tuple[int, Meaning]]) -> Tuple[Meani
     return strength, slots[0] if len(slots) == 1 else state.earliest(strength, slots)
 
 
-def find_pins(view: GraphView, consumers: Sequence[Sequence[int]], late: FrozenSet[int]) -> Dict[int, Reason]:
+def find_pins(view: GraphView, late: FrozenSet[int]) -> Dict[int, Reason]:
     """Positions of the nodes that keep their dtypes in every mode, with the reason; later reasons take precedence."""
-    nodes = view.nodes
+    nodes, consumers, references = view.nodes, view.consumers(), view.references()
     pins = dict.fromkeys(late, Reason.LATE)
-    references = [p for p, node in enumerate(nodes) if node.layout.ref_inputs or node.layout.ref_outputs]
     for giver in references:
         for reader in consumers[giver] if nodes[giver].layout.ref_outputs else ():
             if any(p == giver and number in nodes[giver].layout.ref_outputs for p, number in nodes[reader].inputs):

@@ -51,13 +51,13 @@ def verify(
     nodes = after.nodes
     if len(nodes) < len(before.nodes):
         raise VerifyError(["%d nodes are missing" % (len(before.nodes) - len(nodes))])
-    changed = {position for position, node in enumerate(before.nodes) if nodes[position] is not node}
-    changed.update(range(len(before.nodes), len(nodes)))
+    altered = [position for position, (was, now) in enumerate(zip(before.nodes, nodes)) if was is not now]
+    changed = {*altered, *range(len(before.nodes), len(nodes))}
     missing = [*_missing_outputs(before.nodes, nodes, changed)]
     if missing:
         raise VerifyError(missing)
     rewrite = Rewrite(before, after, kernels, after.positions(), changed, emulated)
-    graphs = edges.compared(before, after, rewrite.position, plan)
+    graphs = edges.compared(before, after, altered, rewrite.position, plan)
     violations = [violation for check in CHECKS for violation in check(rewrite)]
     violations += [*edges.nodes_stay(graphs, plan), *edges.edges_stay(graphs)]
     violations += [] if plan is None else edges.plan_is_followed(graphs, plan)
@@ -100,9 +100,10 @@ def names_are_unique(rewrite: Rewrite) -> Iterator[str]:
 
 def inputs_agree(rewrite: Rewrite) -> Iterator[str]:
     """Each input has the dtype its op expects; edges between unchanged nodes are not checked."""
-    nodes, changed = rewrite.after.nodes, rewrite.changed
-    for position, node in enumerate(nodes):
-        same = position not in changed
+    nodes, changed, readers = rewrite.after.nodes, rewrite.changed, rewrite.before.consumers()
+    # an unchanged node reads what it read before
+    for position in sorted(changed.union(r for p in changed if p < len(readers) for r in readers[p])):
+        node, same = nodes[position], position not in changed
         for number, port in enumerate(node.inputs):
             if same and port.node not in changed:
                 continue

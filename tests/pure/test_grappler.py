@@ -130,7 +130,7 @@ def test_what_is_fetched_or_fed_stays_and_so_what_it_separates():
 )  # fmt: skip
 def test_the_device_must_be_named_in_full_or_not_at_all(device, low):
     view = graphs.parse("x:Placeholder a:MatMul(x,x)")
-    view = view._replace(nodes=tuple(node._replace(device=device) for node in view.nodes))
+    view = replace(view, nodes=tuple(node._replace(device=device) for node in view.nodes))
     made = plan(view, TABLE, MIX, kernels())
     assert made.changed == low
     assert reasons(made)["a"] is (Reason.WHITE if low else Reason.ELSEWHERE)

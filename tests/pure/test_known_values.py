@@ -1,5 +1,7 @@
 """Known values: constants and short arithmetic on them."""
 
+from dataclasses import replace
+
 import pytest
 
 import graphs
@@ -11,7 +13,7 @@ TWO = 2.0
 
 def view_of(text, feeds=(), size=1):
     view = graphs.parse(text, feeds)
-    return view._replace(sizes=dict.fromkeys(range(len(view.nodes)), size))
+    return replace(view, sizes=dict.fromkeys(range(len(view.nodes)), size))
 
 
 def chain(length, op="Mul"):

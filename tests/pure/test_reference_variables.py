@@ -3,7 +3,6 @@
 import pytest
 
 from graphs import parse
-from npu_shim.rewriter.graph.graph_view import consumers_of
 from npu_shim.rewriter.graph.references import readings
 
 CASES = {
@@ -85,7 +84,7 @@ CASES = {
 def test_late_readers(case):
     text, expected = CASES[case]
     view = parse(text)
-    late = readings(view, consumers_of(view.nodes)).late
+    late = readings(view).late
     assert " ".join(sorted(view.nodes[position].name for position in late)) == expected
 
 
@@ -93,7 +92,7 @@ def test_a_cast_of_what_waits_for_a_write_waits_too():
     view = parse(
         "v:VariableV2 c:Const; r:Identity(v) a:MatMul(r,c) w:AssignAdd(v,a); x:Exp(w) s:Identity(v,^w) t:Reshape(s,x)"
     )
-    before = readings(view, consumers_of(view.nodes)).before
+    before = readings(view).before
     names = [node.name for node in view.nodes]
     assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "t": {"w", "x"}
@@ -104,7 +103,7 @@ def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():
     view = parse(
         "v:VariableV2 c:Const; w:AssignAdd(v,c) z:Const(^w) s:Identity(v,^w); p:Add(s,z) t:Reshape(p,c) e:Exp(t)"
     )
-    before = readings(view, consumers_of(view.nodes)).before
+    before = readings(view).before
     names = [node.name for node in view.nodes]
     assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "p": {"w", "z"}, "t": {"w", "z"}

@@ -54,7 +54,7 @@ class Containers(NamedTuple):
 def find_containers(view: GraphView, marks: List[Mark]) -> Containers:
     """Finds the containers with float32 elements, in time linear in the number of ops."""
     lists = _tensor_lists(view, marks)
-    if not any(node.op in MEMBERS and mark.listed for node, mark in zip(view.nodes, marks)):
+    if not any(marks[position].listed for position in view.of_ops(MEMBERS)):
         return lists
     return _with_arrays_and_stacks(lists, view, marks)
 

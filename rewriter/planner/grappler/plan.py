@@ -18,7 +18,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from ...errors import PlanError, raise_first
 from ...graph.emulation import Running
 from ...graph.facts import NO_FACTS, Facts
-from ...graph.graph_view import GraphView, Node, Port, consumers_of
+from ...graph.graph_view import GraphView, Node, Port
 from ...graph.kernel_table import KernelTable
 from ...graph.references import readings
 from ...tables.dtypes import FLOAT32, FLOATS, LOW
@@ -104,7 +104,7 @@ def plan(
         PlanError: an override that this profile cannot follow.
     """
     kernels = replace(kernels, slow={})
-    read = readings(view, consumers_of(view.nodes))
+    read = readings(view)
     marks = mark_nodes(view, table, kernels, overrides, read.late)
     containers = find_containers(view, marks)
     graph = build(view, marks, containers.edges, containers.wires)
