@@ -182,7 +182,11 @@ class _Layouts:
             return _of_lists(form, attr)
         if not form.types:
             return form.layout, ()
-        values = tuple([attr[name].type if name in attr else default for name, default in form.types])
+        if len(form.types) == 1:  # of most ops, and nothing is asked of more nodes
+            [(name, default)] = form.types
+            values = (attr[name].type if name in attr else default,)
+        else:
+            values = tuple([attr[name].type if name in attr else default for name, default in form.types])
         return form.layout, self._dtypes.setdefault(values, values)
 
 

@@ -203,11 +203,11 @@ def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
 def _mark_constants(state: State, order: List[int]) -> None:
     """Finds what is known before the graph runs; Grappler folds such expressions where it gets to them."""
     constant, nodes = state.constant, state.view.nodes
+    for position in state.view.of_ops(["Const"]):
+        constant[position] = True
     for position in order:
         node = nodes[position]
-        if node.op == "Const":
-            constant[position] = True
-        elif node.inputs and constant[node.inputs[0].node] and not node.controls:
+        if node.inputs and constant[node.inputs[0].node] and not node.controls:
             entry = state.table.entries.get(node.op)
             if entry is not None and entry.role in ("computes", "moves", "cast"):
                 constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
