@@ -140,7 +140,7 @@ def svg() -> str:
     total = y + tall + GAP + (CHIP + 6) * ends + MARGIN
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" fill="#263238">\n'
-        '<title>From a TensorFlow 1 script to what runs it</title>\n'
+        "<title>From a TensorFlow 1 script to what runs it</title>\n"
         '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="4" refY="4" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#546e7a"/></marker></defs>\n'
         '<rect width="100%%" height="100%%" fill="#ffffff"/>\n'

@@ -68,12 +68,13 @@ def run(args, versions, files, cache):
     limits = {"folder": str(tree.folder), "method_s": args.method_s, "file_s": args.file_s, "idle_s": args.idle_s}
     for version in versions:
         reference = version == REFERENCE
-        variant = version if reference else results.variant(version, args.option)
+        options = [] if reference else args.option
+        variant = results.variant(version, options)
         again = results.Again([] if reference else args.rerun, [] if reference else args.failing)
         jobs = [job for job in (cache.job(variant, file, blobs[file], again) for file in files) if job]
         if not jobs:
             continue
-        with results.server(version, reference, args.option, tree.folder) as answer:
+        with results.server(version, reference, options, tree.folder) as answer:
             for number, job in enumerate(jobs, 1):
                 verdicts = answer(dict(limits, file=str(tree.folder / job.file), only=job.only))
                 kept = cache.keep(variant, job, verdicts, blobs[job.file])

@@ -18,11 +18,17 @@ import unittest
 from tree import HELPERS
 
 TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0.005`, for low precision
+MANAGERS = "TF115_MANAGERS"  # likewise, npu_bridge: its loss-scale managers and optimizer stand in for contrib's
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
 # what unittest dropped in Python 3.12
 UNITTEST = {
     "assertEquals": "assertEqual", "assertNotEquals": "assertNotEqual", "assertAlmostEquals": "assertAlmostEqual",
     "assertRaisesRegexp": "assertRaisesRegex", "assertRegexpMatches": "assertRegex", "assert_": "assertTrue",
+}  # fmt: skip
+# names of contrib.mixed_precision in two modules -> the vendor's
+NPU_NAMES = {
+    "manager": {name: name for name in ("FixedLossScaleManager", "ExponentialUpdateLossScaleManager")},
+    "optimizer": {"LossScaleOptimizer": "NPULossScaleOptimizer"},
 }  # fmt: skip
 # Keras's own helpers; should_run_tf_function chose between two ways to train, of which one is left
 KERAS = ("keras.src.testing_infra.test_utils", "tf_keras.src.testing_infra.test_utils")
@@ -50,11 +56,22 @@ def install(folder):
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
     if os.environ.get(TOLERANCE):
         _tolerate(test_util.TensorFlowTestCase, float(os.environ[TOLERANCE]))
+    if os.environ.get(MANAGERS):
+        _stand_in(os.environ[MANAGERS])
     keras = next((name for name in KERAS if _is_there(name)), None)
     if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
         utils = importlib.import_module(keras)
         utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
         _loop_both_ways()
+
+
+def _stand_in(package):
+    """Puts a package's loss-scale managers and optimizer where the tests of tf.contrib.mixed_precision find its own."""
+    contrib = "tensorflow.contrib.mixed_precision.python.loss_scale_"
+    for module, names in NPU_NAMES.items():
+        theirs = importlib.import_module("%s.estimator.npu.npu_loss_scale_%s" % (package, module))
+        for name, other in names.items():
+            setattr(importlib.import_module(contrib + module), name, getattr(theirs, other))
 
 
 def _tolerate(case, least):

@@ -24,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not TREE, reason="NPU_SHIM_TF115_TREE names no git directory of TensorFlow 1.15's tree"),
     pytest.mark.slow,
 ]
+at_night = pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="runs with NPU_SHIM_NIGHTLY=1")
 
 
 def test_a_sample_of_its_methods_passes(tmp_path):
@@ -41,12 +42,29 @@ def test_a_sample_of_its_methods_passes(tmp_path):
     assert not lost, json.dumps(lost, indent=1)
 
 
-@pytest.mark.skipif(not os.environ.get("NPU_SHIM_NIGHTLY"), reason="runs with NPU_SHIM_NIGHTLY=1")
+@at_night
 def test_of_all_its_methods_95_in_100_pass(tmp_path):
+    said, _ = suite(tmp_path, "--markdown")
+    (row,) = [line for line in said.splitlines() if line.startswith("| all |")]
+    passed = float(row.split("|")[-2].strip(" %"))
+    assert passed >= (95 if tf.__version__.startswith("2.15") else 90), said
+
+
+@at_night
+@pytest.mark.parametrize("arguments", [
+    ["contrib/mixed_precision", "training/experimental/loss_scale"],
+    ["contrib/mixed_precision", "--option", "TF115_MANAGERS=npu_bridge"],
+], ids=["tensorflow", "npu_bridge"])  # fmt: skip
+def test_all_of_its_loss_scale_tests_pass(tmp_path, arguments):
+    said, status = suite(tmp_path, "--open", *arguments)
+    assert status == 0, said
+    assert " 100.0 %" in said.splitlines()[-1], said
+
+
+def suite(cache, *arguments):
+    """Runs scripts/tf115_tests; returns (what it prints, its status)."""
     done = subprocess.run(
-        [sys.executable, str(SUITE), "--tree", TREE, "--cache", str(tmp_path), "--on", tf.__version__, "--markdown"],
+        [sys.executable, str(SUITE), "--tree", TREE, "--cache", str(cache), "--on", tf.__version__, *arguments],
         stdout=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("| all |")]
-    passed = float(row.split("|")[-2].strip(" %"))
-    assert passed >= (95 if tf.__version__.startswith("2.15") else 90), done.stdout
+    return done.stdout, done.returncode
