@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options import kernel_tables, pages, precision, table
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
+from npu_shim.rewriter.graphdef import inlined_names
 from npu_shim.rewriter.graphdef.saturating import saturated
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.rewriter.planner.overrides import NO_OVERRIDES, Override, Overrides
@@ -88,6 +89,7 @@ def rewrite_graph(
     Returns:
         Rewritten.
     """
+    chosen = _for_inlined(chosen, graph_def)
 
     def unmatched(view):
         counts = Counter(node.op for node in view.nodes)
@@ -106,6 +108,18 @@ def rewrite_graph(
     done = rewrite_graph_def(graph_def, feeds, preserved, asked)
     pages.keep(done, graph_def, feeds, preserved, chosen)
     return replace(done, graph_def=saturated(done.graph_def, feeds)) if chosen.policy.saturates else done
+
+
+def _for_inlined(chosen, graph_def):
+    """Gives the nodes that TensorFlow has inlined the requests that customize_dtypes has under a plan's names."""
+    asked = {} if chosen.customized is None else dict(chosen.customized.by_name)
+    lacking = {inlined_names.place(name): name for name in asked.keys() - {node.name for node in graph_def.node}}
+    for node in graph_def.node if lacking else ():
+        name = lacking.get(inlined_names.place(node.name))
+        if name is not None:
+            asked[node.name] = chosen.customized.by_name[name]
+            asked.pop(name, None)
+    return replace(chosen, customized=replace(chosen.customized, by_name=asked)) if lacking else chosen
 
 
 def _folded(chosen, graph_def, built):
@@ -138,7 +152,15 @@ def _unknown_nodes(chosen, view, built):
     """Returns one line for each node of customize_dtypes that is neither in the graph nor in `built`."""
     if chosen.customized is None:
         return ()
-    names = {node.name for node in view.nodes}.union(built)
+    run = {node.name for node in view.nodes}
+    names = run.union(built)
     missing = sorted(set(chosen.customized.by_name) - names)
+    missing = [name for name in missing if not _of_another_run(name, run, built)]
     texts = ("customize_dtypes: no node '%s' in the graph%s" % (name, nearest(name, names)) for name in missing)
     return tuple(map(shortened, texts))
+
+
+def _of_another_run(name, run, built):
+    """Whether a plan's name of a node in a function belongs to a call of the user's graph that this run lacks."""
+    call, bracket, _ = name.partition("[")
+    return bool(bracket) and call in built and not any(other.startswith(call + "/") for other in run - built.keys())

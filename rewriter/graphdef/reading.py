@@ -10,7 +10,7 @@ from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, GraphView, Layout, Node, Port, Slot
 from ..tables.dtypes import FLOAT32
-from .gradient_names import is_gradient_of, without_traces
+from .inlined_names import is_gradient_of, without_traces
 
 KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
 

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import logging
 
 import numpy as np
 import pytest
@@ -52,8 +53,12 @@ def looped(x):
     return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, product(y)), [0, x])[1]
 
 
+def looped_branches(x):
+    return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, branched(y)), [0, x])[1]
+
+
 CALLS = {"function": traced, "nested": nested, "concrete function": concrete, "Defun": defined, "cond": branched,
-         "while": looped}  # fmt: skip
+         "while": looped, "while of cond": looped_branches}  # fmt: skip
 SCOPES = {"none": None, "keep": keep_dtype_scope, "float32": lambda: to_float("float32")}
 
 
@@ -297,3 +302,19 @@ def test_gradients_of_a_scope_inside_a_function(patched, place, call, gradients)
         dx = y if place == "inside" else tf.gradients(y, [x], [x])[0]
     with tf.Session(graph=graph, config=sessions.config(precision_mode="allow_mix_precision")) as session:
         np.testing.assert_array_equal(session.run(dx, {x: X}), X if gradients else np.ones([2, 2]))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_customize_dtypes_names_a_node_in_a_function_as_the_plan_shows_it(patched, call, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("npu_shim"), "propagate", True)
+    graph = graph_of(call, "none")
+    _, plan = npu_shim.rewrite(graph.as_graph_def(), ["y", "z"], ["x"], precision_mode="allow_mix_precision")
+    names = {d.node for d in plan.decisions() if "MatMul" in d.op} - {"low"}
+    path = tmp_path / "dtypes.txt"
+    path.write_text("".join("%s::InputDtype:float32,float32,OutputDtype:float32\n" % name for name in names))
+    config = sessions.config(precision_mode="allow_mix_precision", customize_dtypes=str(path))
+    with tf.Session(graph=graph, config=config) as session:
+        session.run("z:0", {"x:0": X})  # which needs no function
+        check(session.run(["y:0", "z:0"], {"x:0": X}), "keep")
+    assert names
+    assert "no node" not in caplog.text

@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.options.scopes import keeps_gradients
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
 from npu_shim.rewriter.graphdef.functions import KINDS, called
-from npu_shim.rewriter.graphdef.gradient_names import is_gradient_of, without_traces
+from npu_shim.rewriter.graphdef.inlined_names import is_gradient_of, without_traces
 from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
 from npu_shim.rewriter.tf_internals import op_defs
 from npu_shim.session import lines

@@ -1,4 +1,4 @@
-"""What the name of a node says about the node whose gradient it computes."""
+"""What the name of a node says: the functions it was inlined from, and the node whose gradient it computes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Collection, Iterator
 
 _GRADIENT = "_grad"
-_TRACES = re.compile(r"/(?:then|else|cond|body|branch\d+)/_\d+(?=/)|\[\w+\](?=/)")
+_TRACES = re.compile(r"/(then|else|cond|body|branch\d+)/_\d+(?=/)|\[\w+\](?=/)")
 
 
 def is_gradient_of(name: str, forward: Collection[str]) -> bool:
@@ -23,6 +23,14 @@ def is_gradient_of(name: str, forward: Collection[str]) -> bool:
 def without_traces(name: str) -> str:
     """A node's name without what inlining wrote into it: TensorFlow's "/then/_4", and the "[then]" of ours."""
     return _TRACES.sub("", name)
+
+
+def place(name: str) -> str:
+    """The same text for TensorFlow's name of an inlined node and for ours, which a plan shows.
+
+    while/body/_1/cond/else/_51/MatMul and while[body]/cond[else]/MatMul    while/cond[else]/MatMul
+    """
+    return _TRACES.sub(lambda trace: "[%s]" % trace[1] if trace[1] else trace[0], name).replace("[body]", "")
 
 
 def _paths_of_gradients(name: str) -> Iterator[str]:
