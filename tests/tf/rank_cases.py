@@ -421,6 +421,64 @@ def calls():
     return {"seen": seen}
 
 
+def each_rank_of(values):
+    """A [ranks, rows, columns] tensor, the part of this rank alone a variable of the gradient: (all, this rank's)."""
+    parts = [tf.constant(part) for part in values]
+    return tf.stack(parts), parts[RANK]
+
+
+COLLECTIVES = {  # name -> (what the ranks run, the same in one process: [ranks, 4, 2] -> one result for each rank)
+    **{
+        reduction: (
+            lambda x, by=reduction: hccl_ops.allreduce(x, by),
+            lambda every, reduce=reduce: [reduce(every, 0)] * SIZE,
+        )
+        for reduction, reduce in (
+            ("sum", tf.reduce_sum), ("max", tf.reduce_max), ("min", tf.reduce_min), ("prod", tf.reduce_prod)
+        )
+    },
+    "mean": (lambda x: npu_allreduce(x), lambda every: [tf.reduce_mean(every, 0)] * SIZE),
+    "scattered max": (
+        lambda x: hccl_ops.reduce_scatter(x, "max", SIZE), lambda every: tf.split(tf.reduce_max(every, 0), SIZE)
+    ),
+    "gathered": (
+        lambda x: hccl_ops.allgather(x, SIZE), lambda every: [tf.concat(tf.unstack(every, SIZE), 0)] * SIZE
+    ),
+    "sent": (lambda x: hccl_ops.broadcast([x], SIZE - 1)[0], lambda every: [every[SIZE - 1]] * SIZE),
+}  # fmt: skip
+
+
+@case
+def differentiated():
+    """Gradients of collectives, and what TensorFlow makes of the same sum over all ranks in one process."""
+    values = np.random.RandomState(5).randint(1, 4, [SIZE, 4, 2]).astype("f")  # some of them are equal
+    found, expected = {}, {}
+    for name, (together, alone) in COLLECTIVES.items():
+        with tf.Graph().as_default(), session() as running:
+            every, own = each_rank_of(values)
+            results = alone(every)
+            weights = [numbers(*result.shape.as_list(), seed=rank) for rank, result in enumerate(results)]
+            whole = tf.add_n([tf.reduce_sum(result * weight) for result, weight in zip(results, weights)])
+            losses = [tf.reduce_sum(together(own) * weights[RANK]), whole]
+            found[name], expected[name] = (running.run(tf.gradients(loss, own)[0]).tolist() for loss in losses)
+    return {"found": found, "expected": expected}
+
+
+@case
+def empty():
+    """Tensors without elements on all ranks, and no row of a table on any: the shapes of what comes back."""
+    shapes = {}
+    with tf.Graph().as_default(), session() as running:
+        x = tf.zeros([0, 3])
+        made = {"sum": hccl_ops.allreduce(x, "sum"), "gathered": hccl_ops.allgather(x, SIZE)}
+        made["scattered"] = hccl_ops.reduce_scatter(x, "sum", SIZE)
+        rows = tf.placeholder(tf.int32, [None])
+        made["slices"] = npu_allreduce([tf.IndexedSlices(tf.zeros([tf.size(rows), 3]), rows, [100, 3])])[0].values
+        for name, tensor in made.items():
+            shapes[name] = list(running.run(tensor, {rows: []}).shape)
+    return {"shapes": shapes}
+
+
 @case
 def compiled():
     """What lies around a collective compiled by XLA, with values that depend on constants alone."""

@@ -173,3 +173,17 @@ def test_collectives_of_a_second_graph(found):
             expected = flags if number == 3 else rows
             assert seen[:2] == [expected, [expected[-1]]]
             assert seen[2:] in ([], [[expected[-1]]])
+
+
+def test_gradients_of_collectives_are_those_of_the_sum_over_all_ranks(found):
+    """Those of max, min and prod were another's numbers, that of broadcast stood still, that of allgather an error."""
+    for rank in found:
+        seen = rank["differentiated"]
+        for name, expected in seen["expected"].items():
+            np.testing.assert_allclose(seen["found"][name], expected, rtol=64 * EPSILON, err_msg=name)
+
+
+def test_what_is_empty_everywhere_stays_empty(found):
+    """TensorFlow's collectives end the process at tensors without elements."""
+    wanted = {name: [0, 3] for name in ("sum", "gathered", "scattered", "slices")}
+    assert all(rank["empty"]["shapes"] == wanted for rank in found)

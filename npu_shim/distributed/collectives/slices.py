@@ -11,8 +11,8 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import buckets, keys
-from npu_shim.distributed.job import cluster, ranks
+from npu_shim.distributed.collectives import buckets, exchanges, keys
+from npu_shim.distributed.job import ranks
 
 
 def is_dense_cheaper(gradient: tf.IndexedSlices, size: int) -> bool:
@@ -61,8 +61,8 @@ def gathered(gradients: Sequence[Any], names: Sequence[str], group: str) -> list
     shown = ["%s %s" % (names[at], keys.described(gradients[at].values)) for at in order]
     label = keys.new("\n".join(["slices", group, *shown]))
     counts = tf.stack([tf.shape(each.indices)[0] for each in given])
-    every = cluster.allgather(counts[tf.newaxis], group, keys.instance(label, 0))  # [ranks, gradients]
-    longest = tf.reduce_max(every, 0)
+    every = exchanges.allgather(counts[tf.newaxis], group, keys.instance(label, 0))  # [ranks, gradients]
+    longest = tf.maximum(tf.reduce_max(every, 0), 1)  # TensorFlow ends the process where nothing is gathered
     values, indices = [
         _gathered(tensors, every, longest, group, label, first)
         for first, tensors in ((1, [each.values for each in given]), (100, [each.indices for each in given]))
@@ -80,7 +80,7 @@ def _gathered(tensors, every, longest, group, label, first):
         chosen = [at for at, each in enumerate(tensors) if each.dtype == dtype]
         padded = [_padded(tensors[at], longest[at]) for at in chosen]
         row = tf.concat([tf.reshape(each, [-1]) for each in padded], 0)[tf.newaxis]
-        rows = cluster.allgather(row, group, keys.instance(label, first + number))
+        rows = exchanges.allgather(row, group, keys.instance(label, first + number))
         parts = tf.split(rows, tf.stack([tf.size(each) for each in padded]), axis=1, num=len(chosen))
         for at, part in zip(chosen, parts):
             tail = tensors[at].shape[1:]

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -26,13 +26,6 @@ from npu_shim.rewriter.tf_internals import client_session, collective_ops, defau
 
 LOG = logging.getLogger("npu_shim")
 JOB = "worker"
-MERGE = {"sum": "Add", "prod": "Mul"}  # merge ops that the collectives of every TensorFlow have
-GATHER = {"max": tf.reduce_max, "min": tf.reduce_min}
-# dtypes that the collectives take, on CPUs too; others travel in a wider one
-OLD = tf.__version__.startswith("1.")
-GATHERED = (tf.float32, tf.float64, tf.int32, tf.int64, *(() if OLD else (tf.float16,)))
-REDUCED = (*GATHERED, *(() if OLD else (tf.bfloat16,)))
-REDUCE = {"sum": tf.add, "prod": tf.multiply, "max": tf.maximum, "min": tf.minimum}
 LAST_INSTANCE = 2**31 - 2  # instance key of the final barrier, far from those of `keys`
 END_SECONDS = 10
 PART_SECONDS = 1  # after the final barrier
@@ -216,7 +209,7 @@ def _plan(what):
 
 def _members(key):
     """The world ranks of the group with a key; those of a group that has been destroyed are not known."""
-    known = (ranks.members(group) for group in ranks.groups() if _group_key(group) == key)
+    known = (ranks.members(group) for group in ranks.groups() if group_key(group) == key)
     return next(known, (ranks.world_rank(),))
 
 
@@ -228,8 +221,8 @@ def _end(process):
         return
     target, config = joined("", None)
     with tf.Graph().as_default() as graph:
-        keys = ranks.world_size(), _group_key(ranks.WORLD), LAST_INSTANCE
-        with _placed(tf.constant(1.0)) as here:
+        keys = ranks.world_size(), group_key(ranks.WORLD), LAST_INSTANCE
+        with placed(tf.constant(1.0)) as here:
             barrier = collective_ops().all_reduce(here, *keys, "Add", "Id")
     session = client_session().BaseSession(target, graph, config)  # with a target it is not watched
     call = threads.last(lambda: session.run(barrier))
@@ -244,128 +237,12 @@ def _end(process):
 
 
 @contextlib.contextmanager
-def _placed(tensor):
+def placed(tensor: tf.Tensor) -> Iterator[tf.Tensor]:
     """Scope on this process's devices, which TensorFlow 1.15 asks for; yields the tensor, placed there too."""
     with tf.device(task(ranks.world_rank())):
         yield tf.identity(tensor)
 
 
-def _keys(group, kind, tensor, key):
-    """Returns (size, group key, instance key); the last is `key`, or that of the next call of its kind."""
-    instance = keys.counted("%s %s" % (kind, group), tensor) if key is None else key
-    return ranks.get_rank_size(group), _group_key(group), instance
-
-
-def _group_key(group):
+def group_key(group: str) -> int:
+    """Returns TensorFlow's number of a group."""
     return 1 if group == ranks.WORLD else keys.group(group)
-
-
-def allreduce(
-    tensor: tf.Tensor,
-    reduction: str,
-    group: str,
-    key: int | None = None,
-    made: Callable[[tf.Tensor], None] = lambda total: None,
-) -> tf.Tensor:
-    """Returns the reduced tensor; its gradient is the sum of the ranks' gradients.
-
-    Args:
-        tensor: Tensor of the same shape and dtype on every rank.
-        reduction: "sum", "prod", "max" or "min".
-        group: str.
-        key: int, the instance key of `keys`; None counts calls.
-        made: called with what the collective of a sum or a product makes.
-    """
-
-    @tf.custom_gradient
-    def reduced(x):
-        def gradient(dy):
-            return allreduce(dy, "sum", group)
-
-        if reduction in GATHER:
-            return GATHER[reduction](allgather(x[tf.newaxis], group, key), axis=0), gradient
-        with _placed(_carried(x, REDUCED)) as here:
-            total = collective_ops().all_reduce(here, *_keys(group, reduction, here, key), MERGE[reduction], "Id")
-        made(total)
-        return tf.cast(total, x.dtype), gradient
-
-    return reduced(tf.convert_to_tensor(tensor))
-
-
-def allgather(tensor: tf.Tensor, group: str, key: int | None = None) -> tf.Tensor:
-    """Returns every rank's tensor, one after the other along the first axis; `key` as for `allreduce`."""
-    tensor = tf.convert_to_tensor(tensor)
-    if OLD and not tensor.shape.is_fully_defined():
-        return _gathered_by_sum(tensor, group, key)
-    with _placed(_carried(tensor, GATHERED)) as here:
-        rows = collective_ops().all_gather(here, *_keys(group, "gather", here, key))
-    return tf.cast(_in_rank_order(rows, group), tensor.dtype)
-
-
-def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | None = None) -> tf.Tensor:
-    """Returns this rank's equal part, along the first axis, of what `allreduce` returns; arguments as there.
-
-    The ranks exchange their parts, and each reduces those that come to it, in the order of ranks: half of what an
-    allreduce moves. TensorFlow 1.15 exchanges nothing: there it is a part of an allreduce.
-    """
-    size, rank = ranks.get_rank_size(group), ranks.get_rank_id(group)
-    if OLD:
-        return tf.split(allreduce(tensor, reduction, group, key), size)[rank]
-
-    @tf.custom_gradient
-    def scattered(x):
-        rest = x.shape.as_list()[1:]
-        shape = tf.concat([[size, -1], tf.shape(x)[1:]], 0) if None in rest else [size, -1, *rest]
-        parts = tf.unstack(_exchanged(tf.reshape(x, shape), group, key), size)
-        return functools.reduce(REDUCE[reduction], parts), lambda dy: allgather(dy, group)
-
-    return scattered(tf.convert_to_tensor(tensor))
-
-
-def _exchanged(rows, group, key):
-    """Returns what every rank has for this one of rows [ranks, ...], one for each rank."""
-    members = ranks.members(group)
-    named = [members.index(each) for each in sorted(members, key=task)]  # TensorFlow's order, see `_in_rank_order`
-    if named != list(range(len(members))):
-        rows = tf.gather(rows, named)
-    with _placed(_carried(rows, REDUCED)) as here:
-        names = "group_size", "group_key", "instance_key"
-        keyed = dict(zip(names, _keys(group, "exchange", here, key)))
-        come = tf.raw_ops.CollectiveAllToAllV2(input=here, ordering_token=[], **keyed)
-    come.set_shape(rows.shape)
-    return tf.cast(_in_rank_order(come, group), rows.dtype)
-
-
-def _in_rank_order(rows, group):
-    """Returns gathered rows in the order of the group's ranks; TensorFlow's is that of their names: 0, 1, 10, 2."""
-    members = ranks.members(group)
-    named = sorted(members, key=task)
-    if named == list(members):
-        return rows
-    parts = tf.split(rows, len(members))
-    return tf.concat([parts[named.index(each)] for each in members], 0)
-
-
-def _gathered_by_sum(tensor, group, key):
-    """TensorFlow 1.15 gathers the shape of the first run only, so other shapes are summed with zeros around them."""
-    rank, size = ranks.get_rank_id(group), ranks.get_rank_size(group)
-    length = tf.shape(tensor)[0]
-    around = [[rank * length, (size - 1 - rank) * length]] + [[0, 0]] * (tensor.shape.ndims - 1)
-    return tf.cast(allreduce(tf.pad(_carried(tensor, GATHERED), around), "sum", group, key), tensor.dtype)
-
-
-def _carried(tensor, dtypes):
-    """Returns a tensor in a dtype that a collective takes, wide enough for each of its values."""
-    if tensor.dtype.base_dtype in dtypes:
-        return tensor
-    return tf.cast(tensor, tf.float32 if tensor.dtype.is_floating else tf.int32)
-
-
-def broadcast(tensor: tf.Tensor, root_rank: int, group: str, key: int | None = None) -> tf.Tensor:
-    """Returns the root rank's tensor: the sum of it and everyone else's zeros, which needs no shape beforehand.
-
-    TensorFlow 1.15's own broadcast loses its sender in groups other than the first. `key` is as for `allreduce`.
-    """
-    tensor = tf.convert_to_tensor(tensor)
-    given = tensor if ranks.get_rank_id(group) == root_rank else tf.zeros_like(tensor)
-    return allreduce(given, "sum", group, key)
