@@ -348,7 +348,9 @@ def ran_under_jax(folder, step):
     """What a step of a folder gave there: a Ran, or an error's text."""
     if (folder / "error.txt").exists():
         return (folder / "error.txt").read_text()
-    values = dict(np.load(str(folder / "results.npz")))
+    # numpy's files do not know bfloat16
+    loaded = np.load(str(folder / "results.npz")).items()
+    values = {name: a.view(tf.bfloat16.as_numpy_dtype) if a.dtype.kind == "V" else a for name, a in loaded}
     results = [[values["%d|%s" % (k, name)] for name in step.fetches] for k in range(len(step.batches))]
     state = {key[len("state|") :]: value for key, value in values.items() if key.startswith("state|")}
     return Ran(results, state)
