@@ -213,6 +213,8 @@ OPEN = {
     "tiled": lambda rows: tf.tile(rows, [2, 1]),
     "tiled both ways": lambda rows: tf.reshape(tf.tile(rows[1:], [2, 3]), [-1, 3]),
     "softmax of a column": lambda rows: tf.nn.softmax(rows, 0),
+    "rows by their places": lambda rows: tf.gather(rows, tf.where(rows[:, :2] - 1.0)[:, 0]),
+    "high columns": lambda rows: rows * tf.reduce_sum(tf.cast(tf.where(tf.reduce_max(rows, 0) > 1.5), tf.float32)),
     "mask of a mask": lambda rows: tf.boolean_mask(rows, rows[:, 0] > 0.5),
 }
 
@@ -233,7 +235,7 @@ def summed(way):
 @pytest.mark.parametrize("engine", ["tensorflow", "pjrt"])
 @pytest.mark.parametrize("name", OPEN)
 def test_rows_that_only_the_data_count(name, engine):
-    """Regression: StableHLO had no form of them, and gave a type error of its own."""
+    """Regression: StableHLO had no form of them, and TensorFlow's own compiler ended the process for tf.where."""
     fetches, given = ["gradient:0", "results:0"], np.arange(18, dtype=np.float32).reshape(6, 3) / 8
     with tf.Session(graph=summed(OPEN[name])) as session:
         session.run("init")

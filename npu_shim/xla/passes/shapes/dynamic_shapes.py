@@ -56,6 +56,8 @@ SOUND = frozenset([
     "BroadcastGradientArgs", "DynamicPartition", "NoOp", "Rank", "Shape", "ShapeN", "Size", "Unique", "UniqueV2",
     "Where",
     ALL_ROWS, SET_ROWS, *V1_OPS,
+    # XLA itself refuses it; that of a tf.where is behind ALL_ROWS (open_sources.py)
+    "XlaOptimizationBarrier",
 ])  # fmt: skip
 
 
@@ -105,6 +107,18 @@ class View:
         name, number = output_of(text)
         shape = self._tensors[name][number].shape
         return None if shape.rank is None else shape
+
+    def depends_on_open(self, text: str) -> bool:
+        """Whether a tensor, in input notation, is computed from tensors of open size."""
+        pending, seen = [source_of(text)], set()
+        while pending:
+            name = pending.pop()
+            if name in self._origins:
+                return True
+            if name not in seen:
+                seen.add(name)
+                pending += map(source_of, arguments.data(self._nodes[name]))
+        return False
 
     def open_inputs(self, node: Any) -> list[str]:
         """The inputs of a node whose size is open."""

@@ -1,19 +1,23 @@
 """Makes what counts rows by their values ignore padding: tf.unique and tf.where of tensors of open size.
 
     y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
-    y = where(x)         becomes     y = where(all rows of (x != 0) & (row < count))
+    y = where(x)         becomes     y = where(barrier(all rows of (x != 0) & (row < count)))
 
-StableHLO has no tf.where of an open size, so an engine could not run a mask of a mask.
+StableHLO has no tf.where of an open size, so an engine could not run a mask of a mask. The barrier is for TensorFlow's
+compiler (2.15.1): it asks how many rows tf.where may give by evaluating what it is made of, and where that has a matrix
+product of open size it reads memory that is not there, and ends the process. So a tf.where of known size that depends
+on tensors of open size gets one too.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
+from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
 from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, View
 
 WHERE = "Where"
@@ -31,10 +35,11 @@ def masked(graph_def: Any) -> Any:
     view, facts = View(graph_def), Facts(graph_def)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     for node in graph_def.node:
-        shape = view.open_shape(node.input[0]) if node.op == WHERE else None
-        if shape is not None:
+        is_open = bool(view.open_inputs(node)) if node.op in (WHERE, *UNIQUE) else False
+        shape = view.open_shape(node.input[0]) if is_open else None
+        if node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
             made.node.extend(_where(node, shape))
-        elif node.op in UNIQUE and 0 not in facts.distinct(node) and view.open_inputs(node):
+        elif node.op in UNIQUE and is_open and 0 not in facts.distinct(node):
             made.node.extend(_unique(node))
         else:
             made.node.extend([node])
@@ -46,19 +51,17 @@ def _all_rows(tensor: Any, axis: int, name: str | None = None) -> Any:
     return tf.get_default_graph().create_op(ALL_ROWS, given, [tensor.dtype], name=name).outputs[0]
 
 
-def _where(node: Any, shape: tf.TensorShape) -> list[Any]:
-    """The nodes that replace a tf.where of an input of this shape: what is not there becomes False."""
+def _where(node: Any, shape: tf.TensorShape | None) -> list[Any]:
+    """The nodes that replace a tf.where, without the padding of an input of this shape; None for one of known size."""
     dtype = tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.bool
-    axes = [axis for axis, size in enumerate(shape.as_list()) if size is None]
 
     def build(values: Any) -> None:
         values = tf.identity(values, "values")
         whole = values if dtype == tf.bool else tf.not_equal(values, tf.zeros([], dtype))
-        for axis in axes:
-            whole = _all_rows(whole, axis)
-            there = tf.range(tf.shape(whole)[axis]) < tf.shape(values)[axis]
-            whole = tf.logical_and(whole, tf.reshape(there, [-1 if k == axis else 1 for k in range(shape.rank)]))
-        tf.identity(whole, MASK)
+        if shape is not None:
+            whole = _without_padding(whole, values, shape.as_list())
+        types = tf.AttrValue(list=tf.AttrValue.ListValue(type=[tf.bool.as_datatype_enum]))
+        tf.get_default_graph().create_op(BARRIER, [whole], [tf.bool], attrs={"T": types}, name=MASK)
 
     scope = node.name + SCOPE
     last = tf.NodeDef()
@@ -66,6 +69,16 @@ def _where(node: Any, shape: tf.TensorShape) -> list[Any]:
     last.input[0] = scope + MASK
     last.attr["T"].type = tf.bool.as_datatype_enum
     return [*subgraphs.nodes(scope, [(node.input[0], dtype)], build, "values"), last]
+
+
+def _without_padding(whole: Any, values: Any, sizes: Sequence[int | None]) -> Any:
+    """A mask of values of these sizes, None where open, as one of known size that is False where no values are."""
+    for axis, size in enumerate(sizes):
+        if size is None:
+            whole = _all_rows(whole, axis)
+            there = tf.range(tf.shape(whole)[axis]) < tf.shape(values)[axis]
+            whole = tf.logical_and(whole, tf.reshape(there, [-1 if k == axis else 1 for k in range(len(sizes))]))
+    return whole
 
 
 def _unique(node: Any) -> list[Any]:
