@@ -61,7 +61,7 @@ def test_long_labels_are_told_by_their_beginning_and_a_hash():
 
 SCRIPT = """
 from npu_bridge.npu_init import *
-from npu_shim.distributed.collectives import exchanges, keys
+from npu_shim.distributed.collectives import reductions, keys
 from npu_shim.distributed.job import ranks
 keys.BLOCKS = 2
 labels = {}
@@ -71,7 +71,7 @@ for label in ("first", "second", "third"):
 pair = next(each for each in labels.values() if len(each) > 1)[:2]
 if sys.argv[1] == "swapped" and get_rank_id():
     pair.reverse()
-sums = {label: exchanges.allreduce([1.0 if label == "first" else 10.0], "sum", ranks.WORLD, keys.instance(label, 0))
+sums = {label: reductions.allreduce([1.0 if label == "first" else 10.0], "sum", ranks.WORLD, keys.instance(label, 0))
         for label in pair}
 with tf.Session() as session:
     try:

@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import exchanges, fused, slices
+from npu_shim.distributed.collectives import fused, reductions, slices
 from npu_shim.distributed.job import ranks, settings
 from npu_shim.rewriter.errors import ConfigError
 
@@ -75,7 +75,7 @@ def _divided(gathered, reduction, group):
 
 
 def _reduced(flat, reduction, group, key):
-    total = exchanges.allreduce(_as_sent(flat), "sum" if reduction == "mean" else reduction, group, key)
+    total = reductions.allreduce(_as_sent(flat), "sum" if reduction == "mean" else reduction, group, key)
     if reduction != "mean":
         return tf.cast(total, flat.dtype)
     mean = total / tf.cast(ranks.get_rank_size(group), total.dtype)
@@ -94,4 +94,4 @@ def _as_sent(flat):
 
 def scattered(row: tf.Tensor, group: str, key: int) -> tf.Tensor:
     """Returns this rank's part of the sum of the ranks' rows: [n] of [ranks * n]."""
-    return tf.cast(exchanges.reduce_scatter(_as_sent(row), "sum", group, key), row.dtype)
+    return tf.cast(reductions.reduce_scatter(_as_sent(row), "sum", group, key), row.dtype)

@@ -1,7 +1,7 @@
 """Collectives of the hccl group and the optimizers that average gradients over it.
 
 A single process is a group of one, for which no collective runs. Several processes use TensorFlow's own collectives,
-see `exchanges`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
+see `reductions`. Source: Ascend adapter of 2023-12 (r1.15), hccl_ops and npu_optimizer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import call_fusion, exchanges, fused, gradients
+from npu_shim.distributed.collectives import call_fusion, fused, gradients, reductions
 from npu_shim.distributed.job import ranks
 from npu_shim.distributed.sharding import updates
 from npu_shim.rewriter.errors import ConfigError, nearest
@@ -36,7 +36,7 @@ def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1,
     _check_fusion("allreduce", fusion)
     if ranks.get_rank_size(group) == 1:
         return tf.identity(tensor)
-    return exchanges.allreduce(tensor, reduction, group, made=lambda done: call_fusion.mark(done, fusion, fusion_id))
+    return reductions.allreduce(tensor, reduction, group, made=lambda done: call_fusion.mark(done, fusion, fusion_id))
 
 
 def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:
@@ -53,7 +53,7 @@ def allgather(tensor: Any, rank_size: int, fusion: int = 0, fusion_id: int = -1,
         ConfigError: rank_size is not the group's size.
     """
     _check_size("allgather", rank_size, group)
-    return exchanges.allgather(tensor, group) if rank_size > 1 else tf.identity(tensor)
+    return reductions.allgather(tensor, group) if rank_size > 1 else tf.identity(tensor)
 
 
 def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, group: str = ranks.WORLD) -> Any:
@@ -69,7 +69,7 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
     sent = [tf.identity(each) for each in given]
     if ranks.get_rank_size(group) > 1:
         kind = "broadcast from %d" % root_rank
-        move = lambda flat, key: exchanges.broadcast(flat, root_rank, group, key)  # noqa: E731
+        move = lambda flat, key: reductions.broadcast(flat, root_rank, group, key)  # noqa: E731
         sent = fused.moved(given, names, move, kind, group)
     return sent if many else sent[0]
 
@@ -97,7 +97,7 @@ def reduce_scatter(
     rows = tf.dimension_value(shape[0]) if shape.ndims else None
     if shape.ndims == 0 or (rows or 0) % rank_size:
         raise ConfigError("reduce_scatter: %d ranks cannot share the rows of %r" % (rank_size, tensor))
-    return exchanges.reduce_scatter(tensor, reduction, group) if rank_size > 1 else tf.identity(tensor)
+    return reductions.reduce_scatter(tensor, reduction, group) if rank_size > 1 else tf.identity(tensor)
 
 
 def npu_allreduce(

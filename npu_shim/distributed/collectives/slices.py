@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import buckets, exchanges, keys
+from npu_shim.distributed.collectives import buckets, keys, reductions
 from npu_shim.distributed.job import ranks
 
 
@@ -61,7 +61,7 @@ def gathered(gradients: Sequence[Any], names: Sequence[str], group: str) -> list
     shown = ["%s %s" % (names[at], keys.described(gradients[at].values)) for at in order]
     label = keys.new("\n".join(["slices", group, *shown]))
     counts = tf.stack([tf.shape(each.indices)[0] for each in given])
-    every = exchanges.allgather(counts[tf.newaxis], group, keys.instance(label, 0))  # [ranks, gradients]
+    every = reductions.allgather(counts[tf.newaxis], group, keys.instance(label, 0))  # [ranks, gradients]
     longest = tf.maximum(tf.reduce_max(every, 0), 1)  # TensorFlow ends the process where nothing is gathered
     values, indices = [
         _gathered(tensors, every, longest, group, label, first)
@@ -80,7 +80,7 @@ def _gathered(tensors, every, longest, group, label, first):
         chosen = [at for at, each in enumerate(tensors) if each.dtype == dtype]
         padded = [_padded(tensors[at], longest[at]) for at in chosen]
         row = tf.concat([tf.reshape(each, [-1]) for each in padded], 0)[tf.newaxis]
-        rows = exchanges.allgather(row, group, keys.instance(label, first + number))
+        rows = reductions.allgather(row, group, keys.instance(label, first + number))
         parts = tf.split(rows, tf.stack([tf.size(each) for each in padded]), axis=1, num=len(chosen))
         for at, part in zip(chosen, parts):
             tail = tensors[at].shape[1:]

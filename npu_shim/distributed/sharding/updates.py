@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.distributed.collectives import buckets, exchanges, gradients, keys
+from npu_shim.distributed.collectives import buckets, gradients, keys, reductions
 from npu_shim.distributed.job import ranks, settings
 from npu_shim.distributed.sharding import collecting, shards
 from npu_shim.rewriter.errors import ConfigError
@@ -98,7 +98,7 @@ def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     done = dict(zip(sparse, gradients.reduced(list(sparse.values()), list(sparse))))
     sums = [part for _, part, _ in layouts]
     sums += [tensor for each in done.values() for tensor in (each.values, each.indices)]
-    rows = [exchanges.allgather(part, ranks.WORLD, key) for _, part, key in layouts]
+    rows = [reductions.allgather(part, ranks.WORLD, key) for _, part, key in layouts]
     for (layout, part, _), row in zip(layouts, rows):
         for owner, other in enumerate(tf.split(row, ranks.world_size())):
             done.update(layout.cut(owner, part if owner == rank else other))
@@ -168,7 +168,7 @@ def _sent(variables, of):
         values = {each.name: each.read_value() for each in layout.by_rank[rank]}
         part = layout.part_of(rank, values, dtype)
         label = keys.new("\n".join(["updated", keys.described(part), *sorted(each.name for each in chosen)]))
-        row = exchanges.allgather(part, ranks.WORLD, keys.instance(label, 0))
+        row = reductions.allgather(part, ranks.WORLD, keys.instance(label, 0))
         for owner, part in enumerate(tf.split(row, ranks.world_size())):
             if owner != rank:
                 new = layout.cut(owner, part)
