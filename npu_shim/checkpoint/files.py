@@ -43,12 +43,17 @@ def find(path: str) -> str:
     if os.path.basename(path) == LISTING and os.path.isfile(path):
         folder = os.path.dirname(path) or "."
         raise ConfigError("'%s' is the list of a folder's checkpoints (did you mean '%s'?)" % (path, folder))
-    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-    if prefix != path and tf.train.checkpoint_exists(prefix):
-        raise ConfigError("'%s' is one file of a checkpoint; give its prefix (did you mean '%s'?)" % (path, prefix))
+    check_is_no_part(path)
     if tf.train.checkpoint_exists(path):
         return path
     raise ConfigError("there is no checkpoint '%s'" % path)
+
+
+def check_is_no_part(path: str) -> None:
+    """Raises ConfigError if `path` is one of the files of a checkpoint, whose prefix is meant."""
+    prefix = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if prefix != path and tf.train.checkpoint_exists(prefix):
+        raise ConfigError("'%s' is one file of a checkpoint; give its prefix (did you mean '%s'?)" % (path, prefix))
 
 
 class Reader:

@@ -60,6 +60,8 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         self._shards = []
 
     def _build_internal(self, *args, **kwargs):
+        if not isinstance(self, CastingSaverBuilder):  # then `self` is the first argument of a call of the class's
+            raise ConfigError("builder: give the Saver an instance, such as CastingSaverBuilder(), not the class")
         saver = tf_internals.saver_that_builds(self)
         if saver is not None and self._options["write_version"] is None:
             self._write_version = saver._write_version
@@ -100,7 +102,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
 
 def _castable(dtypes):
     """Returns the dtypes of `stored_dtypes`; raises ConfigError for other values."""
-    if isinstance(dtypes, (str, tf.DType)):
+    if isinstance(dtypes, (str, tf.DType)) or not hasattr(dtypes, "__iter__"):
         raise ConfigError("stored_dtypes is %r, expected a list of dtypes, such as [%r]" % (dtypes, dtypes))
     names = [_dtype_name(dtype) for dtype in dtypes]
     known = {dtype.name: dtype for dtype in CASTABLE}
@@ -201,6 +203,10 @@ def _restore(saver, shards, options, object_savers, sess, save_path):
         save_path = tf.compat.as_text(save_path)
     if saver._is_empty or save_path is None or not tf.train.checkpoint_exists(save_path):
         return restore(sess, save_path)
+    try:
+        files.check_is_no_part(save_path)
+    except ConfigError as error:
+        raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
     stored = stored_tensors(save_path)
     reads = [read for shard in shards for read in shard.reads]
     missing = [r.name for r in reads if r.name not in stored]

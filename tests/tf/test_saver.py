@@ -260,9 +260,28 @@ def test_stored_dtypes_restrict_what_is_cast(prefix):
     for wrong, told in (
         ([tf.float64], "'float64'.*only float32"), (["flaot16"], "'flaot16'.*did you mean 'float16'"),
         ("float16", r"stored_dtypes is 'float16', expected a list"), (tf.float16, "expected a list"),
+        (32, "expected a list"),
     ):  # fmt: skip
         with pytest.raises(npu_shim.ConfigError, match=told):
             CastingSaverBuilder(stored_dtypes=wrong)
+
+
+@pytest.mark.parametrize("end", [".index", ".data-00000-of-00001", ".meta"])
+def test_a_file_of_a_checkpoint_is_no_checkpoint(prefix, end):
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = zeros("w", VALUES.shape, tf.float16)
+        session.run(w.initializer)
+        path = saver().save(session, prefix)
+        told = r"%s' is one file [^?]*did you mean '%s'\?" % (end, path)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+            saver().restore(session, path + end)
+
+
+def test_the_class_of_a_builder_is_no_builder():
+    with tf.Graph().as_default():
+        zeros("w", VALUES.shape, tf.float16)
+        with pytest.raises(npu_shim.ConfigError, match=r"CastingSaverBuilder\(\), not the class"):
+            tf.train.Saver(builder=CastingSaverBuilder)
 
 
 @pytest.mark.parametrize("make", [saver, LossScaleSaver, lambda: LossScaleSaver(builder=CastingSaverBuilder())])
