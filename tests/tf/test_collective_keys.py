@@ -61,7 +61,7 @@ def test_long_labels_are_told_by_their_beginning_and_a_hash():
 
 SCRIPT = """
 from npu_bridge.npu_init import *
-from npu_shim.distributed.collectives import reductions, keys
+from npu_shim.distributed.collectives import keys, reductions
 from npu_shim.distributed.job import ranks
 keys.BLOCKS = 2
 labels = {}

@@ -90,7 +90,7 @@ def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | Non
     """Returns this rank's equal part, along the first axis, of what `allreduce` returns; arguments as there.
 
     The ranks exchange their parts, and each reduces those that come to it, in the order of ranks: half of what an
-    allreduce moves. TensorFlow 1.15 reductions nothing: there it is a part of an allreduce.
+    allreduce moves. TensorFlow 1.15 exchanges nothing: there it is a part of an allreduce.
     """
     size, rank = ranks.get_rank_size(group), ranks.get_rank_id(group)
     if OLD:
