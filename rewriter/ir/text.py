@@ -224,8 +224,9 @@ class _Reader:
 
     def require(self, word: str) -> None:
         if not self.word(word):
-            line = self.text.count("\n", 0, self.place) + 1
-            there = self.text[self.place : self.place + 40].strip() or "the end"
+            rest = self.text[self.place :].lstrip()
+            line = self.text.count("\n", 0, len(self.text) - len(rest)) + 1
+            there = rest[:40].rstrip() or "the end"
             raise ConfigError("line %d of the graph: expected %s before '%s'" % (line, word, there))
 
     def require_end(self) -> None:

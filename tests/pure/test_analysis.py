@@ -38,6 +38,21 @@ def test_other_cycles_are_found(source, behind):
     assert names(order.unordered(graph(source))) == behind
 
 
+def test_a_merge_waits_for_all_that_enters_and_others_for_the_next_iteration():
+    assert names(order.topological(graph("a:A m:Merge(a, b, n) b:B(a) n:NextIteration(m)"))) == "a b m n"
+    assert names(order.topological(graph("a:A m:Merge(a, n) n:NextIteration(m) o:O(n)"))) == "a m n o"
+
+
+@pytest.mark.parametrize(("source", "nodes"), [
+    ("a:A(b) b:B(a) c:C(b) d:D", "b a"), ("c:C(b) a:A(b) b:B(a)", "a b"), ("a:A(^a)", "a"),
+    ("a:A b:B(a, c) c:C(b)", "c b"), ("m:Merge(n, b) n:NextIteration(m) b:B(m)", "b m"), (LOOP, ""),
+])  # fmt: skip
+def test_a_cycle_is_told_by_its_nodes_each_before_the_one_that_waits_for_it(source, nodes):
+    found = order.cycle(graph(source))
+    assert isinstance(found, list)
+    assert names(found) == nodes
+
+
 def test_what_a_node_needs_and_reaches():
     made = graph("a:A b:B(a) c:C(^b) d:D(a) e:E(c, d)")
     assert names(order.ancestors([made["c"]])) == "c b a"
@@ -57,6 +72,10 @@ def test_frames_of_nested_loops():
         "j": "outer/inner", "l": "outer/inner",
     }  # fmt: skip
     assert not list(frames.mixed(graph(LOOP)))
+
+
+def test_a_loop_that_nothing_enters_is_one():
+    assert list(frames.frames(graph("e:Enter{frame_name='l'}")).values()) == [("l",)]
 
 
 def test_without_loops_all_nodes_are_outside():

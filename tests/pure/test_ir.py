@@ -7,6 +7,7 @@ from definitions import known
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.ir import attributes, graphdef, text
 from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor, Unbound
+from npu_shim.rewriter.ir.definitions import Definition
 from npu_shim.rewriter.ir.graph import CONTROL, Node
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
@@ -119,6 +120,13 @@ def test_half_precision_constants_are_numbers_not_bits():
     assert read["b"].attrs["value"].numbers() == (3.0, -0.5)
 
 
+def test_equal_constants_are_one_key():
+    one, other = (parsed(FORWARD).graph["w"].attrs["value"] for _ in range(2))
+    assert one is not other
+    assert len({one, other}) == 1
+    assert isinstance(hash(one), int)
+
+
 def test_long_constants_are_abbreviated_and_not_read_again():
     shown = text.show(parsed("c:Const{value=int32<17>(%s)}" % ", ".join(map(str, range(17)))))
     assert shown.startswith("c:Const{value=int32<17>(0, 1, 2, 3, ... ")
@@ -150,6 +158,13 @@ def test_nodes_that_nobody_touched_keep_their_bytes():
     assert written.versions == graph.versions
 
 
+def test_results_stay_by_their_names_when_the_graph_def_is_another():
+    module = parsed(FORWARD)
+    graphdef.replace(module, message(FORWARD))
+    assert module.results() == {"loss:0": "y", "train": "^n"}  # told without reading the graph
+    assert module.graph.results == {"loss:0": module.graph.value("y"), "train": module.graph.value("^n")}
+
+
 def test_a_changed_node_is_written_as_what_it_is_now():
     module = graphdef.read(message(FORWARD), known)
     graph = module.graph
@@ -175,7 +190,7 @@ def test_reading_an_attribute_does_not_make_it():
 
 
 @pytest.mark.parametrize(("nodes", "problem"), [
-    ("x:A x:B", "the graph has two nodes 'x'"),
+    ("y:A x:A x:B", "the graph has two nodes 'x'"),
     ("layer:A y:B(laier)", "node 'y' reads 'laier', which is not in the graph (did you mean 'layer'?)"),
     ("y:B(^x)", "node 'y' reads 'x', which is not in the graph"),
 ])  # fmt: skip
@@ -193,6 +208,7 @@ def test_graphs_that_are_none_are_refused(nodes, problem):
     ("x:A\ny:B{a}", "line 2 of the graph: expected = before '}'"),
     ("x:A\ny:B(x", "line 2 of the graph: expected , before 'the end'"),
     ("x:A & y:B", "line 1 of the graph: expected a node before '& y:B'"),
+    ("\nx:A\n" + 50 * "&", "line 3 of the graph: expected a node before '%s'" % (40 * "&")),
 ])  # fmt: skip
 def test_texts_that_are_none_are_refused(source, problem):
     with pytest.raises(ConfigError) as raised:
@@ -207,10 +223,18 @@ def test_functions_read_like_graphs():
     module = graphdef.read(message(CALL), known)
     body = module.functions["top"]
     assert [node.name for node in body.arguments] == ["a"]
+    assert list(map(str, body["t"].inputs)) == ["a"]
     assert list(map(str, body["k"].inputs)) == ["t:1"]  # t:indices:0 in the FunctionDef
     assert {name: str(value) for name, value in body.results.items()} == {"v": "t", "i": "k"}
     assert body["a"].output(CONTROL).users == {body["k"]: 1}
     assert list(body.effects) == ["k"]
+
+
+def test_a_body_with_two_nodes_of_one_name_is_refused():
+    graph = message(CALL)
+    graph.library.function[0].node_def[1].name = "t"
+    with pytest.raises(ConfigError, match="the graph has two nodes 't'"):
+        assert graphdef.read(graph, known).functions["top"]
 
 
 def test_a_changed_body_is_written_in_the_notation_of_functions():
@@ -231,6 +255,7 @@ def test_the_library_knows_signatures_without_bodies():
     assert module.definition("Mul").name == "Mul"
     assert module.definition("none") is None
     assert not module.functions.read_ones()
+    assert not Definition("f", (), (), {}).is_stateful
     assert list(module.functions) == ["top"]
     assert len(module.functions) == 1
 
@@ -266,6 +291,14 @@ def test_use_lists_hold_through_every_kind_of_change():
     assert kept_uses(graph) == uses(graph)
     assert not graph["y"].value.users
     assert list(graph.nodes) == ["x", "w", "s", "y", "n"]
+
+
+def test_one_of_several_inputs_is_replaced():
+    graph = parsed("x:A y:B n:AddN(x, x, x)").graph
+    for number, texts in enumerate([["y", "x", "x"], ["y", "y", "x"], ["y", "y", "y"]]):
+        graph["n"].set_input(number, graph["y"].value)
+        assert list(map(str, graph["n"].inputs)) == texts
+    assert repr(graph["y"].output(1)) == "<y:1>"
 
 
 def test_results_follow_a_replaced_value():

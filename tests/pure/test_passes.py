@@ -1,5 +1,7 @@
 """Pipelines of passes, and the check of a module's structure between them."""
 
+import os
+
 import protos
 import pytest
 from definitions import known
@@ -7,7 +9,7 @@ from definitions import known
 from npu_shim.rewriter.errors import VerifyError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.ir.graph import CONTROL
-from npu_shim.rewriter.passes import pipeline, structure
+from npu_shim.rewriter.passes import dump, pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
 
 GRAPH = """\
@@ -169,6 +171,42 @@ def test_lists_that_cannot_be_right_are_told():
         "pass 'a' requires calm, which nothing before it ensures",
         "pass 'a' is there twice",
     ]
+
+
+def test_what_no_pass_changes_is_not_checked():
+    module = parsed("x:Placeholder")
+    module.graph["x"].name = "y"
+    assert pipeline.run(of(Pass("none", nothing, "")), module, []) == []
+
+
+def test_what_is_checked_at_each_pass_is_not_checked_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(structure, "violations", lambda module, made_by=None: asked.append(made_by) or [])
+    for each in (True, False):
+        pipeline.run(of(Pass("one", rename_to("A"), "")), parsed(), [], Watch(each))
+    assert asked == [None, ["one"]]
+
+
+def test_only_bodies_that_have_been_read_are_asked_for_what_passes_made():
+    module = graphdef.read(graphdef.write(parsed(), protos.GraphDef), known)
+    assert structure.violations(module, ["mine"]) == []
+    assert not module.functions.read_ones()
+    assert structure.violations(module) == []
+    assert [body.name for body in module.functions.read_ones()] == ["f"]
+
+
+def test_what_each_pass_made_is_written_into_a_folder(tmp_path):
+    folder = tmp_path / "made" / "when needed"
+    line = of(Pass("one", rename_to("A"), ""), Pass("none", nothing, ""), Pass("two", rename_to("B"), ""))
+    for _ in range(2):
+        pipeline.run(line, parsed(), [], Watch(changed=dump.to_folder(str(folder), "tests")))
+    names = sorted(path.name for path in folder.iterdir())
+    runs = list(dict.fromkeys(int(name.split("-")[2]) for name in names))
+    ends = ["01-one.txt", "03-two.txt"]
+    assert names == ["tests-%d-%d-%s" % (os.getpid(), run, end) for run in runs for end in ends]
+    assert len(runs) == 2
+    made = [parsed(GRAPH.replace("x:Placeholder", "x:" + op)) for op in "ABAB"]
+    assert [(folder / name).read_text(encoding="utf-8") for name in names] == list(map(text.show, made))
 
 
 def test_rewrites_of_protos_are_passes_too():
