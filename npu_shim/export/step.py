@@ -143,6 +143,7 @@ def checkpoint(state: str, prefix: str) -> None:
 
 def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> Any:
     """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
+    step.function  # noqa: B018  errors of tracing are none of XLA's
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
     try:

@@ -57,8 +57,7 @@ class StepFunction:
         feeds: the arguments (`sources.Argument`), in the order in which `function` takes them.
         fetches: one for each fetch: an Argument, or the name of an operation, which has no value.
         state: every variable that the step reads or writes, in the order of the HLO's parameters.
-        function: takes one tensor for each feed and returns the list of the fetched tensors, operations left out. It
-            updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the compiled form.
+        trace: makes `function`.
         graph_def: the step's GraphDef: functional control flow, resource variables, feeds as Placeholders.
         plan: the precision Plan, None if no precision option was given.
         recomputation: what is computed again, a `rematerialization.report.Recomputation`.
@@ -71,12 +70,27 @@ class StepFunction:
     feeds: tuple[Argument, ...]
     fetches: tuple[Any, ...]
     state: tuple[StateVariable, ...]
-    function: Callable
+    trace: Callable[[], Callable]
     graph_def: Any
     plan: Plan | None
     recomputation: Recomputation
     attention: Attention
     places: Mapping[str, str]
+
+    @property
+    def function(self) -> Callable:
+        """Takes one tensor for each feed and returns the list of the fetched tensors, operations left out.
+
+        It updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the compiled form. It is
+        traced when it is first asked for, since a program from the cache needs none.
+
+        Raises:
+            ConfigError: the graph does not take feeds of these shapes.
+        """
+        kept: dict[str, Callable] = vars(self)
+        if "_function" not in kept:
+            kept["_function"] = self.trace()
+        return kept["_function"]
 
     def hlo(self, stage: str = "hlo") -> str | bytes:
         """Returns the step as XLA's HLO.
@@ -119,7 +133,9 @@ def build(
         ConfigError: a fetch, feed or option is invalid.
         PlanError: the graph cannot be rewritten, or one of its loops cannot be compiled.
     """
-    return prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
+    made = prepare(Source.of(source), fetches, feeds, constants, values, device, **options).for_shapes()
+    made.function  # noqa: B018  shapes that the graph does not take are told here
+    return made
 
 
 @dataclass(frozen=True)
@@ -192,11 +208,15 @@ class Prepared:
             results = {**self.places, **pipeline.results_of(random_ops.advances(graph_def))}
             module = pipeline.module_of(graph_def, results)
             graph_def = pipeline.run(pipeline.SHAPES, module, context, manner.watching)
-            with tf_internals.eager_mode():
-                function = _function(graph_def, self.fetches, self.places, feeds, self.state)
+
+        @without_collector()
+        def trace():
+            with _shapes_that_fit(feeds), tf_internals.eager_mode():
+                return _function(graph_def, self.fetches, self.places, feeds, self.state)
+
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused)
-        return StepFunction(given, self.fetches, self.state, function, graph_def, *told, self.places)
+        return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places)
 
 
 @contextlib.contextmanager
