@@ -21,17 +21,15 @@ from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.rewriter.graph.arguments import source_of, tensor_of
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
-from npu_shim.xla import pipeline, rewriting
+from npu_shim.xla import pipeline, rewriting, tracing
 from npu_shim.xla.passes.attention.report import Attention
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
 from npu_shim.xla.passes.resources import random_ops, writers
 from npu_shim.xla.sources import Argument, Source
 
 OLDEST = 2, 15
-SCOPE = "step"  # keeps the graph's node names apart from those that tf.function adds
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ class Prepared:
         @without_collector()
         def trace():
             with _shapes_that_fit(feeds), tf_internals.eager_mode():
-                return _function(graph_def, self.fetches, self.places, feeds, self.state)
+                return tracing.traced(graph_def, self.fetches, self.places, feeds, self.state)
 
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused)
@@ -337,19 +335,15 @@ def _name(fetched):
 
 def _state(graph_def, values, source):
     """The StateVariables of a GraphDef in the order of their names."""
-    handles = {writers.variable_name(node): node for node in _handles(graph_def)}
+    handles = {writers.variable_name(node): node for node in tracing.handles_of(graph_def)}
     written = writers.written_handles(graph_def)  # several nodes may be handles of one variable
-    updated = {writers.variable_name(node) for node in _handles(graph_def) if node.name in written}
+    updated = {writers.variable_name(node) for node in tracing.handles_of(graph_def) if node.name in written}
     if values is None:
         values = source.values_of({name: node.name for name, node in handles.items()})
     return tuple(
         StateVariable(name, _variable(name, node, values.get(name)), name in updated)
         for name, node in sorted(handles.items())
     )
-
-
-def _handles(graph_def):
-    return [node for node in graph_def.node if node.op == "VarHandleOp"]
 
 
 def _variable(name, node, value):
@@ -361,51 +355,3 @@ def _variable(name, node, value):
             raise ConfigError("variable '%s' has shape %s, expected a value for it" % (name, shape))
         value = np.zeros(shape, dtype.as_numpy_dtype)
     return tf.compat.v2.Variable(value, dtype=dtype, trainable=False, shape=shape)
-
-
-def _function(graph_def, wanted, places, feeds, state):
-    """The callable of a StepFunction; `feeds` is placeholder's name -> Argument, in order."""
-    variables = {each.name: each.variable for each in state}
-    handles = {node.name: variables[writers.variable_name(node)] for node in _handles(graph_def)}
-    imported = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    imported.node.extend(node for node in graph_def.node if node.name not in handles and node.name not in feeds)
-    _without_waits_for(imported, {*handles, *feeds})
-    read = {text if ":" in text else text + ":0" for node in imported.node for text in node.input}
-    targets = [source_of(places[each]) for each in wanted if isinstance(each, str)]
-    targets += random_ops.advances(graph_def)
-
-    def step(*arguments):
-        graph = tf.get_default_graph()
-        given = {name + ":0": argument for name, argument in zip(feeds, arguments)}
-        for each in state:  # in this order they become parameters
-            graph.capture(each.variable.handle)
-        captured = {name + ":0": graph.capture(variable.handle) for name, variable in handles.items()}
-        before = set(graph.get_operations())
-        replaced = {name: tensor for name, tensor in {**given, **captured}.items() if name in read}
-        tf.import_graph_def(imported, replaced, name=SCOPE)
-        everything = [op for op in graph.get_operations() if op not in before]
-        named = lambda name: graph.as_graph_element("%s/%s" % (SCOPE, name))  # noqa: E731
-        given.update((feed.name, argument) for feed, argument in zip(feeds.values(), arguments))
-        results = []
-        for each in wanted:
-            if isinstance(each, str):
-                continue
-            is_variable = each.name in captured
-            with tf.control_dependencies(everything if is_variable else [named(target) for target in targets]):
-                if is_variable:  # its value after the step
-                    results.append(tf.raw_ops.ReadVariableOp(resource=captured[each.name], dtype=each.dtype))
-                else:
-                    place = given.get(each.name)
-                    results.append(tf.identity(named(tensor_of(places[each.name])) if place is None else place))
-        return results
-
-    return tf.wrap_function(step, [tf.TensorSpec(feed.shape, feed.dtype) for feed in feeds.values()])
-
-
-def _without_waits_for(graph_def, names):
-    """Removes control inputs on the function's arguments, which are available when it begins."""
-    for node in graph_def.node:
-        kept = [text for text in node.input if text[0] != "^" or text[1:] not in names]
-        if len(kept) < len(node.input):
-            del node.input[:]
-            node.input.extend(kept)

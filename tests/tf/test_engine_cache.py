@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim import compile_step, loss_scale
 from npu_shim.options import engine as options
 from npu_shim.pjrt import program_cache
-from npu_shim.xla import step_function
+from npu_shim.xla import tracing
 
 pytestmark = [
     pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
@@ -104,8 +104,8 @@ def test_a_session_s_option_wins_and_a_folder_that_does_not_serve_is_said_once(p
 
 
 def test_of_a_program_in_the_cache_tensorflow_traces_nothing(patched, tmp_path, monkeypatch):
-    traced, tracing = [], step_function._function
-    monkeypatch.setattr(step_function, "_function", lambda *given: traced.append(given) or tracing(*given))
+    traced, trace = [], tracing.traced
+    monkeypatch.setattr(tracing, "traced", lambda *given: traced.append(given) or trace(*given))
     losses = [trained(npu_shim_xla_cache=str(tmp_path)) for _ in range(2)]
     assert len(traced) == 1
     assert losses[0] == losses[1]
