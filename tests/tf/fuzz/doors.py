@@ -46,6 +46,12 @@ def in_session(program, expected, folder, **more):
     return playing.play(program, expected.built, folder, opened, expected.built)
 
 
+def optimized(program, expected, folder):
+    """In plain sessions with TensorFlow's own optimizations."""
+    opened = functools.partial(playing.Side, config=tf.ConfigProto())
+    return playing.play(program, expected.built, folder, opened, expected.built)
+
+
 def rewritten(program, expected, folder):
     """In plain sessions of what rewrite() made of the graph, after it was in a file."""
 

@@ -9,7 +9,9 @@ import tempfile
 import conftest  # noqa: F401  imports tensorflow as the tests do
 import sessions
 
-from fuzz import doors, shrinking
+from fuzz import doors, playing, shrinking
+
+REPEATS = 12  # of a program that differs, in plain TensorFlow
 
 
 @contextlib.contextmanager
@@ -51,7 +53,20 @@ def all_of(names, seed):
             program = door.lines(door.draw(seed))
             if program is not None and program not in known:
                 known[program] = door.plain(program, folder / ("plain" + name))
-            yield name, [] if program is None else doors.problems(name, program, folder / name, known[program])
+            told = [] if program is None else doors.problems(name, program, folder / name, known[program])
+            yield name, told if told and _has_one_answer(door, program, folder / "again", known[program]) else []
+
+
+def _has_one_answer(door, program, folder, expected):
+    """Whether plain TensorFlow gives the same with its own optimizations, which the oracle does without.
+
+    Seed 1370 reads an int64 reference variable behind a write: in some sessions TensorFlow's arithmetic optimizer lets
+    it read before the write (2.15.1), and never where that is off.
+    """
+    if door.plain is not doors.plain:
+        return True
+    again = (doors.optimized(program, expected, folder / str(number)) for number in range(REPEATS))
+    return not any(playing.differences(program, trace, expected.trace, door.partly) for trace in again)
 
 
 def differing(names, first, count):
