@@ -49,7 +49,7 @@ def install() -> None:
     """Restores them; a second call does nothing."""
     if not hasattr(tf.Operation, "_outputs"):  # recomputation uses the private name
         tf.Operation._outputs = property(lambda self: list(self.outputs))
-    # TensorFlow 2.11 has made it a class of its own; scripts ask isinstance(variable, tf.Variable)
+    # to TensorFlow 2 they are no tf.Variable of version 1; scripts ask isinstance(variable, tf.Variable)
     tf.Variable.register(tf_internals.python_module("ops.resource_variable_ops").BaseResourceVariable)
     for strategy in (tf.distribute.Strategy, tf.compat.v2.distribute.Strategy):
         if not hasattr(strategy, "experimental_run_v2"):

@@ -229,7 +229,7 @@ def _check_fusion(name, fusion):
 
 def _name(given, at):
     """Returns a variable's name, or the number of what has none that ranks could agree on."""
-    return given.name if isinstance(given, tf.Variable) else "%d" % at
+    return given.name if isinstance(given, (tf.Variable, tf.compat.v2.Variable)) else "%d" % at
 
 
 def _check_size(name, rank_size, group):
