@@ -295,7 +295,8 @@ def _read_only_graph() -> Any:
             with c_api_util.tf_buffer(serialized) as buffer:
                 results = c_api.TF_GraphImportGraphDefWithResults(self, buffer, options.options)
             c_api_util.ScopedTFImportGraphDefResults(results)  # frees them
-            self._unread = {c_api.TF_OperationName(operation): operation for operation in self.new_operations()}
+            self._handles = {c_api.TF_OperationName(operation): operation for operation in self.new_operations()}
+            self._unread = dict(self._handles)
             self.finalize()
 
         def _get_operation_by_name(self, name: str) -> Any:
@@ -305,6 +306,21 @@ def _read_only_graph() -> Any:
             return super()._get_operation_by_name(name)
 
         get_operation_by_name = _get_operation_by_name  # without the checks of what is a name
+
+        def results(self, name: str) -> list[tuple[int, tuple[int, ...] | None]]:
+            """(Number of its dtype, sizes or None where one is not known) of each output of a node.
+
+            It asks C++ and makes no tf.Tensor: for a whole graph that takes a third of the time.
+            """
+            handle = self._handles[name]
+            operation, place, found = tf.Operation(handle, tuple), c_api.TF_Output(), []  # never calls `tuple`
+            operation.graph, place.oper = self, handle
+            for index in range(c_api.TF_OperationNumOutputs(handle)):
+                place.index = index
+                sizes, is_unknown = c_api.PyTensor(operation, index, None, 0)._shape
+                known = not is_unknown and None not in sizes
+                found.append((int(c_api.TF_OperationOutputType(place)), tuple(sizes) if known else None))
+            return found
 
     return ReadOnlyGraph
 

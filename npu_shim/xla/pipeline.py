@@ -207,7 +207,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "refuse-open-sizes",
-            protos(dynamic_shapes.require_sound),
+            dynamic_shapes.require_sound,
             "after legalization, which gives many ops a form that is right on padding; changes nothing",
         ),
         Pass(
@@ -229,7 +229,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "hide-written-variables",
-            protos(constant_barriers.hide),
+            constant_barriers.hide,
             "on While and If, across which XLA takes a variable for the constant that it was",
             requires=(FUNCTIONAL,),
         ),
@@ -282,7 +282,19 @@ def module_of(graph_def: Any, results: Mapping[str, str]) -> Module:
     return module
 
 
-def run(line: Pipeline, module: Module, context: Context, watching: Watching) -> Any:
-    """Runs a pipeline as options ask; returns the module's GraphDef. Errors as of `pipeline.run` and its passes."""
+def run(
+    line: Pipeline, graph_def: Any, results: Mapping[str, str], context: Context, watching: Watching
+) -> tuple[Any, dict[str, str]]:
+    """Runs a pipeline on a GraphDef as options ask.
+
+    Returns:
+        The GraphDef that it makes, and its results, as `module_of` takes them.
+
+    Raises:
+        As `pipeline.run` and its passes.
+    """
+    module = module_of(graph_def, results)
     pipeline.run(line, module, context, watching.of(line.name))
-    return graphdef.write(module)
+    made = graphdef.write(module), module.results()
+    module.release()
+    return made

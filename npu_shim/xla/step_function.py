@@ -204,8 +204,7 @@ class Prepared:
         context = pipeline.Context(manner.recompute, manner.on_cpu, manner.attention, manner.has_kernels)
         with _shapes_that_fit(feeds):
             results = {**self.places, **pipeline.results_of(random_ops.advances(graph_def))}
-            module = pipeline.module_of(graph_def, results)
-            graph_def = pipeline.run(pipeline.SHAPES, module, context, manner.watching)
+            graph_def, _ = pipeline.run(pipeline.SHAPES, graph_def, results, context, manner.watching)
 
         @without_collector()
         def trace():
@@ -282,12 +281,11 @@ def lowered(
         manner: as in Prepared.
         values: as in `prepare`.
     """
-    names = [*map(_name, wanted)]
-    module = pipeline.module_of(graph_def, pipeline.results_of(names))
-    graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
+    places = pipeline.results_of(map(_name, wanted))
+    graph_def, places = pipeline.run(pipeline.RESOURCES, graph_def, places, pipeline.Context(), manner.watching)
     with tf_internals.eager_mode():
         state = _state(graph_def, values, source)
-    return Prepared(graph_def, wanted, module.results(), feeds, state, plan, manner)
+    return Prepared(graph_def, wanted, places, feeds, state, plan, manner)
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
@@ -302,8 +300,8 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
     Raises:
         ConfigError: a placeholder is neither fed nor a constant.
     """
-    module = pipeline.module_of(graph_def, pipeline.results_of([*keep, *placeholders]))
-    graph_def = pipeline.run(pipeline.PRUNE, module, pipeline.Context(), watching)
+    kept = pipeline.results_of([*keep, *placeholders])
+    graph_def, _ = pipeline.run(pipeline.PRUNE, graph_def, kept, pipeline.Context(), watching)
     _require_fed(graph_def, placeholders)
     unchecked.tell(graph_def)
     return graph_def

@@ -18,24 +18,23 @@ def topological(graph: Graph) -> list[Node]:
 
     Nodes on another cycle, and behind one, are left out; see `unordered`.
     """
-    waits: dict[Node, int] = {}
-    for node in graph.nodes.values():
-        sources = set(node.sources())
+    waits = {node: len(node.inputs) + len(node.controls) for node in graph.nodes.values()}
+    for node in waits:
         if node.op in MERGES:
-            sources = {source for source in sources if source.op not in NEXT}
-        waits[node] = len(sources)
-    ready = collections.deque(node for node, count in waits.items() if not count)
+            waits[node] -= sum(source.op in NEXT for source in node.sources())
+    ready = collections.deque([node for node, count in waits.items() if not count])
     order = []
     while ready:
         node = ready.popleft()
         order.append(node)
         closes = node.op in NEXT
-        for user in dict.fromkeys(node.users()):
-            if closes and user.op in MERGES:
-                continue
-            waits[user] -= 1
-            if not waits[user]:
-                ready.append(user)
+        for value in node.values():
+            for user, count in value.users.items():
+                if closes and user.op in MERGES:
+                    continue
+                waits[user] -= count
+                if not waits[user]:
+                    ready.append(user)
     return order
 
 

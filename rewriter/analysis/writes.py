@@ -8,14 +8,21 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ..ir.attributes import Callee
-from ..ir.graph import Node
+from ..ir.graph import Graph, Node
 from ..ir.module import Function
 from . import order
+from .cache import analysis
 
 # ops that take a handle and write nothing
 READS = frozenset(["ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"])
 PASSES_ON = frozenset(["Identity", "IdentityN", "Switch", "Merge", "Enter", "Exit", "NextIteration"])
 BRANCHES = frozenset(["If", "StatelessIf", "Case"])  # their first input chooses, and is no argument
+
+
+@analysis
+def written(graph: Graph) -> list[Node]:
+    """The VarHandleOps of a graph whose variables may be written."""
+    return [node for node in graph if node.op == "VarHandleOp" and _is_written(node, frozenset())]
 
 
 def writes(node: Node, handle: Node) -> bool:

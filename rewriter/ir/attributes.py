@@ -9,7 +9,7 @@ The Python type says which field it came from, so that what is read can be writt
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 from ..tables import dtypes
 
@@ -24,6 +24,8 @@ STORAGE: dict[int, tuple[str, str]] = {
     )
 }  # fmt: skip
 LOW_BITS = {dtypes.FLOAT16: ("<H", "<e", 0), dtypes.BFLOAT16: ("<I", "<f", 16)}  # stored as the number of their bits
+
+_GONE = object()  # an attribute that has been removed
 
 
 class DType(int):
@@ -214,3 +216,56 @@ ENCODERS: dict[str, Callable[[Any, Any], None]] = {
     "tensor": _encode_tensor,
     "func": _encode_callee,
 }
+
+
+class Attributes:
+    """The attributes of a node: name -> Python value (attributes.py), decoded when they are asked for."""
+
+    __slots__ = ("_changed", "_node", "_proto", "_read")
+
+    def __init__(self, node: Any, proto: Any) -> None:
+        self._node, self._proto = node, proto.attr if proto is not None else {}
+        self._read: dict[str, Any] = {}
+        self._changed: dict[str, Any] = {}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, `default` where the node names none."""
+        value = self._read.get(name, _GONE)
+        if value is _GONE:
+            if name in self._changed or name not in self._proto:  # protos make what they are asked for
+                return default
+            value = self._read[name] = decoded(self._proto[name])
+        return value
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name, _GONE)
+        if value is _GONE:
+            raise KeyError("node '%s' (%s) has no attribute %s" % (self._node.name, self._node.op, name))
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return self._changed[name] is not _GONE if name in self._changed else name in self._proto
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted."""
+        return iter(sorted(name for name in {*self._proto, *self._changed} if name in self))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._read[name] = self._changed[name] = value
+        self._node.touch(0)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            raise KeyError(name)
+        self._read.pop(name, None)
+        self._changed[name] = _GONE
+        self._node.touch(0)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """(name, value), sorted by name."""
+        return [(name, self[name]) for name in self]
+
+    def changes(self) -> tuple[dict[str, Any], list[str]]:
+        """What was set, name -> value, and the names of what was removed."""
+        changed = {name: value for name, value in self._changed.items() if value is not _GONE}
+        return changed, [name for name, value in self._changed.items() if value is _GONE]

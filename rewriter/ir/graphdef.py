@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable
 from ..errors import ConfigError, nearest
 from .attributes import DType, encode
 from .definitions import Argument, Definition, expanded, of_op_def, registered
-from .graph import CONTROL, EDGES, FIELDS, Graph, Node, Value
+from .graph import CONTROL, CONTROLS, FIELDS, INPUTS, Graph, Node, Value
 from .module import Function, Library, Module
 
 ARGUMENT = "_Arg"  # the op of the nodes that stand for a function's arguments
@@ -228,7 +228,7 @@ def _write_node(node: Node, proto: Any, text: Callable[[Value], str]) -> None:
         proto.CopyFrom(node.proto)
     if node.touched & FIELDS or node.proto is None:
         proto.name, proto.op, proto.device = node.name, node.op, node.device
-    if node.touched & EDGES or node.proto is None:
+    if node.touched & (INPUTS | CONTROLS) or node.proto is None:
         del proto.input[:]
         proto.input.extend(map(text, node.inputs))
         proto.input.extend("^" + control.name for control in node.controls)

@@ -92,6 +92,11 @@ class Module:
         """Notes the GraphDef that the module is now."""
         self.source, self._written = source, self.version
 
+    def release(self) -> None:
+        """Empties the graphs of a module that nobody uses any more, as `Graph.release`; `source` stays."""
+        for graph in self.graphs() if self._graph is not None else ():
+            graph.release()
+
     def replace(self, source: Any, read: Callable[[Module, Any], tuple[Graph, Library]]) -> None:
         """Makes the module another GraphDef; results, and what is known of where nodes come from, stay by their names.
 
@@ -102,6 +107,7 @@ class Module:
         self._before = self.version + 1
         if self._graph is not None:
             self._carried = _Carried.of(self._graph)
+            self.release()
         self._graph, self._read = None, read
         self.wrote(source)
 

@@ -14,6 +14,7 @@ from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
+from npu_shim.session.clusters import unchecked
 from npu_shim.xla import step_function
 from npu_shim.xla.passes import dead_control_dependencies
 from npu_shim.xla.passes.memory import ordering
@@ -301,9 +302,32 @@ z:Const{dtype=int32, value=int32<>(0)}
 @pytest.mark.parametrize("fed", ["(x, n, b, b)", "(x, b, n, b)", "(x, b, b, n)"])
 def test_slices_at_constant_places_have_no_open_sizes(fed, monkeypatch):
     with pytest.raises(PlanError, match=r"node 'y' \(Cumsum\) takes a number of rows that depends on the data"):
-        dynamic_shapes.require_sound(graphdef.write(text.parse(SLICE.replace("(x, b, b, b)", fed)), tf.GraphDef))
+        dynamic_shapes.require_sound(_of_graph_def(SLICE.replace("(x, b, b, b)", fed)))
     monkeypatch.setattr(dynamic_shapes.static_shapes, "loopless", None)  # nothing asks for shapes
-    dynamic_shapes.require_sound(graphdef.write(text.parse(SLICE), tf.GraphDef))
+    dynamic_shapes.require_sound(_of_graph_def(SLICE))
+
+
+def _of_graph_def(source):
+    return graphdef.read(graphdef.write(text.parse(source), tf.GraphDef))
+
+
+UNCHECKED = """
+x:Placeholder{dtype=float32, shape=<4,2>} i:Placeholder{dtype=int32, shape=<3>}
+n:Const{dtype=int32, value=int32<1>(1)} s:Shape{T=float32}(x) m:AddV2{T=int32}(s, n)
+a:Gather{Tparams=float32, Tindices=int32}(x, i) b:Gather{Tparams=int32, Tindices=int32}(m, n)
+c:Merge{T=int32, N=2}(n, d) d:NextIteration{T=int32}(c) e:Gather{Tparams=float32, Tindices=int32}(x, c)
+"""
+
+
+def test_what_tensorflow_alone_checks_is_told_but_for_shapes(caplog):
+    head = "n:NoOp function f(r: float32, k: int32) -> (o: float32)"
+    body = "o:Gather{Tparams=float32, Tindices=int32}(r, k)"
+    unchecked.tell(graphdef.write(text.parse(UNCHECKED), tf.GraphDef))
+    (told,) = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
+    assert told.endswith("an error: 'a', 'e'")
+    unchecked._said.cache_clear()
+    unchecked.tell(graphdef.write(text.parse("%s\n%s return o=o\nend" % (head, body)), tf.GraphDef))
+    assert caplog.records[-1].getMessage().endswith("an error: 'o'")
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------

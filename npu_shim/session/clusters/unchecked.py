@@ -61,35 +61,47 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
 
 def _found(nodes, graph):
     """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
-    harmless, present = None, {node.op for node in nodes}
+    sizes, divided, by_op = None, (), collections.defaultdict(list)
+    for node in nodes:
+        by_op[node.op].append(node)
     for what, (ops, integers) in KINDS.items():
-        wanted = {op for op in present if _is_of(op, ops)}
-        of_kind = [node for node in nodes if node.op in wanted] if wanted else []
+        of_kind = [node for op, those in by_op.items() if _is_of(op, ops) for node in those]
         of_kind = [node for node in of_kind if not integers or node.attr["T"].type in INTEGERS]
-        if of_kind and harmless is None:
-            harmless = _of_sizes(graph) | _by_constants(graph)
-        names = [node.name for node in of_kind if node.name not in harmless]
+        if of_kind and sizes is None:
+            sizes, divided = _OfSizes(graph), _by_constants(graph)
+        names = [node.name for node in of_kind if node.name not in sizes and node.name not in divided]
         if names:
             yield what, names
 
 
-def _of_sizes(nodes):
-    """Names of the nodes that compute with shapes and constants alone, of which TensorFlow and XLA know as much."""
-    users, waits = collections.defaultdict(list), {}
-    for node in nodes:
-        sources = set() if node.op in SIZES else set(map(source_of, data(node)))
-        waits[node.name] = len(sources)
-        for source in sources:
-            users[source].append(node.name)
-    ready = [node.name for node in nodes if node.op in SIZES]
-    sizes = set(ready)
-    while ready:
-        for user in users[ready.pop()]:
-            waits[user] -= 1
-            if not waits[user]:
-                sizes.add(user)
-                ready.append(user)
-    return sizes
+class _OfSizes:
+    """The names of the nodes that compute with shapes and constants alone: TensorFlow and XLA know as much of them."""
+
+    def __init__(self, nodes):
+        self._nodes = {node.name: node for node in nodes}
+        self._known = {}  # name -> whether it is one; None on the way there, so that no node on a cycle is
+
+    def __contains__(self, name):
+        """Looks at what the node needs, until something is found that is neither."""
+        way = [name]
+        while way:
+            self._known.setdefault(way[-1])
+            found = self._look(self._nodes.get(way[-1]))
+            if isinstance(found, bool):
+                self._known[way.pop()] = found
+            else:
+                way.append(found)
+        return self._known[name]
+
+    def _look(self, node):
+        """Whether a node is one, or the name of a source that must be known first."""
+        if node is None or node.op in SIZES:
+            return node is not None  # an argument of a function is none
+        sources = list(map(source_of, data(node)))
+        unknown = [source for source in sources if source not in self._known]
+        if not sources or not all(self._known.get(source, True) for source in sources):
+            return False
+        return unknown[0] if unknown else True
 
 
 def _by_constants(nodes):

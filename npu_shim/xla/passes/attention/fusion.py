@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import dead_control_dependencies
@@ -41,7 +40,7 @@ class _Shapes:
     """The shapes that TensorFlow infers for a module as it is now."""
 
     def __init__(self, module: Module) -> None:
-        self._graph = static_shapes.loopless(graphdef.write(module))
+        self._graph = static_shapes.of_module(module)
 
     def of(self, value: Value) -> Shape:
         """The sizes of a value, None where one is open."""

@@ -19,36 +19,40 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.rewriter.graphdef import functions
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session import lines
 from npu_shim.xla.passes.resources import writers
 from npu_shim.xla.passes.shapes import compile_time
 
 
-def hide(graph_def: Any) -> Any:
-    """Returns a GraphDef where no compile-time value comes from a variable that a branch or loop writes.
+def hide(module: Module, context: Any = None) -> None:
+    """Has no compile-time value come from a variable that a branch or loop writes.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with functional control flow and resource variables; it is not changed. The
-            same object is returned if there is nothing to hide.
+        module: of functional control flow and resource variables.
+        context: not used.
     """
-    hidden = _hidden(graph_def)
-    if not hidden:
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions)
-    made.library.CopyFrom(graph_def.library)
-    library = {function.signature.name: function for function in made.library.function}
-    shapes = {node.name: node.attr["shape"].shape for node in graph_def.node if node.name in hidden}
-    made.node.extend(_Scope(graph_def.node, shapes, library, is_body=False).result())
-    return made
+    written = {handle.name for handle in writes.written(module.graph)}
+    graph_def = graphdef.write(module)
+    hidden = _hidden(graph_def, written) if written else ()
+    if hidden:
+        made = tf.GraphDef(versions=graph_def.versions)
+        made.library.CopyFrom(graph_def.library)
+        library = {function.signature.name: function for function in made.library.function}
+        shapes = {node.name: node.attr["shape"].shape for node in graph_def.node if node.name in hidden}
+        made.node.extend(_Scope(graph_def.node, shapes, library, is_body=False).result())
+        graphdef.replace(module, made)
 
 
-def _hidden(graph_def):
-    """Names of the handles to hide; warns of those that stay constants of the program."""
+def _hidden(graph_def, written):
+    """Names of the handles to hide, of the written ones; warns of those that stay constants of the program."""
     library = {function.signature.name: function for function in graph_def.library.function}
-    taken = writers.written_handles(graph_def) & set(compile_time.asked(graph_def.node, library))
+    taken = written & set(compile_time.asked(graph_def.node, library))
     if not taken:
         return taken
     calls = [node for node in graph_def.node if functions.called(node, library)]

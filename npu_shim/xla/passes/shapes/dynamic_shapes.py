@@ -19,6 +19,8 @@ from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import output_of, source_of
 from npu_shim.rewriter.graphdef import functions, registry
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import static_shapes
@@ -61,22 +63,23 @@ SOUND = frozenset([
 ])  # fmt: skip
 
 
-def require_sound(graph_def: Any) -> Any:
-    """Returns a GraphDef unchanged.
+def require_sound(module: Module, context: Any = None) -> None:
+    """Looks for what XLA computes differently where a size is open; changes nothing.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes.
+        module: a step's, with v1 control flow and Placeholders of full shapes.
+        context: not used.
 
     Raises:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
+    graph_def = graphdef.write(module)
     if _may_be_open(graph_def):
-        view = View(graph_def)
+        view = View(graph_def, static_shapes.of_module(module))
         for node in graph_def.node:
             taken = view.open_inputs(node)
             if taken:
                 view.require_sound(node, taken)
-    return graph_def
 
 
 def _may_be_open(graph_def):
@@ -89,15 +92,18 @@ def _may_be_open(graph_def):
 
 
 class View:
-    """A graph's tensors of open size."""
+    """A graph's tensors of open size.
 
-    def __init__(self, graph_def: Any) -> None:
+    Args:
+        graph_def: as for `whole_uniques`.
+        inferred: its `static_shapes.loopless`, if that is there already.
+    """
+
+    def __init__(self, graph_def: Any, inferred: Any = None) -> None:
         self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
-        graph = static_shapes.loopless(graph_def)
-        inferred = (node.name for node in graph_def.node if node.op != "NextIteration")
-        self._tensors = {name: graph.get_operation_by_name(name).outputs for name in inferred}
+        self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
         self._origins = self._reached()
 
     def open_shape(self, text: str) -> tf.TensorShape | None:
@@ -105,7 +111,7 @@ class View:
         if not self._is_open(text):
             return None
         name, number = output_of(text)
-        shape = self._tensors[name][number].shape
+        shape = self._outputs(name)[number].shape
         return None if shape.rank is None else shape
 
     def depends_on_open(self, text: str) -> bool:
@@ -148,18 +154,24 @@ class View:
 
     def _is_open(self, text):
         name, number = output_of(text)
-        tensors = self._tensors.get(name, ())
-        if name not in self._origins or number >= len(tensors):
-            return False
-        return not tensors[number].shape.is_fully_defined()
+        tensors = self._outputs(name) if name in self._origins else ()
+        return number < len(tensors) and not tensors[number].shape.is_fully_defined()
+
+    def _outputs(self, name):
+        """The tensors that a node gives, for their shapes; none for what only exists with loops."""
+        if name not in self._nodes or self._nodes[name].op == "NextIteration":
+            return ()
+        return self._inferred.get_operation_by_name(name).outputs
 
     def _reached(self):
         """Maps each node that depends on an open size to the node that the size comes from."""
+        pending = [node.name for node in self._nodes.values() if node.op in SOURCES or self._takes_openly(node)]
+        if not pending:
+            return {}
         consumers = collections.defaultdict(list)
         for node in self._nodes.values():
             for text in arguments.data(node):
                 consumers[source_of(text)].append(node.name)
-        pending = [node.name for node in self._nodes.values() if node.op in SOURCES or self._takes_openly(node)]
         origins = dict(zip(pending, pending))
         while pending:
             name = pending.pop()
@@ -173,18 +185,18 @@ class View:
 
     def _takes_openly(self, node):
         """Whether a node takes a part of open size of a tensor of known size."""
-        if node.op not in TAKING or not node.input or node.name not in self._tensors:
+        if node.op not in TAKING or not node.input:
             return False
         name, number = output_of(node.input[0])
-        whole = self._tensors.get(name, ())[number : number + 1]
-        part = self._tensors[node.name][0].shape
+        whole = self._outputs(name)[number : number + 1]
+        part = self._outputs(node.name)[0].shape
         return bool(whole) and whole[0].shape.is_fully_defined() and not part.is_fully_defined()
 
     def _goes_on(self, name):
         """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""
         return any(
             not tensor.shape.is_fully_defined() or tensor.dtype in (tf.int32, tf.int64)
-            for tensor in self._tensors.get(name, ())
+            for tensor in self._outputs(name)
         )
 
     def _is_sound(self, node):
@@ -202,7 +214,7 @@ class View:
         if begin.op != "Const":
             return False
         name, number = output_of(node.input[0])
-        shape = self._tensors[name][number].shape
+        shape = self._outputs(name)[number].shape
         sizes = shape.as_list() if shape.rank is not None else []
         starts = tf.make_ndarray(begin.attr["value"].tensor)
         shifted = node.attr["ellipsis_mask"].i | node.attr["new_axis_mask"].i

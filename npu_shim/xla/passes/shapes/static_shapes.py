@@ -18,6 +18,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.graph.arguments import controls, data, output_of, source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session.clusters import pruning
 
 SHAPE_OPS = ("Shape", "ShapeN", "Size", "Rank")
@@ -52,6 +54,17 @@ def infer(graph_def: Any, texts: Sequence[str]) -> dict[str, Any]:
     """Returns tensor -> tf.TensorShape for tensors of a GraphDef, inside of loops too."""
     graph = loopless(graph_def)
     return {text: graph.as_graph_element(text if ":" in text else text + ":0").shape for text in texts}
+
+
+def of_module(module: Module) -> Any:
+    """Returns the `loopless` graph of a module; it is kept until more than control inputs changes."""
+    graph = module.graph
+    state = graph.data_version, module.version - graph.version
+    kept, inferred = graph.properties.get(of_module, (None, None))
+    if kept != state:
+        inferred = loopless(graphdef.write(module))
+        graph.properties[of_module] = state, inferred
+    return inferred
 
 
 def loopless(graph_def: Any) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import Any
+from typing import Sequence
 
-from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Graph
 from npu_shim.rewriter.ir.graph import Node as Op
 from npu_shim.rewriter.ir.module import Module
+from npu_shim.rewriter.tables import dtypes
 from npu_shim.xla.passes.memory.rematerialization import table
 from npu_shim.xla.passes.memory.rematerialization.step import Node, Result, Step
 from npu_shim.xla.passes.shapes import static_shapes
@@ -24,16 +24,17 @@ def read(module: Module, mode: str) -> Step:
         module: a Module.
         mode: "auto", or "memory", for which batched products of two computed values are small.
     """
-    inferred = static_shapes.loopless(graphdef.write(module))
+    inferred = static_shapes.of_module(module)
     nodes = _in_order(module.graph)
     place = {node: number for number, node in enumerate(nodes)}
-    made = []
+    made: list[Node] = []
     for node in nodes:
-        operation = inferred.get_operation_by_name(node.name)
         inputs = tuple([(place[value.node], value.index) for value in node.inputs])
         waits = tuple([place[source] for source in node.controls])
-        outputs = tuple(map(_result, operation.outputs))
-        flops = _flops(node, operation) if node.op in table.PRODUCTS else 0
+        outputs = tuple([Result(dtypes.name(dtype), sizes) for dtype, sizes in inferred.results(node.name)])
+        flops = 0
+        if node.op in table.PRODUCTS:
+            flops = _flops(node, [*(made[source].outputs[port].sizes for source, port in inputs), outputs[-1].sizes])
         made.append(Node(node.name, _op(node), inputs, waits, outputs, flops))
     step = Step(tuple(made))
     small = frozenset(p for p, node in enumerate(made) if node.op in table.BATCHED)
@@ -65,21 +66,20 @@ def _op(node: Op) -> str:
     return "%s of inference" % node.op if infers else node.op
 
 
-def _result(tensor: Any) -> Result:
-    shape = tensor.shape
-    return Result(tensor.dtype.name, tuple(shape.as_list()) if shape.is_fully_defined() else None)
+def _flops(node: Op, sizes: Sequence[tuple[int, ...] | None]) -> int:
+    """Twice the product of the sizes of the result and of the summed dimensions; 0 if they are not known.
 
-
-def _flops(node: Op, operation: Any) -> int:
-    """Twice the product of the sizes of the result and of the summed dimensions; 0 if they are not known."""
-    shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
-    if not all(shape.is_fully_defined() for shape in shapes):
+    Args:
+        node: a product.
+        sizes: of its inputs and of its result.
+    """
+    known = [each for each in sizes if each is not None]
+    if len(known) < len(sizes):
         return 0
-    sizes = [shape.as_list() for shape in shapes]
-    first, result = sizes[0], sizes[-1]  # tf.einsum may have one input
+    first, result = known[0], known[-1]  # tf.einsum may have one input
     summed = first[0] if node.op == "XlaDotV2" else 0  # as late_sums writes it
     if node.op == "MatMul" or node.op in table.BATCHED:
         summed = first[-2 if node.attrs.get("transpose_a" if node.op == "MatMul" else "adj_x") else -1]
     if node.op == "Conv2D":
-        summed = math.prod(sizes[1][:-1])
+        summed = math.prod(known[1][:-1])
     return int(2 * math.prod(result) * summed)
