@@ -30,7 +30,7 @@ from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
 from npu_shim.rewriter.planner import report
-from npu_shim.xla import step_checkpoint, step_function
+from npu_shim.xla import open_rows, step_checkpoint, step_function
 from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
@@ -160,7 +160,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
 
     Raises:
         ConfigError: the step has no result, or `float32_products` is not one of PRODUCTS.
-        PlanError: as `hlo_of`.
+        PlanError: as `hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
     """
     one_of(float32_products, PRODUCTS, "float32_products")
     if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
@@ -168,6 +168,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
     module = hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+    open_rows.require_bounds(module)
     return open_sizes.written(calls.by_name(module))
 
 

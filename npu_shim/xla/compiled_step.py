@@ -13,9 +13,10 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
 from npu_shim.session.clusters import marking
-from npu_shim.xla import recent, rewriting, step_checkpoint, step_function
+from npu_shim.xla import open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.resources import random_ops
-from npu_shim.xla.refusals import xla_errors
+from npu_shim.xla.passes.shapes import dynamic_shapes
+from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
 # what runs the programs; the one on PJRT is in a layer above, and loaded on request
@@ -249,6 +250,7 @@ class Running:
         if program is None:
             made = self._prepared.for_shapes(shapes)
             self.recomputation, self.attention = made.recomputation, made.attention
+            _require_sizes(made)
             program = compiled(made.function, made.graph_def, self._count)
             self._programs.add(shapes, program)
         return [each.numpy() for each in program(*[tf.constant(array) for array in arrays])]
@@ -258,6 +260,21 @@ class Running:
 
     def from_variables(self) -> None:
         """Takes the values of the variables of the Prepared for the newest."""
+
+
+def _require_sizes(step: step_function.StepFunction) -> None:
+    """Raises PlanError for sizes that depend on the data where XLA computes with them wrongly."""
+    bodies = [function.node_def for function in step.graph_def.library.function]
+    in_loops = any(node.op in dynamic_shapes.SOURCES for body in bodies for node in body)
+    if in_loops or dynamic_shapes.may_be_open(step.graph_def):
+        from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
+
+        try:
+            module = hlo_pb2.HloModuleProto.FromString(step.hlo("hlo_serialized"))
+        except ValueError as reason:  # some refusals come as text only
+            raise refusal(str(reason)) from reason
+        open_rows.require_bounds(module)
+        open_rows.require_no_reversal(module)
 
 
 def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:

@@ -218,7 +218,7 @@ SLICES = {
     "from 2 on": lambda rows: rows[2:],
     "from 2 to 4": lambda rows: rows[2:4],
     "but the last": lambda rows: rows[:-1],
-    "of a slice": lambda rows: rows[:2][1:],
+    "of a slice": lambda rows: rows[:3][1:],
     "from as many on": lambda rows: rows[tf.shape(rows)[0] + 1 :],
     "columns too": lambda rows: rows[2:, 1:],
 }
@@ -244,3 +244,49 @@ def test_a_slice_that_leaves_out_more_rows_than_there_are_is_empty(name):
             feeds = {"x:0": given, "limit:0": given[count, 0]}
             for found, wanted in zip(step(feeds), session.run(fetches, feeds)):
                 np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def masked_step(change, rows=6):
+    """A step of rows that a mask chooses, with a variable whose gradient has a part without them: (session, step)."""
+    x, mask = tf.placeholder(tf.float32, [rows, 3], "x"), tf.placeholder(tf.bool, [rows], "mask")
+    w = tf.get_variable("w", initializer=tf.constant(np.random.RandomState(0).randn(3, 3).astype(np.float32)))
+    y = tf.matmul(change(tf.boolean_mask(tf.matmul(x, w), mask)), w)
+    loss = tf.reduce_sum(tf.square(y)) + tf.reduce_sum(tf.tanh(w))
+    session = tf.Session()
+    session.run(tf.global_variables_initializer())
+    return session, [loss, tf.gradients(loss, w)[0]], [x, mask]
+
+
+@pytest.mark.parametrize(
+    ("change", "rows", "node"),
+    [
+        (lambda y: tf.nn.softmax(y[:1]), 6, "strided_slice"),
+        (lambda y: tf.tile(y[:2][1:], [2, 1]), 6, "strided_slice_1"),
+        (tf.nn.softmax, 1, "boolean_mask/Where"),
+    ],
+    ids=["a slice", "a slice of a slice", "a mask of one row"],
+)
+def test_one_row_or_none_is_refused(change, rows, node):
+    with tf.Graph().as_default():
+        session, fetches, feeds = masked_step(change, rows)
+        step = npu_shim.compile_step(session, fetches, feeds)
+        with pytest.raises(PlanError, match="node '%s' gives one row or none, which depends on the data" % node):
+            step({"x": np.zeros((rows, 3)), "mask": np.ones(rows, bool)})
+
+
+def test_what_xla_cannot_reverse_is_refused():
+    with tf.Graph().as_default():
+        session, fetches, feeds = masked_step(lambda y: tf.reverse(y, [0]))
+        step = npu_shim.compile_step(session, fetches, feeds)
+        with pytest.raises(PlanError, match="node 'ReverseV2' reverses rows whose number depends on the data"):
+            step({"x": np.zeros((6, 3)), "mask": np.ones(6, bool)})
+
+
+def test_few_rows_of_several_have_the_gradients_of_a_session():
+    with tf.Graph().as_default():
+        session, fetches, feeds = masked_step(lambda y: tf.reverse(tf.nn.softmax(y[1:]), [1]))
+        step = npu_shim.compile_step(session, fetches, feeds)
+        for count in (6, 2, 1, 0):
+            batch = {"x:0": np.random.RandomState(1).randn(6, 3), "mask:0": np.arange(6) < count}
+            for found, wanted in zip(step(batch), session.run(fetches, batch)):
+                np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)

@@ -74,7 +74,7 @@ def require_sound(module: Module, context: Any = None) -> None:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
     graph_def = graphdef.write(module)
-    if _may_be_open(graph_def):
+    if may_be_open(graph_def):
         view = View(graph_def, static_shapes.of_module(module))
         for node in graph_def.node:
             taken = view.open_inputs(node)
@@ -82,8 +82,8 @@ def require_sound(module: Module, context: Any = None) -> None:
                 view.require_sound(node, taken)
 
 
-def _may_be_open(graph_def):
-    """Whether a graph may have open sizes: what takes a part has them only where no constants say which."""
+def may_be_open(graph_def: Any) -> bool:
+    """Whether a GraphDef may have open sizes: what takes a part has them only where no constants say which."""
     if any(node.op in SOURCES for node in graph_def.node):
         return True
     taking = [node for node in graph_def.node if node.op in TAKING]

@@ -1,0 +1,52 @@
+"""Refuses what XLA computes wrongly where a size depends on the data, by the HLO that shows which sizes do.
+
+    y = f32[<=1,3]        reshape(f32[2,<=1,3] broadcast(y))  is  f32[2,<=3], expected f32[<=2,3]
+
+Which size of a reshape's result is open follows from the sizes before and behind it, and a size of 1 can belong to
+either: XLA loses track of one that is at most 1. The softmax or the gradients of such a tensor have wrong values
+(TensorFlow 2.15.1, and JAX of the same year). `y[:1]` of rows that a mask chooses is one; so is a mask of one row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator
+
+from npu_shim.rewriter.errors import PlanError
+from npu_shim.xla.tracing import SCOPE
+
+IN_SESSION = "run the step in a session"
+
+
+def require_bounds(module: Any) -> None:
+    """Raises PlanError for an open size of at most 1; `module` is the HloModuleProto of a step, not yet optimized."""
+    for instruction in _instructions(module):
+        if any(is_open and size == 1 for is_open, size in _sizes(instruction.shape)):
+            text = "node '%s' gives one row or none, which depends on the data: compiled by XLA it has wrong values; %s"
+            raise PlanError(text % (_name(instruction), IN_SESSION))
+
+
+def require_no_reversal(module: Any) -> None:
+    """Raises PlanError for tf.reverse along an axis of open size: TensorFlow 2.15.1's XLA ends the process."""
+    for instruction in _instructions(module):
+        sizes = list(_sizes(instruction.shape))
+        if instruction.opcode == "reverse" and any(sizes[axis][0] for axis in instruction.dimensions):
+            text = "node '%s' reverses rows whose number depends on the data, which this XLA does not compile; %s"
+            raise PlanError(text % (_name(instruction), IN_SESSION))
+
+
+def _instructions(module: Any) -> Iterator[Any]:
+    """The instructions of a module, those of the step before those of its loops and branches."""
+    return (instruction for each in reversed(module.computations) for instruction in each.instructions)
+
+
+def _sizes(shape: Any) -> Iterator[tuple[bool, int]]:
+    """(Whether it is open, its bound) of each size of a value, which may be a tuple."""
+    yield from zip(shape.is_dynamic_dimension, shape.dimensions)
+    for part in shape.tuple_shapes:
+        yield from _sizes(part)
+
+
+def _name(instruction: Any) -> str:
+    """The name of the node that an instruction is of."""
+    return re.sub(r"^\S*?\b%s/" % SCOPE, "", instruction.metadata.op_name) or str(instruction.name)
