@@ -60,7 +60,8 @@ def create_optimizer(loss):
     clipped, _ = tf.clip_by_global_norm(
         grads, clip_norm=1.0, use_norm=tf.cond(finite, lambda: tf.global_norm(grads), lambda: tf.constant(1.0)))
     train = optimizer.apply_gradients(list(zip(clipped, variables)), global_step=step)
-    return tf.group(train, [step.assign(tf.cond(finite, lambda: step + 1, lambda: tf.identity(step)))])
+    with tf.control_dependencies([train]):  # theirs may count before the rate is read, which no order forbids
+        return step.assign(tf.cond(finite, lambda: step + 1, lambda: tf.identity(step)))
 
 
 def model_fn(features, labels, mode):

@@ -16,6 +16,8 @@ from npu_shim.distributed.sharding import updates
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 REDUCTIONS = ("sum", "prod", "max", "min")
+# `npu-shim run` puts 1.15's classes in tf.Variable's place; 1.15 itself has one class for all
+VARIABLES = (tf.Variable,) if tf.__version__.startswith("1.") else (tf.Variable, tf.compat.v2.Variable)
 
 
 def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:
@@ -229,7 +231,7 @@ def _check_fusion(name, fusion):
 
 def _name(given, at):
     """Returns a variable's name, or the number of what has none that ranks could agree on."""
-    return given.name if isinstance(given, (tf.Variable, tf.compat.v2.Variable)) else "%d" % at
+    return given.name if isinstance(given, VARIABLES) else "%d" % at
 
 
 def _check_size(name, rank_size, group):
