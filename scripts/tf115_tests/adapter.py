@@ -4,6 +4,7 @@ None of these changes what a method tests: helper modules of the tree that no wh
 elsewhere today, and arguments of helpers that they no longer take.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -19,6 +20,7 @@ from tree import HELPERS
 
 TOLERANCE = "TF115_TOLERANCE"  # in the environment: `--option TF115_TOLERANCE=0.005`, for low precision
 MANAGERS = "TF115_MANAGERS"  # likewise, npu_bridge: its loss-scale managers and optimizer stand in for contrib's
+GPU = "TF115_GPU"  # likewise, pretended: Grappler's tests of mixed precision run on CPUs, where our rewriter lowers too
 PACKAGES = ("tensorflow.contrib.graph_editor.tests",)
 # what unittest dropped in Python 3.12
 UNITTEST = {
@@ -51,18 +53,38 @@ def install(folder):
         if not hasattr(unittest.TestCase, old):
             setattr(unittest.TestCase, old, getattr(unittest.TestCase, new))
     from tensorflow.python.framework import test_util  # noqa: TID251
+    from tensorflow.python.training.experimental import mixed_precision  # noqa: TID251
 
+    mixed_precision.auto_mixed_precision_scope = _auto_mixed_precision_scope
     if "reset_test" not in test_util.run_in_graph_and_eager_modes.__code__.co_varnames:
         test_util.run_in_graph_and_eager_modes = _always_reset(test_util.run_in_graph_and_eager_modes)
     if os.environ.get(TOLERANCE):
         _tolerate(test_util.TensorFlowTestCase, float(os.environ[TOLERANCE]))
     if os.environ.get(MANAGERS):
         _stand_in(os.environ[MANAGERS])
+    if os.environ.get(GPU):
+        _pretend_a_gpu()
     keras = next((name for name in KERAS if _is_there(name)), None)
     if keras is not None and not sys.modules["tensorflow"].__version__.startswith("1."):
         utils = importlib.import_module(keras)
         utils.should_run_tf_function = getattr(utils, "should_run_tf_function", lambda: True)
         _loop_both_ways()
+
+
+def _pretend_a_gpu():
+    """Has tests that ask for a GPU run."""
+    from tensorflow.python.platform import test  # noqa: TID251
+
+    test.is_gpu_available = lambda *args, **kwargs: True
+
+
+@contextlib.contextmanager
+def _auto_mixed_precision_scope(enable):
+    """NVIDIA's, by ours: the tree has it, 1.15.5 has not."""
+    from npu_shim.options.scopes import keep_dtype_scope
+
+    with contextlib.nullcontext() if enable else keep_dtype_scope():
+        yield
 
 
 def _stand_in(package):
