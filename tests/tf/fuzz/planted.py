@@ -68,11 +68,11 @@ def _nothing_excludes():
 def _options_are_dropped():
     from npu_shim.engine import sessions
 
-    plain_run = sessions.doors.plain_run
+    plain_run = sessions.interceptors.plain_run
     return _put(
         (sessions, "_is_for_session", lambda options: False),
         (
-            sessions.doors,
+            sessions.interceptors,
             "plain_run",
             lambda session, fetches, feeds=None, options=None: plain_run(session, fetches, feeds),
         ),
