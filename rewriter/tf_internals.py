@@ -254,6 +254,13 @@ def eager_mode() -> Any:
     return context.eager_mode()
 
 
+def is_variable(held: Any) -> bool:
+    """Whether an object is a variable: a resource variable of TensorFlow 2 is no tf.compat.v1.Variable."""
+    from tensorflow.python.ops import variables
+
+    return isinstance(held, variables.Variable)
+
+
 def default_config() -> Any:
     """Returns a new ConfigProto as a session takes where its script gives none: with what `tf.config` was asked for."""
     from tensorflow.python.eager import context

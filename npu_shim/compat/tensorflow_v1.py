@@ -47,14 +47,8 @@ def install() -> None:
     v1.logging.set_verbosity(verbosity)
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
-    from npu_shim.compat import (
-        arrays,
-        dimensions,
-        feature_columns,
-        inferred,
-        members,
-        remapper,
-    )  # they import TensorFlow
+    # they import TensorFlow
+    from npu_shim.compat import arrays, dimensions, feature_columns, inferred, members, remapper
 
     moved.install()
     dimensions.install()

@@ -6,7 +6,20 @@ which slot governs which port; nodes of the same shape share one.
 
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
@@ -77,6 +90,9 @@ class Node(NamedTuple):
         return self.dtypes[slot] if slot >= 0 else ~slot
 
 
+Answer = TypeVar("Answer")
+
+
 @dataclass(frozen=True)
 class GraphView:
     """A graph and its interface.
@@ -94,7 +110,7 @@ class GraphView:
     preserved: FrozenSet[int] = frozenset()
     functions: FrozenSet[str] = frozenset()
     sizes: Mapping[int, int] = field(default_factory=dict)
-    _answers: Dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _answers: Dict[Callable[..., Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def forget(self) -> None:
         """Forgets what was found out, which takes as much memory as the nodes."""
@@ -102,29 +118,34 @@ class GraphView:
 
     def positions(self) -> Dict[str, int]:
         """Position of every node by its name."""
-        if "positions" not in self._answers:
-            self._answers["positions"] = {node.name: position for position, node in enumerate(self.nodes)}
-        return self._answers["positions"]  # type: ignore[no-any-return]
+        return self._found_once(_positions)
 
     def consumers(self) -> List[List[int]]:
         """What `consumers_of` gives for the nodes."""
-        if "consumers" not in self._answers:
-            self._answers["consumers"] = consumers_of(self.nodes)
-        return self._answers["consumers"]  # type: ignore[no-any-return]
+        return self._found_once(consumers_of)
 
     def of_ops(self, ops: Iterable[str]) -> List[int]:
         """Positions of the nodes of these op types, ascending."""
-        if "ops" not in self._answers:
-            self._answers["ops"] = _positions_by_op(self.nodes)
-        by_op = self._answers["ops"]
+        by_op = self._found_once(_positions_by_op)
         return sorted(chain.from_iterable(by_op[op] for op in ops if op in by_op))
 
     def references(self) -> List[int]:
         """Positions of the nodes that take or give a reference, ascending."""
-        if "references" not in self._answers:
-            layouts = ((position, node.layout) for position, node in enumerate(self.nodes))
-            self._answers["references"] = [p for p, layout in layouts if layout.ref_inputs or layout.ref_outputs]
-        return self._answers["references"]  # type: ignore[no-any-return]
+        return self._found_once(_references)
+
+    def _found_once(self, find: Callable[[Sequence[Node]], Answer]) -> Answer:
+        if find not in self._answers:
+            self._answers[find] = find(self.nodes)
+        return self._answers[find]  # type: ignore[no-any-return]
+
+
+def _positions(nodes: Sequence[Node]) -> Dict[str, int]:
+    return {node.name: position for position, node in enumerate(nodes)}
+
+
+def _references(nodes: Sequence[Node]) -> List[int]:
+    layouts = ((position, node.layout) for position, node in enumerate(nodes))
+    return [position for position, layout in layouts if layout.ref_inputs or layout.ref_outputs]
 
 
 def _positions_by_op(nodes: Sequence[Node]) -> Dict[str, List[int]]:

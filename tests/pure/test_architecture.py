@@ -151,7 +151,7 @@ def test_pure_modules_do_not_import_tensorflow():
 
 @pytest.mark.parametrize("folder", ["npu_shim", "rewriter", "configs", "scripts"])
 def test_no_source_file_is_too_long_to_read(folder):
-    long = {str(p): n for p in (ROOT / folder).rglob("*.py") for n in [len(p.read_text().splitlines())] if n > 400}
+    long = {str(p): n for p in (ROOT / folder).rglob("*.py") for n in [len(p.read_text().splitlines())] if n > 500}
     assert not long
 
 

@@ -98,6 +98,22 @@ def test_every_mutant_of_a_rewritten_graph_is_refused(name, monkeypatch):
         assert refused(check, number, given, rng, 8 * TIMES) == []
 
 
+def test_a_zero_that_changes_its_sign_is_refused(monkeypatch):
+    """0.0 equals -0.0, and 1 / 0.0 does not: nodes are compared by their bytes."""
+    checked = Checked(monkeypatch)
+    with tf.Graph().as_default() as graph:
+        x, dense = tf.placeholder(tf.float32, [2, 4], "x"), tf.zeros([4, 4])
+        ceil = tf.Variable([0.0, 2.0], use_resource=True).read_value() / tf.constant(0.0, name="zero")
+        fetched = [tf.matmul(x, dense + 1.0).name, ceil.name]
+    npu_shim.rewrite(graph.as_graph_def(), fetched, ["x:0"], precision_mode="allow_fp32_to_fp16")
+    for check, number, given in checked.seen:
+        zero = next(node for node in given[number].node if node.name == "zero")
+        zero.attr["value"].tensor.float_val[:] = [-0.0]
+        with pytest.raises(VerifyError, match=r"'zero' .*has changed in attribute value"):
+            check(*given)
+    assert checked.seen
+
+
 @functools.lru_cache(maxsize=None)
 def lowered(name):
     """A rewritten training graph of the reference, for a CPU."""

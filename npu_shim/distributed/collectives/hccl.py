@@ -13,11 +13,10 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.collectives import call_fusion, fused, gradients, reductions
 from npu_shim.distributed.job import ranks
 from npu_shim.distributed.sharding import updates
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 REDUCTIONS = ("sum", "prod", "max", "min")
-# `npu-shim run` puts 1.15's classes in tf.Variable's place; 1.15 itself has one class for all
-VARIABLES = (tf.Variable,) if tf.__version__.startswith("1.") else (tf.Variable, tf.compat.v2.Variable)
 
 
 def allreduce(tensor: Any, reduction: str, fusion: int = 1, fusion_id: int = -1, group: str = ranks.WORLD) -> tf.Tensor:
@@ -231,7 +230,7 @@ def _check_fusion(name, fusion):
 
 def _name(given, at):
     """Returns a variable's name, or the number of what has none that ranks could agree on."""
-    return given.name if isinstance(given, VARIABLES) else "%d" % at
+    return given.name if tf_internals.is_variable(given) else "%d" % at
 
 
 def _check_size(name, rank_size, group):

@@ -113,9 +113,8 @@ def reduce_scatter(tensor: tf.Tensor, reduction: str, group: str, key: int | Non
 def _exchanged(rows, group, key):
     """Returns what every rank has for this one of rows [ranks, ...], one for each rank."""
     members = ranks.members(group)
-    named = [
-        members.index(each) for each in sorted(members, key=cluster.task)
-    ]  # TensorFlow's order, see `_in_rank_order`
+    # TensorFlow's order, see `_in_rank_order`
+    named = [members.index(each) for each in sorted(members, key=cluster.task)]
     if named != list(range(len(members))):
         rows = tf.gather(rows, named)
     with cluster.placed(_carried(rows, REDUCED)) as here:

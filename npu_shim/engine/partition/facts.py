@@ -107,14 +107,10 @@ def variables_touched(nodes, bodies):
 def local_variables(graph):
     """Returns the names, as by `writers.variable_name`, of a tf.Graph's variables that are local and nothing else."""
     local, *others = (
-        {writers.variable_name(v.op.node_def) for v in graph.get_collection(key) if _is_variable(v)}
+        {writers.variable_name(v.op.node_def) for v in graph.get_collection(key) if tf_internals.is_variable(v)}
         for key in (tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES)
     )
     return local.difference(*others)
-
-
-def _is_variable(held):
-    return isinstance(held, (tf.Variable, tf.compat.v2.Variable))  # a resource variable of TensorFlow 2 is the latter
 
 
 def access_of(nodes, taken):

@@ -6,7 +6,7 @@ import collections
 from typing import Any, Mapping, Sequence
 
 from npu_shim.rewriter.analysis.writes import PASSES_ON, READS
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.graph.arguments import data, source_of
 
 VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
 OWN_CONTAINER = ("", "localhost")  # TensorFlow's own, by both of its names
@@ -61,7 +61,7 @@ def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Ma
     while changed:  # to a fixed point, since nodes may be in any order
         changed = False
         for node in nodes:
-            inputs = [] if node.op in READS else [source_of(text) for text in node.input if text[0] != "^"]
+            inputs = [] if node.op in READS else [source_of(text) for text in data(node)]
             taken = [origins[name] for name in inputs if name in origins]
             if not taken:
                 continue

@@ -95,7 +95,7 @@ class View:
     """A graph's tensors of open size.
 
     Args:
-        graph_def: as for `whole_uniques`.
+        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
         inferred: its `static_shapes.loopless`, if that is there already.
     """
 
