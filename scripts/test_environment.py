@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import tempfile
 from typing import Dict, Iterator, List
@@ -18,7 +19,10 @@ AVX2 = (("TF_ENABLE_ONEDNN_OPTS", "0"), ("ONEDNN_MAX_CPU_ISA", "AVX2"))
 
 @contextlib.contextmanager
 def own_home() -> Iterator[Dict[str, str]]:
-    """Gives an environment with an empty home, which is removed at the end; the hook is compiled there once."""
+    """Gives an environment with an empty home, which is removed at the end; the hook is compiled there once.
+
+    Temporary files lie in it too: what tests and the TensorFlow under them leave behind has filled a disk.
+    """
     kept = {key: value for key, value in os.environ.items() if key in KEPT or not key.startswith(SET_ASIDE)}
     home = pathlib.Path.home()
     configured = home / ".config" / "pip" / "pip.conf"
@@ -26,8 +30,13 @@ def own_home() -> Iterator[Dict[str, str]]:
         kept.setdefault("PIP_CONFIG_FILE", str(configured))
     if (home / ".pyenv").exists():
         kept.setdefault("PYENV_ROOT", str(home / ".pyenv"))
-    with tempfile.TemporaryDirectory(prefix="npu_shim_home_") as folder:
-        yield {**kept, "HOME": folder}
+    folder = tempfile.mkdtemp(prefix="npu_shim_home_")
+    try:
+        temporary = pathlib.Path(folder) / "tmp"
+        temporary.mkdir()
+        yield {**kept, "HOME": folder, "TMPDIR": str(temporary)}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # a process that a test has killed late may still write there
 
 
 def pytest_arguments(arguments: List[str]) -> List[str]:
