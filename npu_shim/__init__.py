@@ -24,15 +24,15 @@ _HOMES = {
     "rewrite": "npu_shim.options.rewriting",
     "compile_step": "npu_shim.xla.compiled_step",
     "check_config": "npu_shim.options.checking",
-    "amp_level": "npu_shim.options.amp_config",
-    "custom_mixed_precision": "npu_shim.options.amp_config",
-    "get_white_list": "npu_shim.options.amp_config",
-    "get_black_list": "npu_shim.options.amp_config",
+    "amp_level": "npu_shim.options.entrances.amp_config",
+    "custom_mixed_precision": "npu_shim.options.entrances.amp_config",
+    "get_white_list": "npu_shim.options.entrances.amp_config",
+    "get_black_list": "npu_shim.options.entrances.amp_config",
     "enable": "npu_shim.session.interception.enabling",
     "disable": "npu_shim.session.interception.enabling",
     "patch": "npu_shim.session.interception.patch",
     "unpatch": "npu_shim.session.interception.patch",
-    "to_float": "npu_shim.options.scopes",
+    "to_float": "npu_shim.options.ops.scopes",
     "Calibration": "npu_shim.session.observers.calibration",
     "calibrate": "npu_shim.session.observers.calibration",
     "float32_variable_storage_getter": "npu_shim.checkpoint.master_weights",
@@ -69,13 +69,13 @@ if TYPE_CHECKING:
     from npu_shim.checkpoint.saver import casting_initializers as casting_initializers
     from npu_shim.checkpoint.saver import init_from_checkpoint as init_from_checkpoint
     from npu_shim.checkpoint.saver import warm_start as warm_start
-    from npu_shim.options.amp_config import amp_level as amp_level
-    from npu_shim.options.amp_config import custom_mixed_precision as custom_mixed_precision
-    from npu_shim.options.amp_config import get_black_list as get_black_list
-    from npu_shim.options.amp_config import get_white_list as get_white_list
     from npu_shim.options.checking import check_config as check_config
+    from npu_shim.options.entrances.amp_config import amp_level as amp_level
+    from npu_shim.options.entrances.amp_config import custom_mixed_precision as custom_mixed_precision
+    from npu_shim.options.entrances.amp_config import get_black_list as get_black_list
+    from npu_shim.options.entrances.amp_config import get_white_list as get_white_list
+    from npu_shim.options.ops.scopes import to_float as to_float
     from npu_shim.options.rewriting import rewrite as rewrite
-    from npu_shim.options.scopes import to_float as to_float
     from npu_shim.rewriter.errors import ConfigError as ConfigError
     from npu_shim.rewriter.errors import PlanError as PlanError
     from npu_shim.rewriter.errors import VerifyError as VerifyError

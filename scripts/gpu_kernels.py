@@ -14,7 +14,7 @@ import sys
 import tensorflow.compat.v1 as tf
 
 from npu_shim import configs
-from npu_shim.options import kernel_tables
+from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, to_rows
 from npu_shim.rewriter.graphdef import registry
 

@@ -21,8 +21,8 @@ SETTINGS = (
     ("npu_shim.distributed.job.ranks", "_groups"),
     ("npu_shim.distributed.job.ranks", "_splits"),
     ("npu_shim.distributed.sharding.shards", "_items"),
-    ("npu_shim.options.plugin", "_given"),
-    ("npu_shim.options.forced", "_enabled"),
+    ("npu_shim.options.entrances.plugin", "_given"),
+    ("npu_shim.options.entrances.forced", "_enabled"),
 )
 KERAS = ("keras.src.backend", "keras.backend", "tf_keras.src.backend", "tensorflow.python.keras.backend")
 

@@ -80,7 +80,7 @@ def _config(path: str | None, flags: Mapping[str, Any]) -> Any:
     import tensorflow.compat.v1 as tf
     from google.protobuf import text_format
 
-    from npu_shim.options import config_proto
+    from npu_shim.options.entrances import config_proto
 
     try:
         config = text_format.Parse(text, tf.ConfigProto())

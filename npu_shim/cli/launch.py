@@ -12,7 +12,8 @@ from npu_shim.cli import pages
 from npu_shim.cli import run as running
 from npu_shim.distributed.job import description, rank_table
 from npu_shim.distributed.launcher import layout, workers
-from npu_shim.options import engine, forced
+from npu_shim.options import engine
+from npu_shim.options.entrances import forced
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 COUNT, HOSTS, INDEX, PORT, GRACE = "-n", "--hosts", "--host-index", "--port", "--grace"

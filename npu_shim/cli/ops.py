@@ -63,7 +63,7 @@ def described(table: OpTable, name: str) -> list[str]:
     Raises:
         ConfigError: no such op.
     """
-    from npu_shim.options import op_names
+    from npu_shim.options.ops import op_names
 
     found = []
     for op in table.ops(name) + ((name,) if name in table.entries else ()):

@@ -45,7 +45,7 @@ def checked_file(path: str, option: str, suffix: str) -> str:
 
 
 def write(path: str, pages: Sequence[dict[str, Any]], heading: str) -> None:
-    """Writes pages of `npu_shim.options.pages` as one file, whole or not at all."""
+    """Writes pages of `npu_shim.options.reports.pages` as one file, whole or not at all."""
     data = page.render(pages, heading).encode("utf-8")
     with atomic_write.file(path) as f:
         f.write(data)
@@ -60,7 +60,7 @@ def checked_steps(text: str, option: str) -> int:
 
 def switches(folder: str, out: str | None, steps: int) -> dict[str, str]:
     """The environment of a run whose graphs are kept in a folder for a report, and whose first steps are measured."""
-    from npu_shim.options import kept_pages
+    from npu_shim.options.reports import kept_pages
     from npu_shim.session.observers import calibration
 
     kept = {kept_pages.SWITCH: folder} if out else {}
@@ -91,7 +91,7 @@ def _measured(folder: str) -> list[Any]:
 
 def _write_collected(folder: str, path: str, heading: str, measured: Sequence[Any]) -> str:
     """Writes the pages in a folder with the ranges of their tensors; returns what is to be said about it."""
-    from npu_shim.options import kept_pages
+    from npu_shim.options.reports import kept_pages
 
     found = kept_pages.collected(folder)
     if not found:

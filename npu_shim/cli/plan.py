@@ -120,7 +120,7 @@ def collectives(asked: Asked) -> str:
 
     from npu_shim.distributed.collectives import call_fusion
     from npu_shim.engine import report as engine_report
-    from npu_shim.options import kernel_tables
+    from npu_shim.options.ops import kernel_tables
 
     found = in_graph.counted(call_fusion.fused(asked.graph), asked.fetches)
     programs = None
@@ -143,7 +143,7 @@ def name_of(graph: str) -> str:
 
 def page_of(asked: Asked, chosen: Precision, done: Rewritten, title: str) -> dict[str, Any]:
     """The page of a planned graph."""
-    from npu_shim.options import pages
+    from npu_shim.options.reports import pages
 
     return pages.page(done, asked.graph, asked.feeds, asked.fetches, chosen, title)
 
@@ -228,7 +228,7 @@ def names(text: str) -> list[str]:
 
 def device(wanted: str | None) -> str:
     """Returns one of `kernel_tables.DEVICES`: what is wanted, else what is here; ConfigError for another word."""
-    from npu_shim.options import kernel_tables
+    from npu_shim.options.ops import kernel_tables
     from npu_shim.session import clusters
 
     chosen = (wanted or clusters.accelerator()).upper()

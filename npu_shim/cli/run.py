@@ -15,7 +15,9 @@ import threading
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from npu_shim.compat import quiet
-from npu_shim.options import engine, forced, requests, table
+from npu_shim.options import engine, table
+from npu_shim.options.entrances import forced
+from npu_shim.options.reports import requests
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 MODE, ENGINE, REPORT, CALIBRATE, SET, JAX = (

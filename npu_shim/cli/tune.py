@@ -114,7 +114,7 @@ def _writable(out: str) -> str:
 
 def _key(wanted: Wanted, args: argparse.Namespace) -> dict[str, object]:
     """What a state belongs to: all that decides what its trials gave, but for how many there may be."""
-    from npu_shim.options import forced
+    from npu_shim.options.entrances import forced
 
     script = args.script if args.module else os.path.abspath(args.script)
     return {

@@ -22,7 +22,7 @@ from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
 from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
 from npu_shim.options.collected import LOSS_SCALE
-from npu_shim.options.run_config import NPURunConfig, session_config_of
+from npu_shim.options.entrances.run_config import NPURunConfig, session_config_of
 
 LOG = logging.getLogger("npu_shim")
 

@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.argument_checks import check_positive_integer
+from npu_shim.options.entrances.argument_checks import check_positive_integer
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.interception import interceptors
 from npu_shim.session.observers import dump

@@ -15,7 +15,7 @@ from npu_shim.distributed.collectives import gradients
 from npu_shim.distributed.collectives.hccl import broadcast
 from npu_shim.distributed.job import ranks
 from npu_shim.estimator.estimator import NPUEstimator
-from npu_shim.options.run_config import NPURunConfig
+from npu_shim.options.entrances.run_config import NPURunConfig
 from npu_shim.rewriter.errors import ConfigError
 
 try:

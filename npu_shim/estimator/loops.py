@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator.iterations import repeat
-from npu_shim.options.argument_checks import check_positive_integer
+from npu_shim.options.entrances.argument_checks import check_positive_integer
 from npu_shim.rewriter.errors import ConfigError
 
 

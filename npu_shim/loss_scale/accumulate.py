@@ -20,7 +20,7 @@ from npu_shim.loss_scale.inner import (
     train_ops_replaced,
 )
 from npu_shim.loss_scale.sums import hidden_variable, sum_for
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.graph_ops import op_of
-from npu_shim.options.scopes import without_npu_compile_scope
+from npu_shim.options.ops.scopes import without_npu_compile_scope
 
 ATTEMPTED, SKIPPED, STUCK = range(3)
 

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 # its reciprocal is a normal float32; that of 2**127 is flushed to zero, and all gradients with it
 LARGEST = 2.0**126

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale.schedule import ASCEND_LIMIT, Policy
 from npu_shim.options.collected import GRADS_FINITE
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 # the states of managers and optimizers that no graph keeps
 _EAGERLY: Any = weakref.WeakKeyDictionary()

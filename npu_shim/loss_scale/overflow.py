@@ -7,8 +7,8 @@ from typing import Any, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
-from npu_shim.options.scopes import EQUAL_SHAPES, attributes
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import EQUAL_SHAPES, attributes
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 
 def magnitudes(gradients: Sequence[Any]) -> tf.Tensor:

@@ -11,7 +11,7 @@ from typing import Any, Union
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 NARROW = (tf.float16, tf.bfloat16)
 

@@ -21,7 +21,7 @@ from typing import Any, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keep_dtype_scope as keep_dtype
+from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
 
 # what writes to the resource variable that is its first input; a reference's writers say so in their signature

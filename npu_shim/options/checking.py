@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from npu_shim.options import mixlist, precision, profiles, table, watch_options
+from npu_shim.options import precision, profiles, table, watch_options
+from npu_shim.options.ops import mixlist
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 _TYPES = {"s": str, "b": bool, "i": int}
@@ -29,7 +30,7 @@ def check_config(config: Any) -> tuple[str, ...]:
         return _collect_problems(given, _problems_of_types(given))
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.options import config_proto, run_config
+    from npu_shim.options.entrances import config_proto, run_config
 
     if isinstance(config, run_config.NPURunConfig):
         unwritten = list(_unwritable_values(run_config.values_of(config)))
@@ -51,7 +52,7 @@ def _unwritable_values(values: Mapping[str, Any]) -> Iterator[table.Problem]:
     """Yields a Problem for each option value that its parameter_map field cannot hold."""
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.options import config_proto
+    from npu_shim.options.entrances import config_proto
 
     for name, value in values.items():
         try:

@@ -9,7 +9,7 @@ import subprocess
 from typing import Any, Mapping
 
 from npu_shim.configs import extras
-from npu_shim.options import requests
+from npu_shim.options.reports import requests
 from npu_shim.pjrt import other_python
 from npu_shim.rewriter.errors import ConfigError, one_of
 

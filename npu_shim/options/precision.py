@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Mapping, Optional, Tuple
 
 from npu_shim import configs
-from npu_shim.options import amp, customize, mixlist, op_names, profiles
-from npu_shim.options.customize import Customized
-from npu_shim.options.op_names import Unmatched
+from npu_shim.options import amp, profiles
+from npu_shim.options.ops import customize, mixlist, op_names
+from npu_shim.options.ops.customize import Customized
+from npu_shim.options.ops.op_names import Unmatched
 from npu_shim.options.profiles import PROFILES
 from npu_shim.options.table import validate
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened

@@ -9,7 +9,9 @@ from typing import Any, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import kernel_tables, pages, precision, table
+from npu_shim.options import precision, table
+from npu_shim.options.ops import kernel_tables
+from npu_shim.options.reports import pages
 from npu_shim.rewriter.errors import ConfigError, nearest, shortened
 from npu_shim.rewriter.graphdef import inlined_names
 from npu_shim.rewriter.graphdef.saturating import saturated

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import config_proto
+from npu_shim.options.entrances import config_proto
 from npu_shim.pjrt import arrays
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.session.interception import session_options

@@ -81,7 +81,7 @@ def _pretend_a_gpu():
 @contextlib.contextmanager
 def _auto_mixed_precision_scope(enable):
     """NVIDIA's, by ours: the tree has it, 1.15.5 has not."""
-    from npu_shim.options.scopes import keep_dtype_scope
+    from npu_shim.options.ops.scopes import keep_dtype_scope
 
     with contextlib.nullcontext() if enable else keep_dtype_scope():
         yield

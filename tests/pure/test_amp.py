@@ -6,8 +6,9 @@ import pytest
 
 import graphs
 import npu_shim
-from npu_shim.options import amp, amp_config, precision
+from npu_shim.options import amp, precision
 from npu_shim.options import table as options
+from npu_shim.options.entrances import amp_config
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.planner.plan import plan
 from npu_shim.rewriter.tables.dtypes import BFLOAT16, FLOAT16

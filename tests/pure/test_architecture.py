@@ -43,7 +43,8 @@ WITH_TENSORFLOW = ("tf_internals", "inference", "graphdef", "lint", "page", "rew
 KNOWN = layers.modules(ROOT)
 PURE = [
     *(name for name in KNOWN if name.startswith("npu_shim.rewriter.") and name.split(".")[2] not in WITH_TENSORFLOW),
-    *("npu_shim.options." + name for name in ("table", "mixlist", "precision", "customize", "amp", "amp_config")),
+    *("npu_shim.options." + name for name in ("table", "precision", "amp", "entrances.amp_config")),
+    *("npu_shim.options.ops." + name for name in ("mixlist", "customize")),
     *("npu_shim." + name for name in ("configs", "cli", "compat.scan.files", "compat.aliases", "loss_scale.schedule")),
     "npu_shim",
 ]

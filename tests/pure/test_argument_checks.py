@@ -3,7 +3,7 @@ import os
 import pytest
 
 from npu_shim.distributed.sharding import shards
-from npu_shim.options import argument_checks as checks
+from npu_shim.options.entrances import argument_checks as checks
 
 GOOD = [
     (checks.check_not_none, (0, "x"), None),

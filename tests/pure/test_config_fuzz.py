@@ -9,8 +9,9 @@ import os
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_shim.options import amp, customize, mixlist, precision
+from npu_shim.options import amp, precision
 from npu_shim.options import table as options
+from npu_shim.options.ops import customize, mixlist
 from npu_shim.rewriter.errors import ConfigError
 
 COUNT = int(os.environ.get("NPU_SHIM_FUZZ", "0"))

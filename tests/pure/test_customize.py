@@ -2,8 +2,9 @@
 
 import pytest
 
-from npu_shim.options import customize, op_names, precision
-from npu_shim.options.customize import Custom
+from npu_shim.options import precision
+from npu_shim.options.ops import customize, op_names
+from npu_shim.options.ops.customize import Custom
 from npu_shim.rewriter.errors import ConfigError
 
 F, H, B = "float32", "float16", "bfloat16"

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from npu_shim import cli
-from npu_shim.options import forced
+from npu_shim.options.entrances import forced
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -6,7 +6,8 @@ import json
 import pytest
 import reference_material
 
-from npu_shim.options import mixlist, op_names, precision
+from npu_shim.options import precision
+from npu_shim.options.ops import mixlist, op_names
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.tables.op_table import Entry, OpTable
 

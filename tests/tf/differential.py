@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import export
-from npu_shim.options import scopes
+from npu_shim.options.ops import scopes
 
 SIZE, LEAST, MOST = 4, -4.0, 4.0  # what is multiplied lies between these; sums of SIZE products stay below 256
 RUNS = 3

@@ -9,7 +9,7 @@ import os
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import kernel_tables
+from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter.graphdef import reading as graphs
 from npu_shim.rewriter.tables.dtypes import FLOATS
 

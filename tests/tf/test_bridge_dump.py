@@ -9,8 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options import run_config
-from npu_shim.options.run_config import NPURunConfig
+from npu_shim.options.entrances import run_config
+from npu_shim.options.entrances.run_config import NPURunConfig
 from npu_shim.session.observers import attaching, dump, profiling
 
 

@@ -5,8 +5,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.estimator import hooks, keras
-from npu_shim.options import config_proto
 from npu_shim.options import table as options
+from npu_shim.options.entrances import config_proto
 
 REWRITE = tf.ConfigProto().graph_options.rewrite_options
 

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options import scopes
-from npu_shim.options.scopes import NpuExecutePlacement
+from npu_shim.options.ops import scopes
+from npu_shim.options.ops.scopes import NpuExecutePlacement
 
 # scope -> the attributes of an op made inside
 MARKS = [

@@ -12,8 +12,8 @@ from npu_shim.distributed.collectives import hccl as distributed
 from npu_shim.distributed.job.strategy import NPUStrategy
 from npu_shim.estimator import hooks, keras
 from npu_shim.estimator.loops import IterationPerLoop
-from npu_shim.options import plugin
-from npu_shim.options.run_config import NPURunConfig
+from npu_shim.options.entrances import plugin
+from npu_shim.options.entrances.run_config import NPURunConfig
 from npu_shim.session.observers import profiling
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(32, 1)

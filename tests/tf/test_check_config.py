@@ -12,8 +12,8 @@ import sessions  # noqa: E402
 
 import npu_shim  # noqa: E402
 from npu_shim import cli, configs  # noqa: E402
-from npu_shim.options import config_proto  # noqa: E402
-from npu_shim.options.run_config import NPURunConfig, session_config_of  # noqa: E402
+from npu_shim.options.entrances import config_proto  # noqa: E402
+from npu_shim.options.entrances.run_config import NPURunConfig, session_config_of  # noqa: E402
 from npu_shim.rewriter.errors import ConfigError  # noqa: E402
 
 MIX = "allow_mix_precision"

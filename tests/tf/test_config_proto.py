@@ -3,7 +3,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from npu_shim.options import config_proto  # noqa: E402
+from npu_shim.options.entrances import config_proto  # noqa: E402
 
 
 def with_entry(**fields):

@@ -6,7 +6,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options import kernel_tables, precision, rewriting
+from npu_shim.options import precision, rewriting
+from npu_shim.options.ops import kernel_tables
 from npu_shim.options.table import of_keywords
 from npu_shim.rewriter.graph.emulation import ROUNDED, Way
 from npu_shim.rewriter.planner import report

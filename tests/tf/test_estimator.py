@@ -8,9 +8,9 @@ import pytest
 tf = pytest.importorskip("tensorflow.compat.v1")
 
 from npu_shim.estimator.estimator import NPUEstimator, NPUEstimatorSpec  # noqa: E402
-from npu_shim.options import config_proto  # noqa: E402
 from npu_shim.options import table as options  # noqa: E402
-from npu_shim.options.run_config import (  # noqa: E402
+from npu_shim.options.entrances import config_proto  # noqa: E402
+from npu_shim.options.entrances.run_config import (  # noqa: E402
     DumpConfig,
     ExperimentalConfig,
     NPURunConfig,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter.graph.graph_view import Port
 from npu_shim.rewriter.graphdef import reading as graphs
 from npu_shim.rewriter.inference.ranges import Ranges

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from grappler_suite import Case, const, values, version_1_graph
 from tensorflow import raw_ops
 
-from npu_shim.options import scopes
+from npu_shim.options.ops import scopes
 from npu_shim.rewriter.planner.decisions import Reason
 
 

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import npu_shim
-from npu_shim.options import kernel_tables, precision
+from npu_shim.options import precision
+from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter.graphdef import reading as graphs
 from npu_shim.rewriter.graphdef import registry
 from npu_shim.rewriter.planner import report

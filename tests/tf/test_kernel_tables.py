@@ -7,7 +7,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options import kernel_tables
+from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.rewriter.graph.kernel_table import ANY_DEVICE, Kernel, to_rows
 from npu_shim.rewriter.graphdef import reading as graphs

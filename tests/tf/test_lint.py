@@ -9,7 +9,7 @@ import reference_material
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter.lint.rules import RULES
 
 EYE = np.eye(4, dtype=np.float32)

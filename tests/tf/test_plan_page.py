@@ -14,7 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
 from npu_shim.configs import extras
-from npu_shim.options import kept_pages, precision
+from npu_shim.options import precision
+from npu_shim.options.reports import kept_pages
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.options.table import of_keywords
 from npu_shim.rewriter.page import model, sizes

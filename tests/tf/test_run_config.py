@@ -8,9 +8,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow.compat.v1")
 
-from npu_shim.options import run_config, scopes  # noqa: E402
 from npu_shim.options import table as options  # noqa: E402
-from npu_shim.options.run_config import DumpConfig, NPURunConfig  # noqa: E402
+from npu_shim.options.entrances import run_config  # noqa: E402
+from npu_shim.options.entrances.run_config import DumpConfig, NPURunConfig  # noqa: E402
+from npu_shim.options.ops import scopes  # noqa: E402
 
 PUBLIC = set(
     """iterations_per_loop mix_compile_mode enable_data_pre_proc is_tailing_optimization variable_format_optimize

@@ -10,7 +10,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options.scopes import keep_dtype_scope, to_float
+from npu_shim.options.ops.scopes import keep_dtype_scope, to_float
 
 LOST = np.float32(1 + 2.0**-12)  # float16 rounds it to 1
 X = np.full([2, 2], LOST, np.float32)

@@ -9,8 +9,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.options import plugin
-from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.options.entrances import plugin
+from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.session.interception import patch as npu_session
 from npu_shim.session.native import build, loader
 

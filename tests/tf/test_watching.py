@@ -11,7 +11,7 @@ from npu_shim.engine import sessions as engine
 from npu_shim.estimator.estimator import NPUEstimator
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, LossScaleOptimizer
 from npu_shim.options import engine as options_of_engine
-from npu_shim.options.run_config import NPURunConfig
+from npu_shim.options.entrances.run_config import NPURunConfig
 
 has_no_jax = not (options_of_engine.has_jax() or options_of_engine.interpreter()) or tf.__version__.startswith("1.")
 Fetched = collections.namedtuple("Fetched", "train merged")

@@ -13,7 +13,7 @@ from npu_bridge.hccl import hccl_ops
 from npu_bridge.helper import helper
 from npu_bridge.helper.helper import npu_bridge_handle
 from npu_bridge.helper.helper import version as __version__
-from npu_shim.options.plugin import npu_close
+from npu_shim.options.entrances.plugin import npu_close
 from npu_shim.session.interception import patch as _session
 
 __all__ = ["helper", "hccl_ops", "npu_bridge_handle", "npu_close", "npu_estimator"]

@@ -73,7 +73,7 @@ from npu_shim.bridge.ops.resources import use_tensorflow1 as _use_tensorflow1
 from npu_shim.distributed.collectives.hccl import npu_tf_optimizer
 from npu_shim.estimator.hooks import NpuEmptyHook, npu_hooks_append
 from npu_shim.estimator.keras import npu_callbacks_append, npu_keras_optimizer
-from npu_shim.options.config_proto import (
+from npu_shim.options.entrances.config_proto import (
     npu_config_proto,
     npu_graph_options,
     npu_optimizer_options,

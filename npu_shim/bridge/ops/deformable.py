@@ -9,7 +9,7 @@ from typing import Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 FORMATS = ("NHWC", "NCHW")

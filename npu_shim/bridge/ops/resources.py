@@ -11,7 +11,7 @@ from typing import Any, Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
-from npu_shim.options import config_proto
+from npu_shim.options.entrances import config_proto
 from npu_shim.rewriter import tf_internals
 
 _values = {}  # what a job remembers about itself, by name

@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
-from npu_shim.options import customize, mixlist, precision
+from npu_shim.options import precision
+from npu_shim.options.ops import customize, mixlist
 from npu_shim.options.table import MIXED
 from npu_shim.rewriter.tables.op_table import OpTable
 

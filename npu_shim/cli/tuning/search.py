@@ -12,7 +12,7 @@ from npu_shim.cli.tuning.criteria import Outcome
 from npu_shim.cli.tuning.proposal import Node, Proposal
 from npu_shim.cli.tuning.state import State
 from npu_shim.cli.tuning.trials import Trial, Wanted
-from npu_shim.options import requests
+from npu_shim.options.reports import requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking
 

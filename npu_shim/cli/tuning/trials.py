@@ -9,7 +9,8 @@ from typing import Any, Mapping
 
 from npu_shim.cli.tuning import launch, proposal
 from npu_shim.cli.tuning.criteria import Criterion
-from npu_shim.options import forced, kept_pages, requests
+from npu_shim.options.entrances import forced
+from npu_shim.options.reports import kept_pages, requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.observers import ranges
 from npu_shim.session.trial import protocol

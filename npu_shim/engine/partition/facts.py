@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.engine.partition.nodes import Node
 from npu_shim.engine.runtime import access
-from npu_shim.options import kernel_tables
+from npu_shim.options.ops import kernel_tables
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.graph import arguments

@@ -34,7 +34,7 @@ def install(scale: Any = "auto", is_wanted: Callable[[], bool] = lambda: True) -
         ConfigError: scale is none of these.
     """
     from npu_shim.loss_scale.automatic import patches
-    from npu_shim.options import forced
+    from npu_shim.options.entrances import forced
 
     wanted = forced.checked_scale(scale, "loss_scale")
     if wanted is None:

@@ -11,8 +11,8 @@ from npu_shim.loss_scale.automatic.made import SCOPE, registry_of
 from npu_shim.loss_scale.counters import SKIPPED, StepCounters
 from npu_shim.loss_scale.graph_ops import outer_graph
 from npu_shim.loss_scale.managers import FixedLossScaleManager, ScheduledLossScaleManager
-from npu_shim.options import forced
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
+from npu_shim.options.entrances import forced
 
 # tf.train.experimental.DynamicLossScale and Keras' LossScaleOptimizer: 2**15, twice after 2000 steps, half at each
 # overflow; NVIDIA's TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING wraps optimizers in the first

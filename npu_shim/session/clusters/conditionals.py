@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import EQUAL_SHAPES
+from npu_shim.options.ops.scopes import EQUAL_SHAPES
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.clusters.branches import NONE, Branches
 from npu_shim.session.clusters.moves import Move, constant_behind, input_dtypes

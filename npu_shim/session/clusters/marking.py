@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterable, Mapping
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import ranks
-from npu_shim.options.scopes import OPT_OUT
+from npu_shim.options.ops.scopes import OPT_OUT
 from npu_shim.pjrt import program_cache
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED

@@ -20,7 +20,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.scopes import keeps_gradients
+from npu_shim.options.ops.scopes import keeps_gradients
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
 from npu_shim.rewriter.graphdef.functions import KINDS, called
 from npu_shim.rewriter.graphdef.inlined_names import is_gradient_of, without_traces

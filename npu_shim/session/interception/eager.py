@@ -11,7 +11,7 @@ import functools
 import os
 from typing import Any, Sequence
 
-from npu_shim.options import requests
+from npu_shim.options.reports import requests
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
 

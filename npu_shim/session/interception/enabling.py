@@ -15,7 +15,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import automatic
-from npu_shim.options import config_proto, engine, forced, table
+from npu_shim.options import engine, table
+from npu_shim.options.entrances import config_proto, forced
 from npu_shim.options.precision import policy_of
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest

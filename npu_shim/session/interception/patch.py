@@ -20,7 +20,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.liveness import watch
-from npu_shim.options import config_proto, engine
+from npu_shim.options import engine
+from npu_shim.options.entrances import config_proto
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError

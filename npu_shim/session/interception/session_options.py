@@ -5,8 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any, Mapping
 
-from npu_shim.options import config_proto, forced, plugin, requests
+from npu_shim.options.entrances import config_proto, forced, plugin
 from npu_shim.options.precision import Precision, resolve
+from npu_shim.options.reports import requests
 from npu_shim.options.table import PRECISION_MODES
 from npu_shim.session import devices, lines
 

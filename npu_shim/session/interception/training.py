@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 import tensorflow.compat.v1 as tf
 
 from npu_shim.options import collected
-from npu_shim.options.scopes import keep_dtype_scope
+from npu_shim.options.ops.scopes import keep_dtype_scope
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.session.observers import dump, ranges

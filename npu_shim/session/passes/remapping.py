@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from npu_shim.options import engine, kept_pages, table
+from npu_shim.options import engine, table
 from npu_shim.options.precision import policy_of
+from npu_shim.options.reports import kept_pages
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session import clusters
 from npu_shim.session.observers import calibration, trace

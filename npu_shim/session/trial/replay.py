@@ -18,7 +18,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint import assignments
-from npu_shim.options import customize, forced, kept_pages, precision, rewriting
+from npu_shim.options import precision, rewriting
+from npu_shim.options.entrances import forced
+from npu_shim.options.ops import customize
+from npu_shim.options.reports import kept_pages
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.rewriter.page import model
 from npu_shim.rewriter.tables.dtypes import FLOAT32, LOW
@@ -234,7 +237,7 @@ class _Replays:
 
 def options_of(config: Any) -> Any:
     """Returns the option values of a script's own config."""
-    from npu_shim.options import config_proto, plugin
+    from npu_shim.options.entrances import config_proto, plugin
 
     return plugin.with_defaults(config_proto.read(config))
 

@@ -1,7 +1,7 @@
-"""npu_bridge.estimator.npu.npu_config, see npu_shim.options.run_config."""
+"""npu_bridge.estimator.npu.npu_config, see npu_shim.options.entrances.run_config."""
 
 from npu_shim.bridge.ops.exposed import expose as _expose
-from npu_shim.options.run_config import (
+from npu_shim.options.entrances.run_config import (
     DumpConfig,
     DynamicInputConfig,
     ExperimentalConfig,
@@ -10,6 +10,6 @@ from npu_shim.options.run_config import (
     NPURunConfig,
     ProfilingConfig,
 )
-from npu_shim.options.scopes import NpuExecutePlacement
+from npu_shim.options.ops.scopes import NpuExecutePlacement
 
 _expose(globals())

@@ -1,8 +1,8 @@
-"""npu_bridge.estimator.npu.npu_plugin, see npu_shim.options.plugin."""
+"""npu_bridge.estimator.npu.npu_plugin, see npu_shim.options.entrances.plugin."""
 
 from npu_shim.bridge.ops.exposed import expose as _expose
 from npu_shim.bridge.ops.unsupported import module_getattr
-from npu_shim.options.plugin import (
+from npu_shim.options.entrances.plugin import (
     is_inf_nan_enabled,
     npu_close,
     npu_resource_init,

@@ -1,7 +1,7 @@
-"""npu_bridge.estimator.npu.npu_scope, see npu_shim.options.scopes."""
+"""npu_bridge.estimator.npu.npu_scope, see npu_shim.options.ops.scopes."""
 
 from npu_shim.bridge.ops.exposed import expose as _expose
-from npu_shim.options.scopes import (
+from npu_shim.options.ops.scopes import (
     disable_autofuse,
     keep_dtype_scope,
     limit_core_num_scope,

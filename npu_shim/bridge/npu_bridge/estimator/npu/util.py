@@ -23,7 +23,7 @@ from npu_shim.distributed.sharding.shards import (
 )
 from npu_shim.estimator.iterations import set_iteration_per_loop
 from npu_shim.estimator.loops import IterationPerLoop
-from npu_shim.options.argument_checks import (
+from npu_shim.options.entrances.argument_checks import (
     check_aoe_mode,
     check_bool_type,
     check_mstune_mode,
@@ -35,7 +35,7 @@ from npu_shim.options.argument_checks import (
     convert_bool_to_int,
     format_string,
 )
-from npu_shim.options.scopes import (
+from npu_shim.options.ops.scopes import (
     keep_tensors_dtypes,
     set_graph_exec_config,
     set_op_input_tensor_multi_dims,

@@ -10,7 +10,7 @@ parser rejects the blank and # lines that the documentation shows, this one acce
 from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
-from npu_shim.options.op_names import Unmatched, unmatched
+from npu_shim.options.ops.op_names import Unmatched, unmatched
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 from npu_shim.rewriter.tables.op_table import OpTable

@@ -11,8 +11,8 @@ import json
 import os
 from typing import Any, Iterable, Sequence
 
-from npu_shim.options.kept_pages import SUFFIX, SWITCH
 from npu_shim.options.precision import Precision
+from npu_shim.options.reports.kept_pages import SUFFIX, SWITCH
 from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.graph.graph_view import Node
 from npu_shim.rewriter.graphdef.inlining import inline

@@ -107,7 +107,7 @@ def _apply(values: Dict[str, str], config: Any) -> Any:
         return values
     import tensorflow.compat.v1 as tf
 
-    from npu_shim.options import config_proto, run_config
+    from npu_shim.options.entrances import config_proto, run_config
 
     if isinstance(config, tf.ConfigProto):
         return config_proto.with_values(config, _require_no_clash(values, config_proto.read(config)))

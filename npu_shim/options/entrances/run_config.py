@@ -18,7 +18,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.compat import after_215
 from npu_shim.distributed.job import description
-from npu_shim.options import config_proto, table
+from npu_shim.options import table
+from npu_shim.options.entrances import config_proto
 from npu_shim.rewriter.errors import nearest
 
 # TensorFlow 2.16 and later have Estimator only with the package tensorflow-estimator; without it the import of this

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Mapping
 
-from npu_shim.options.argument_checks import check_bool_type, check_nonnegative_integer
+from npu_shim.options.entrances.argument_checks import check_bool_type, check_nonnegative_integer
 from npu_shim.options.table import PRECISION_MODES
 from npu_shim.rewriter.errors import ConfigError
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
-from npu_shim.options.op_names import Unmatched, unmatched
+from npu_shim.options.ops.op_names import Unmatched, unmatched
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.tables.op_table import OpTable
 
