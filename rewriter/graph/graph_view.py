@@ -23,6 +23,7 @@ from typing import (
 
 # attributes that scopes put on nodes
 KEEP, TO_FLOAT = "_keep_dtype", "_npu_shim_to_float"
+KEEP_WITH_GRADIENTS = 2  # the value of KEEP whose gradient ops get it too; the vendor's scope writes 1
 MOVED = "_npu_shim_moved"  # attribute of what placement.py lowered
 
 

@@ -10,9 +10,6 @@ from ..errors import ConfigError, nearest
 from ..graph.emulation import ROUNDED
 from ..graph.graph_view import KEEP, MOVED, TO_FLOAT, GraphView, Layout, Node, Port, Slot
 from ..tables.dtypes import FLOAT32
-from .inlined_names import is_gradient_of, without_traces
-
-KEEP_WITH_GRADIENTS = 2  # the vendor's scope writes 1
 
 # Old forms with one type attribute for data and statistics, and the newer forms with two. A node is read as its newer
 # form, with the new attribute copied from the old one, and is rewritten to that form only if it is lowered.
@@ -43,7 +40,7 @@ def read(graph_def: Any, feeds: Iterable[str] = (), preserved: Iterable[str] = (
     position = dict(zip(names, range(len(names))))
     ports = _Ports(position)
     ports.fill()
-    nodes = _keep_gradients(protos, _read_nodes(protos, names, _Layouts(library), ports))
+    nodes = _read_nodes(protos, names, _Layouts(library), ports)
     fed = frozenset(_port(name, position, nodes, "feed") for name in feeds)
     kept = frozenset(_port(name, position, nodes, "fetch").node for name in preserved)
 
@@ -129,15 +126,6 @@ def _read_node(proto, name, layouts, ports):
     rounded = attr[ROUNDED].type if ROUNDED in attr else 0
     moved = MOVED in attr
     return Node(name, op, proto.device, layout, dtypes, tuple(inputs), controls, kept, asked, rounded, moved)
-
-
-def _keep_gradients(protos, nodes):
-    """Keeps the gradient ops of nodes whose scope requests it: TensorFlow names them SCOPE/NODE_grad/..."""
-    kept = [position for position, node in enumerate(nodes) if node.kept]
-    with_gradients = {without_traces(nodes[p].name) for p in kept if protos[p].attr[KEEP].i == KEEP_WITH_GRADIENTS}
-    if not with_gradients:
-        return nodes
-    return [node._replace(kept=node.kept or is_gradient_of(node.name, with_gradients)) for node in nodes]
 
 
 def _unknown(proto, missing, position, layouts):

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import weakref
 from typing import Any, ContextManager, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.ops import kept_gradients
 from npu_shim.rewriter.errors import ConfigError, nearest, one_of
-from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
-from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
+from npu_shim.rewriter.graph.graph_view import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
 
 # attributes of our own that XLA clusters read
 OPT_OUT = "_without_npu_compile"  # of npu_scope.without_npu_compile_scope: the op stays outside
 EQUAL_SHAPES = "_npu_shim_equal_shapes"  # of a Merge: both sides have the same shapes
 TO_FLOAT_DTYPES = ("float16", "bfloat16", "float32")
-_keeping_gradients: weakref.WeakSet[tf.Graph] = weakref.WeakSet()
 
 
 class NpuExecutePlacement(enum.Enum):
@@ -54,25 +52,13 @@ def keep_dtype_scope(gradients: bool = False) -> ContextManager[None]:
     """Scope whose ops keep their dtype in the modes that lower.
 
     Args:
-        gradients: whether their gradient ops keep their dtype too, wherever they are made. Otherwise, as in the
-            original, only gradient ops that are made inside the scope do.
+        gradients: whether the gradient ops that tf.gradients makes of them keep their dtype too, wherever they are
+            made. Otherwise, as in the original, only gradient ops that are made inside the scope do.
     """
     if gradients:
-        _keeping_gradients.add(_outermost(tf.get_default_graph()))
+        kept_gradients.follow()
+        kept_gradients.tell_of_tapes()
     return attributes(**{KEEP: KEEP_WITH_GRADIENTS if gradients else 1})
-
-
-def keeps_gradients(graph: tf.Graph) -> bool:
-    """Whether a graph, or a function that was traced for it, was in a `keep_dtype_scope(gradients=True)`."""
-    return graph in _keeping_gradients
-
-
-def _outermost(graph: tf.Graph) -> tf.Graph:
-    while True:
-        outer = getattr(graph, "outer_graph", None) or getattr(graph, "_outer_graph", None)
-        if outer is None:
-            return graph
-        graph = outer
 
 
 @contextlib.contextmanager

@@ -20,11 +20,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.options.ops.scopes import keeps_gradients
-from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
+from npu_shim.rewriter.graph.graph_view import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
 from npu_shim.rewriter.graphdef.functions import KINDS, called
-from npu_shim.rewriter.graphdef.inlined_names import is_gradient_of, without_traces
-from npu_shim.rewriter.graphdef.reading import KEEP_WITH_GRADIENTS
+from npu_shim.rewriter.graphdef.inlined_names import without_traces
 from npu_shim.rewriter.tf_internals import op_defs
 from npu_shim.session import lines
 
@@ -32,6 +30,11 @@ LATE = (
     "'%s' is in a keep_dtype_scope or a to_float and was built after its session: if the graph computes the same "
     "outside of the scope, TensorFlow may compute both at once, in one dtype; make the session after its graph"
 )
+AS_ONE = (
+    "TensorFlow makes the gradient of the Defun '%s' as one: all of it keeps its dtype, because there is a "
+    "keep_dtype_scope(gradients=True) inside"
+)
+GRADIENT = "SymbolicGradient"  # op: the gradient of a Defun, which TensorFlow makes in C++ when it inlines it
 _graphs = weakref.WeakValueDictionary()  # number of a session -> its tf.Graph
 _running = threading.local()  # .graph: weak reference to the tf.Graph of the session that this thread runs
 
@@ -64,8 +67,6 @@ def built(number: int | None) -> dict[str, str]:
 def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
     """Copies the attributes of a call's scopes to the nodes that were inlined for the call.
 
-    Gradient ops whose forward op keeps its dtype with them are marked too: a run may not need the forward op.
-
     Args:
         graph_def: tf.compat.v1.GraphDef of what the session runs, as Grappler passes it; it is changed in place.
         number: as for `built`.
@@ -75,12 +76,9 @@ def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
     if scoped and not apart:
         lines.once(LATE % next(iter(scoped)))
     known = built(number) if scoped else ()
-    with_gradients = {name for name, given in scoped.items() if KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS}
     for node in graph_def.node if scoped else ():
         if node.name not in known:
             _mark_by_innermost_call(node, scoped)
-        if with_gradients and is_gradient_of(node.name, with_gradients):
-            node.attr[KEEP].i = 1
 
 
 def _session_graph(number):
@@ -93,31 +91,30 @@ def _operations(number):
 
 
 def _in_scopes(graph):
-    """Maps the name of each call in a scope, and of ops that ask for their gradients, to the attributes of the scopes.
+    """Maps the name of each call in a scope to the attributes of the scopes.
 
     The names are those that inlining gives.
     """
     if graph is None:
         return {}
-    whole = keeps_gradients(graph)
-    nodes = [op.node_def for op in graph.get_operations() if whole or _is_call(op.type)]
+    nodes = [op.node_def for op in graph.get_operations() if _is_call(op.type)]
     found: dict[str, dict[str, Any]] = {}
     _collect(nodes, _bodies_with_scopes(graph) if nodes else {}, (), "", found)
     return found
 
 
 def _is_call(op):
-    return op in KINDS or op not in op_defs() or op == "SymbolicGradient"
+    return op in KINDS or op not in op_defs() or op == GRADIENT
 
 
 def _bodies_with_scopes(graph):
-    """Maps the name of each function that has such a node, itself or in what it calls, to its calls and those nodes."""
+    """Maps the name of each function in which ops are in scopes, or in what it calls, to its calls and those ops."""
     library = tf.GraphDef()
     graph._copy_functions_to_graph_def(library, 0)
     functions = {function.signature.name: function for function in library.library.function}
-    nodes = {name: [n for n in body.node_def if _is_call(n.op) or _scopes(n)] for name, body in functions.items()}
+    nodes = {name: [n for n in body.node_def if _is_call(n.op) or _attributes(n)] for name, body in functions.items()}
     wanted: set[str] = set()
-    reached = {name for name, body in nodes.items() if any(_scopes(node) for node in body)}
+    reached = {name for name, body in nodes.items() if any(map(_attributes, body))}
     while reached:
         wanted |= reached
         reached = {name for name in nodes.keys() - wanted if any(wanted & {*called(n, functions)} for n in nodes[name])}
@@ -125,20 +122,42 @@ def _bodies_with_scopes(graph):
 
 
 def _collect(nodes, bodies, around, prefix, found):
-    """Adds nodes, and those in the functions that they call, to `found`; a function in itself is not inlined."""
+    """Adds the calls among nodes, and those in the functions that they call; a function in itself is not inlined."""
     for node in nodes:
+        if not _is_call(node.op):
+            continue
         name = prefix + node.name
-        attributes = _scopes(node)
+        attributes = _attributes(node)
+        if KEEP not in attributes and _is_gradient_of_kept(node, bodies):
+            attributes[KEEP] = tf.AttrValue(i=KEEP_WITH_GRADIENTS)
         if attributes:
             found[name] = attributes
         for function in {*called(node, bodies)} & bodies.keys() - {*around}:
             _collect(bodies[function], bodies, (*around, function), name + "/", found)
 
 
-def _scopes(node):
-    """The attributes of scopes that nodes other than this one need: of a call, or of an op with its gradients."""
-    given = {name: node.attr[name] for name in (KEEP, TO_FLOAT) if name in node.attr}
-    return given if _is_call(node.op) or (KEEP in given and given[KEEP].i == KEEP_WITH_GRADIENTS) else {}
+def _is_gradient_of_kept(node, bodies):
+    """Whether a node is the gradient of a Defun in which, or in what it calls, a scope asks for the gradients."""
+    if node.op != GRADIENT:
+        return False
+    name = node.attr["f"].func.name
+    reached, ahead = set(), {name}
+    while ahead:
+        reached |= ahead
+        ahead = {f for function in ahead for n in bodies.get(function, ()) for f in called(n, bodies)} - reached
+    kept = any(
+        KEEP in node.attr and node.attr[KEEP].i == KEEP_WITH_GRADIENTS
+        for function in reached
+        for node in bodies.get(function, ())
+    )
+    if kept:
+        lines.once(AS_ONE % name)
+    return kept
+
+
+def _attributes(node):
+    """The attributes that scopes gave a node."""
+    return {name: node.attr[name] for name in (KEEP, TO_FLOAT) if name in node.attr}
 
 
 def _mark_by_innermost_call(node, calls):

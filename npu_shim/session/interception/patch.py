@@ -22,6 +22,7 @@ from npu_shim.distributed.job import cluster, ranks
 from npu_shim.distributed.liveness import watch
 from npu_shim.options import engine
 from npu_shim.options.entrances import config_proto
+from npu_shim.options.ops import kept_gradients
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
@@ -52,6 +53,7 @@ def activate() -> None:
         return
     show_log()
     nan.keep()
+    kept_gradients.follow()  # graphs may be imported with their scopes
     ranks.export()
     interceptors.install(_adopt_session)
     interceptors.replace(
