@@ -102,7 +102,7 @@ def _numbers(proto: Any, dtype: int, size: int) -> tuple[Any, ...]:
     if proto.tensor_content:
         stored = struct.unpack("<%d%s" % (size, code), proto.tensor_content)
     else:
-        stored = tuple(getattr(proto, field)) or (0,) * min(size, 1)
+        stored = tuple(getattr(proto, field)) or (0,) * size
         stored += stored[-1:] * (size - len(stored))  # the last one stands for all that follow
     if dtype not in LOW_BITS:
         return tuple(map(bool, stored)) if code == "?" else stored

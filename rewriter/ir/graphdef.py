@@ -226,9 +226,9 @@ def _write_nodes(graph: Graph, protos: Any, text: Callable[[Value], str]) -> Non
 def _write_node(node: Node, proto: Any, text: Callable[[Value], str]) -> None:
     if node.proto is not None:
         proto.CopyFrom(node.proto)
-    if node.touched & FIELDS or node.proto is None:
+    if node.touched & FIELDS:
         proto.name, proto.op, proto.device = node.name, node.op, node.device
-    if node.touched & (INPUTS | CONTROLS) or node.proto is None:
+    if node.touched & (INPUTS | CONTROLS):
         del proto.input[:]
         proto.input.extend(map(text, node.inputs))
         proto.input.extend("^" + control.name for control in node.controls)
@@ -272,11 +272,9 @@ def _first(node: Node, output: str) -> int:
 
 
 def _body_text(value: Value) -> str:
-    """A value as an input in a function's body names it."""
+    """A tensor as an input in a function's body names it."""
     node = value.node
-    if value.index == CONTROL:
-        return "^" + node.name
-    if node.op == ARGUMENT and node in node.graph.arguments:
+    if node.op == ARGUMENT:
         return str(value)
     definition = _required(node)
     outputs: list[Argument] = [argument for argument, _ in expanded(definition.outputs, node, definition)]

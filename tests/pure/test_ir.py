@@ -4,11 +4,13 @@ import protos
 import pytest
 from definitions import known
 
+from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError
-from npu_shim.rewriter.ir import attributes, graphdef, text
+from npu_shim.rewriter.ir import attributes, definitions, graphdef, text
 from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor, Unbound
-from npu_shim.rewriter.ir.definitions import Definition
+from npu_shim.rewriter.ir.definitions import Argument, Definition
 from npu_shim.rewriter.ir.graph import CONTROL, Node
+from npu_shim.rewriter.ir.module import Function
 from npu_shim.rewriter.tables.dtypes import NUMBERS
 
 FORWARD = """\
@@ -115,6 +117,7 @@ def test_constants_are_read_in_each_way_that_they_are_stored(stored, numbers):
 def test_half_precision_constants_are_numbers_not_bits():
     graph = message("h:Const{value=float16<2>(1.0, -0.25)} b:Const{value=bfloat16<2>(3.0, -0.5)}")
     assert list(graph.node[0].attr["value"].tensor.half_val) == [0x3C00, 0xB400]
+    assert list(graph.node[1].attr["value"].tensor.half_val) == [0x4040, 0xBF00]
     read = graphdef.read(graph, known).graph
     assert read["h"].attrs["value"].numbers() == (1.0, -0.25)
     assert read["b"].attrs["value"].numbers() == (3.0, -0.5)
@@ -125,6 +128,28 @@ def test_equal_constants_are_one_key():
     assert one is not other
     assert len({one, other}) == 1
     assert isinstance(hash(one), int)
+    assert repr(one) == "Tensor(float32, (2,), (1.0, 2.5))"
+    assert (one == 1) is False
+
+
+def test_constants_of_text_are_compared_by_what_is_stored():
+    graph = protos.GraphDef()
+    for name, content in (("a", b"x"), ("same", b"x"), ("other", b"y")):
+        tensor = graph.node.add(name=name, op="Const").attr["value"].tensor
+        tensor.dtype = NUMBERS["string"]
+        tensor.string_val.append(content)
+    values = {node.name: node.attrs["value"] for node in graphdef.read(graph, known).graph}
+    assert values["a"].numbers() is None
+    assert values["a"] == values["same"]
+    assert values["a"] != values["other"]
+
+
+def test_a_constant_of_bools_that_stores_none_is_false():
+    graph = protos.GraphDef()
+    tensor = graph.node.add(name="c", op="Const").attr["value"].tensor
+    tensor.dtype = NUMBERS["bool"]
+    tensor.tensor_shape.dim.add().size = 2
+    assert text.show(graphdef.read(graph, known)) == "c:Const{value=bool<2>(false, false)}\n"
 
 
 def test_long_constants_are_abbreviated_and_not_read_again():
@@ -132,6 +157,8 @@ def test_long_constants_are_abbreviated_and_not_read_again():
     assert shown.startswith("c:Const{value=int32<17>(0, 1, 2, 3, ... ")
     with pytest.raises(ConfigError, match="line 1 of the graph: expected a value before"):
         parsed(shown)
+    whole = "c:Const{value=int32<16>(%s)}\n" % ", ".join(map(str, range(16)))
+    assert text.show(parsed(whole)) == whole
 
 
 # -- GraphDef ----------------------------------------------------------------------------------------------------------
@@ -158,11 +185,44 @@ def test_nodes_that_nobody_touched_keep_their_bytes():
     assert written.versions == graph.versions
 
 
+@pytest.mark.parametrize("change", [
+    lambda node: node.attrs.__setitem__("T", DType(2)), lambda node: node.attrs.__delitem__("T"),
+    lambda node: node.set_op("Add"), lambda node: node.set_device("d"),
+])  # fmt: skip
+def test_a_change_beside_the_inputs_leaves_them_as_they_were_written(change):
+    graph = message(FORWARD)
+    graph.node[3].input[0] = "s:0"
+    module = graphdef.read(graph, known)
+    change(module.graph["y"])
+    assert list(graphdef.write(module).node[3].input) == ["s:0", "s:1", "^w"]
+    module.graph["y"].set_controls([])
+    assert list(graphdef.write(module).node[3].input) == ["s", "s:1"]
+
+
+def test_a_device_is_read_and_a_new_node_has_none():
+    graph = graphdef.read(message(FORWARD), known).graph
+    assert [node.device for node in graph] == ["", "", "/device:CPU:0", "", ""]
+    assert Node(graph, "new", "A").device == ""
+
+
 def test_results_stay_by_their_names_when_the_graph_def_is_another():
     module = parsed(FORWARD)
+    version = module.version
     graphdef.replace(module, message(FORWARD))
+    assert module.version > version
     assert module.results() == {"loss:0": "y", "train": "^n"}  # told without reading the graph
     assert module.graph.results == {"loss:0": module.graph.value("y"), "train": module.graph.value("^n")}
+    assert module.results() == {"loss:0": "y", "train": "^n"}
+
+
+def test_a_released_module_is_empty_and_its_graph_def_stays():
+    graph = message(CALL)
+    module = graphdef.read(graph, known)
+    body = module.functions["top"]
+    module.release()
+    assert not module.graph.nodes
+    assert not body.nodes
+    assert module.source is graph
 
 
 def test_a_changed_node_is_written_as_what_it_is_now():
@@ -227,7 +287,34 @@ def test_functions_read_like_graphs():
     assert list(map(str, body["k"].inputs)) == ["t:1"]  # t:indices:0 in the FunctionDef
     assert {name: str(value) for name, value in body.results.items()} == {"v": "t", "i": "k"}
     assert body["a"].output(CONTROL).users == {body["k"]: 1}
+    assert body["a"].attrs["T"] == NUMBERS["float32"]
     assert list(body.effects) == ["k"]
+
+
+def test_inputs_in_a_body_name_an_argument_or_an_output_and_its_tensor():
+    graph = message("""\
+function two(a: float32, n: int32) -> (v: float32)
+  s:Split{T=float32, num_split=2}(n, a)
+  y:Mul{T=float32}(a, s:1)
+  return v=y
+end
+""")
+    split, product = graph.library.function[0].node_def
+    assert list(product.input) == ["a", "s:output:1"]
+    split.input[1] = "a:0"  # as a script may write it
+    body = graphdef.read(graph, known).functions["two"]
+    assert list(map(str, body["s"].inputs)) == ["n", "a"]
+    assert list(map(str, body["y"].inputs)) == ["a", "s:1"]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_function_that_nobody_touched_keeps_its_bytes(is_read):
+    graph = message(CALL)
+    graph.library.function[0].node_def[0].input[0] = "a:0"
+    module = graphdef.read(graph, known)
+    assert not is_read or module.functions["top"].results
+    module.graph["d"].set_op("Snapshot")
+    assert graphdef.write(module).library == graph.library
 
 
 def test_a_body_with_two_nodes_of_one_name_is_refused():
@@ -260,6 +347,39 @@ def test_the_library_knows_signatures_without_bodies():
     assert len(module.functions) == 1
 
 
+def test_an_op_is_what_its_op_def_says(monkeypatch):
+    op_def = protos.OpDef(name="Sum")
+    op_def.input_arg.add(name="x", type_attr="T")
+    op_def.attr.add(name="T", type="type", default_value={"type": 1}, allowed_values={"list": {"type": [1, 19]}})
+    op_def.attr.add(name="N", type="int")
+    monkeypatch.setattr(tf_internals, "op_defs", lambda: {"Sum": op_def})
+    definition = definitions.registered.__wrapped__("Sum")
+    assert definition.inputs == (Argument("x", type_attr="T"),)
+    assert definition.attributes == {"T": ("type", DType(1), (DType(1), DType(19))), "N": ("int", None, ())}
+    assert definitions.registered.__wrapped__("Product") is None
+    node = parsed("x:Sum{N=3}").graph["x"]
+    assert [definitions.attribute(node, definition, name) for name in ("T", "N", "other")] == [DType(1), 3, None]
+    assert list(definitions.expanded(definition.inputs, node, definition)) == [(definition.inputs[0], 1)]
+
+
+def test_a_tensor_whose_dtype_nobody_says_has_dtype_0():
+    node, definition = parsed("x:Placeholder").graph["x"], known("Placeholder")
+    assert list(definitions.expanded(definition.outputs, node, definition)) == [(definition.outputs[0], 0)]
+
+
+def test_arguments_are_shown_with_what_they_are():
+    signature = Definition("f", (
+        Argument("a", NUMBERS["float32"]), Argument("r", NUMBERS["float32"], is_ref=True), Argument("t", type_attr="T"),
+        Argument("n", type_attr="T", number_attr="N"), Argument("l", list_attr="L"),
+    ), (), {}, True)  # fmt: skip
+    module = parsed("")
+    module.functions.add(Function(module, "f", signature))
+    assert text.show(module) == "stateful function f(a: float32, r: &float32, t: T, n: N*T, l: *L) -> ()\nend\n"
+    source = "stateful function f(a: float32, r: &float32) -> ()\nend\n"
+    assert text.show(parsed(source)) == source
+    assert [argument.is_ref for argument in parsed(source).functions["f"].signature.inputs] == [False, True]
+
+
 def test_functions_are_added_and_removed():
     module, other = parsed(CALL), parsed(CALL)
     with pytest.raises(ValueError, match="the library has a function 'top' already"):
@@ -283,9 +403,11 @@ def test_use_lists_hold_through_every_kind_of_change():
     assert graph["y"].value.users == {added: 2}
     graph["s"].output(1).replace_by(graph["s"].value)
     assert [str(value) for value in graph["y"].inputs] == ["s", "s"]
+    assert graph["y"].output() is graph["y"].value
     graph["y"].set_input(1, graph["x"].value)
     graph["n"].set_controls([graph["y"], graph["w"], graph["y"]])
     graph["w"].output(CONTROL).replace_by(graph["x"].output(CONTROL))
+    assert graph["n"].controls == (graph["y"], graph["x"])
     assert kept_uses(graph) == uses(graph)
     graph.remove([added])
     assert kept_uses(graph) == uses(graph)
@@ -299,6 +421,7 @@ def test_one_of_several_inputs_is_replaced():
         graph["n"].set_input(number, graph["y"].value)
         assert list(map(str, graph["n"].inputs)) == texts
     assert repr(graph["y"].output(1)) == "<y:1>"
+    assert repr(graph["y"]) == "<y:B>"
 
 
 def test_results_follow_a_replaced_value():
@@ -315,6 +438,9 @@ def test_what_is_used_is_not_removed():
         graph.remove([graph["s"]])
     with pytest.raises(ValueError, match="node 'n' is needed for the result 'train'"):
         graph.remove([graph["n"]])
+    chain = parsed("a:A b:B(a)").graph
+    with pytest.raises(ValueError, match="node 'a' is used by 'b'"):
+        chain.remove([chain["a"]])
     graph.results.clear()
     graph.keep([graph["x"], graph["w"], graph["s"]])
     assert list(graph.nodes) == ["x", "w", "s"]
@@ -368,6 +494,7 @@ def test_protos_are_put_in_and_keep_their_bytes():
     graphdef.insert(module.graph, added, after=module.graph["a"], origin=module.graph["b"])
     graphdef.become(module.graph["b"], whole)
     assert kept_uses(module.graph) == uses(module.graph)
+    assert list(map(str, module.graph["b/new"].inputs)) == ["a", "b/more"]
     written = graphdef.write(module)
     assert [node.name for node in written.node] == ["a", "b/new", "b/more", "b", "c"]
     assert [written.node[k] for k in (1, 2, 3)] == list(protos_of.node)
@@ -395,6 +522,18 @@ def test_every_change_raises_the_version():
         version = graph.module.version
         change()
         assert graph.module.version > version
+
+
+def test_changed_control_inputs_leave_the_data_version():
+    graph = parsed(FORWARD).graph
+    version, data = graph.version, graph.data_version
+    graph["n"].set_controls([graph["x"]])
+    assert graph.version > version
+    assert graph.data_version == data
+    for change in (lambda: graph["y"].set_inputs([]), lambda: graph["x"].attrs.__setitem__("a", 1)):
+        change()
+        assert graph.data_version > data
+        data = graph.data_version
 
 
 def test_a_changed_node_names_the_pass_and_where_it_came_from():
