@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NAMES = (
     "graph/emulation", "graph/lists", "graph/references", "graph/ties", "planner/casts", "planner/loops",
     "planner/placement", "planner/plan", "planner/verify", "graphdef/inlining", "graphdef/outlining",
-    "ops/customize", "ops/mixlist", "options/precision", "options/table", "loss_scale/schedule",
+    "ops/customize", "ops/mixlist", "options/precision", "options/table", "managers/schedule",
     "checkpoint/plan", "checkpoint/ranges",
 )  # fmt: skip
 COMPARISONS = {

@@ -5,7 +5,7 @@ import re
 
 import reference_material
 
-from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale.managers import schedule
 
 OVERFLOWS = {"I": float("inf"), "N": float("nan"), "O": float("inf")}
 

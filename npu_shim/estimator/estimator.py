@@ -20,7 +20,7 @@ from npu_shim.distributed.job import cluster, ranks
 from npu_shim.estimator import chief
 from npu_shim.estimator.hooks import NPUBroadcastGlobalVariablesHook
 from npu_shim.estimator.iterations import SetIterationsVarHook
-from npu_shim.loss_scale.hooks import SkippedStepsHook, summaries, tolerant_hooks
+from npu_shim.loss_scale.steps.hooks import SkippedStepsHook, summaries, tolerant_hooks
 from npu_shim.options.collected import LOSS_SCALE
 from npu_shim.options.entrances.run_config import NPURunConfig, session_config_of
 

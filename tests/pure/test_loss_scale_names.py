@@ -2,7 +2,7 @@
 
 import pytest
 
-from npu_shim.loss_scale.names import canonical, is_state, match
+from npu_shim.loss_scale.checkpoints.names import canonical, is_state, match
 
 F32, I32, I64 = ("float32", ()), ("int32", ()), ("int64", ())
 F16, TABLE = ("float16", ()), ("float32", (9, 2))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from loss_scale_golden import COLUMNS, contrib_cases, experimental_cases, mindspore_cases
 
-from npu_shim.loss_scale import schedule
-from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
+from npu_shim.loss_scale.managers import schedule
+from npu_shim.loss_scale.managers.mindspore import DynamicLossScaleManager
 from npu_shim.rewriter.errors import ConfigError
 
 SUPPLIERS = {"contrib": contrib_cases, "experimental": experimental_cases, "mindspore": mindspore_cases}
@@ -143,7 +143,7 @@ def test_mindspore_arguments():
 
 def test_the_schedule_imports_no_tensorflow():
     code = (
-        "import sys, npu_shim.loss_scale as s, npu_shim.loss_scale.mindspore; s.next_state; s.POLICIES; "
+        "import sys, npu_shim.loss_scale as s, npu_shim.loss_scale.managers.mindspore; s.next_state; s.POLICIES; "
         "sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.call([sys.executable, "-c", code]) == 0

@@ -29,7 +29,7 @@ from npu_bridge.npu_init import (
     set_split_strategy_by_idx,
 )  # fmt: skip
 from npu_shim.distributed.job import ranks, settings
-from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
+from npu_shim.loss_scale.optimizers.accumulate import AccumulatingOptimizer
 
 tf.disable_eager_execution()
 RANK, SIZE = get_rank_id(), get_rank_size()

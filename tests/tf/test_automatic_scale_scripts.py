@@ -7,7 +7,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import loss_scale
-from npu_shim.loss_scale import automatic, overflow
+from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale.steps import overflow
 
 pytestmark = pytest.mark.usefixtures("control_flow_of_version_1")
 START = 2.0**15

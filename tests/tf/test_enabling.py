@@ -13,8 +13,9 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.loss_scale import automatic, managers
-from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale.managers import managers
+from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.options.entrances import config_proto, forced
 from npu_shim.session import devices, lines
 from npu_shim.session.interception import enabling

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import checkpoint, managers
-from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
-from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.loss_scale.checkpoints import checkpoint
+from npu_shim.loss_scale.managers import managers
+from npu_shim.loss_scale.optimizers.accumulate import AccumulatingOptimizer
+from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
 # what contrib and experimental call what differs from the plain optimizer (facts: run on TensorFlow 1.15.5)

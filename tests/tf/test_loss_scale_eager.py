@@ -5,9 +5,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.loss_scale import contrib, managers
-from npu_shim.loss_scale.accumulate import AccumulatingOptimizer
-from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
+from npu_shim.loss_scale.managers import contrib, managers
+from npu_shim.loss_scale.optimizers.accumulate import AccumulatingOptimizer
+from npu_shim.loss_scale.optimizers.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
 from npu_shim.rewriter import tf_internals
 
 STEPS = [0.5, np.inf, 0.25, np.nan, -np.inf, 0.125, 1.0, 2.0, np.inf, 0.5]

@@ -7,10 +7,10 @@ import tensorflow.compat.v1 as tf
 from loss_scale_golden import COLUMNS, OVERFLOWS, contrib_cases, contrib_rule, experimental_cases, mindspore_cases
 from tensorflow.core.protobuf import rewriter_config_pb2
 
-from npu_shim.loss_scale import contrib, schedule
-from npu_shim.loss_scale.graph_ops import next_tensors
-from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
-from npu_shim.loss_scale.optimizer import LossScaleOptimizer
+from npu_shim.loss_scale.managers import contrib, schedule
+from npu_shim.loss_scale.managers.graph_ops import next_tensors
+from npu_shim.loss_scale.managers.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.optimizers.optimizer import LossScaleOptimizer
 
 GRAPPLER = {"grappler": False, "no-grappler": True}
 

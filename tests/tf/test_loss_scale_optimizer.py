@@ -7,8 +7,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim.loss_scale import managers
-from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
+from npu_shim.loss_scale.managers import managers
+from npu_shim.loss_scale.optimizers.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
 MODES = {"v1-ref": (False, False), "v1-resource": (False, True), "v2-resource": (True, True), "v2-ref": (True, False)}

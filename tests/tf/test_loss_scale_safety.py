@@ -7,10 +7,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim.loss_scale import accumulate, automatic, gradients, hooks, managers, schedule, update_ops
-from npu_shim.loss_scale.mindspore import DynamicLossScaleManager
-from npu_shim.loss_scale.npu_optimizer import NPUOptimizer
-from npu_shim.loss_scale.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
+from npu_shim.loss_scale import automatic
+from npu_shim.loss_scale.managers import managers, schedule
+from npu_shim.loss_scale.managers.mindspore import DynamicLossScaleManager
+from npu_shim.loss_scale.optimizers import accumulate, gradients, update_ops
+from npu_shim.loss_scale.optimizers.npu_optimizer import NPUOptimizer
+from npu_shim.loss_scale.optimizers.optimizer import LossScaleOptimizer, NPULossScaleOptimizer
+from npu_shim.loss_scale.steps import hooks
 from npu_shim.rewriter.errors import ConfigError
 
 

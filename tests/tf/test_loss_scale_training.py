@@ -5,8 +5,9 @@ import reference_material
 import tensorflow.compat.v1 as tf
 from sessions import named
 
-from npu_shim.loss_scale import gradients, managers, schedule
-from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.loss_scale.managers import managers, schedule
+from npu_shim.loss_scale.optimizers import gradients
+from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.session.interception import patch as sessions
 
 DIGITS = reference_material.FOLDER.parents[1] / "scripts" / "data" / "digits.npz"

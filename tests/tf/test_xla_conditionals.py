@@ -8,7 +8,7 @@ from loss_scale_golden import OVERFLOWS, contrib_cases
 
 from npu_bridge.npu_init import npu_scope
 from npu_shim.loss_scale import NPULossScaleOptimizer
-from npu_shim.loss_scale.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.managers.managers import ExponentialUpdateLossScaleManager, ScheduledLossScaleManager
 from npu_shim.options.ops.scopes import attributes
 from npu_shim.rewriter import tf_internals
 from npu_shim.session.clusters import conditionals, marking

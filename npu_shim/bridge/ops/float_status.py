@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.overflow import all_finite
+from npu_shim.loss_scale.steps.overflow import all_finite
 from npu_shim.rewriter.errors import ConfigError
 
 

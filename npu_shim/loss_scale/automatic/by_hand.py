@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.loss_scale.automatic.gate import BFLOAT16, say
 from npu_shim.loss_scale.automatic.made import Registry, registry_of
 from npu_shim.loss_scale.automatic.origin import WRITER
-from npu_shim.loss_scale.update_ops import OPTIMIZER_STEP
+from npu_shim.loss_scale.optimizers.update_ops import OPTIMIZER_STEP
 from npu_shim.options.collected import LOSS_SCALE
 
 BY_GRADIENTS = re.compile(r"(^|/)gradients(_\d+)?/")  # the scope of what tf.gradients makes, unless it is given a name

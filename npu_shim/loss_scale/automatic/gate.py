@@ -7,19 +7,19 @@ from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow, skip_messages, stuck
 from npu_shim.loss_scale.automatic import own, state
 from npu_shim.loss_scale.automatic.made import SCOPE, Registry, registry_of
 from npu_shim.loss_scale.automatic.origin import Origin, can_read, origin_of
-from npu_shim.loss_scale.gradients import as_factor
-from npu_shim.loss_scale.graph_ops import control_flow_v1, in_branch, outer_graph
-from npu_shim.loss_scale.inner import (
+from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, in_branch, outer_graph
+from npu_shim.loss_scale.optimizers.gradients import as_factor
+from npu_shim.loss_scale.optimizers.inner import (
     keep_hyperparameters,
     make_hyperparameters,
     name_scope,
     names_as_outside,
     train_ops_replaced,
 )
+from npu_shim.loss_scale.steps import overflow, skip_messages, stuck
 from npu_shim.options.collected import GRADS_FINITE
 
 LOG = logging.getLogger("npu_shim")

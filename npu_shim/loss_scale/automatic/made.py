@@ -7,8 +7,8 @@ from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.gradients import times
-from npu_shim.loss_scale.graph_ops import outer_graph
+from npu_shim.loss_scale.managers.graph_ops import outer_graph
+from npu_shim.loss_scale.optimizers.gradients import times
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 
 SCOPE = "npu_shim_loss_scale/"  # of all ops made here: the script's own keep the names that they have without them

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import schedule
 from npu_shim.loss_scale.automatic.made import SCOPE, registry_of
-from npu_shim.loss_scale.counters import SKIPPED, StepCounters
-from npu_shim.loss_scale.graph_ops import outer_graph
-from npu_shim.loss_scale.managers import FixedLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.managers import schedule
+from npu_shim.loss_scale.managers.graph_ops import outer_graph
+from npu_shim.loss_scale.managers.managers import FixedLossScaleManager, ScheduledLossScaleManager
+from npu_shim.loss_scale.steps.counters import SKIPPED, StepCounters
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
 from npu_shim.options.entrances import forced
 

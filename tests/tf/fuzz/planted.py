@@ -21,9 +21,9 @@ from unittest import mock
 import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint import assignments
-from npu_shim.loss_scale import accumulate, optimizer, sums, update_ops
-from npu_shim.loss_scale.graph_ops import state_here
-from npu_shim.loss_scale.inner import run_if
+from npu_shim.loss_scale.managers.graph_ops import state_here
+from npu_shim.loss_scale.optimizers import accumulate, optimizer, sums, update_ops
+from npu_shim.loss_scale.optimizers.inner import run_if
 from npu_shim.session.passes import promises, rounding
 from npu_shim.xla.passes.resources import writers
 

@@ -1,8 +1,8 @@
 """The four names of tf.contrib.mixed_precision, with contrib's schedule bit by bit (TensorFlow 1.15.5)."""
 
-from npu_shim.loss_scale import managers
-from npu_shim.loss_scale.managers import FixedLossScaleManager, LossScaleManager
-from npu_shim.loss_scale.optimizer import LossScaleOptimizer
+from npu_shim.loss_scale.managers import managers
+from npu_shim.loss_scale.managers.managers import FixedLossScaleManager, LossScaleManager
+from npu_shim.loss_scale.optimizers.optimizer import LossScaleOptimizer
 
 __all__ = ["ExponentialUpdateLossScaleManager", "FixedLossScaleManager", "LossScaleManager", "LossScaleOptimizer"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint import files, index
-from npu_shim.loss_scale.names import fits
+from npu_shim.loss_scale.checkpoints.names import fits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.graph_ops import op_of
+from npu_shim.loss_scale.managers.graph_ops import op_of
 from npu_shim.options.ops.scopes import without_npu_compile_scope
 
 ATTEMPTED, SKIPPED, STUCK = range(3)

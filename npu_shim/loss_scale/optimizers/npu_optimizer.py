@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.inner import SlotsOfInner
-from npu_shim.loss_scale.optimizer import NPULossScaleOptimizer
+from npu_shim.loss_scale.optimizers.inner import SlotsOfInner
+from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.graph_ops import control_flow_v1, state_here
+from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, state_here
 from npu_shim.rewriter.errors import ConfigError
 
 # where the optimizers of TensorFlow and of the BERT scripts keep their learning rate, tensors before numbers

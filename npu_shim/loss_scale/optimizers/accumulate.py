@@ -7,10 +7,9 @@ from typing import Any, Callable, Iterable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow
-from npu_shim.loss_scale.gradients import times
-from npu_shim.loss_scale.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
-from npu_shim.loss_scale.inner import (
+from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
+from npu_shim.loss_scale.optimizers.gradients import times
+from npu_shim.loss_scale.optimizers.inner import (
     SlotsOfInner,
     keep_hyperparameters,
     make_hyperparameters,
@@ -19,7 +18,8 @@ from npu_shim.loss_scale.inner import (
     run_if,
     train_ops_replaced,
 )
-from npu_shim.loss_scale.sums import hidden_variable, sum_for
+from npu_shim.loss_scale.optimizers.sums import hidden_variable, sum_for
+from npu_shim.loss_scale.steps import overflow
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 from npu_shim.rewriter.errors import ConfigError
 

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.schedule import FLOAT16_OVERFLOW, skipped_until
+from npu_shim.loss_scale.managers.schedule import FLOAT16_OVERFLOW, skipped_until
 
 ANSWERS = ("warn", "raise", "ignore")
 HINT = (

@@ -8,8 +8,8 @@ from typing import Any, Iterable
 import tensorflow.compat.v1 as tf
 
 from npu_shim.checkpoint.plan import OBJECT_GRAPH
-from npu_shim.loss_scale import restored
-from npu_shim.loss_scale.names import canonical, is_state, match
+from npu_shim.loss_scale.checkpoints import restored
+from npu_shim.loss_scale.checkpoints.names import canonical, is_state, match
 from npu_shim.rewriter.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.schedule import ASCEND_LIMIT, Policy
+from npu_shim.loss_scale.managers.schedule import ASCEND_LIMIT, Policy
 from npu_shim.options.collected import GRADS_FINITE
 from npu_shim.options.ops.scopes import keep_dtype_scope as keep_dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale.update_ops import upstream
+from npu_shim.loss_scale.optimizers.update_ops import upstream
 from npu_shim.options.collected import GRADS_FINITE, LOSS_SCALE, SKIPPED_STEPS
 
 

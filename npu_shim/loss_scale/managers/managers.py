@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import schedule
-from npu_shim.loss_scale.graph_ops import next_tensors, op_of, outer_graph, states_of
+from npu_shim.loss_scale.managers import schedule
+from npu_shim.loss_scale.managers.graph_ops import next_tensors, op_of, outer_graph, states_of
 from npu_shim.rewriter.errors import ConfigError
 
 INT32_KEYS = ("good_steps", "bad_steps")

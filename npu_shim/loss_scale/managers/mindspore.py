@@ -9,7 +9,7 @@ import dataclasses
 import numbers
 from typing import Any
 
-from npu_shim.loss_scale import schedule
+from npu_shim.loss_scale.managers import schedule
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 # MindSpore's class -> the policy that reproduces it
@@ -73,7 +73,7 @@ class DynamicLossScaleManager:
             implementation: which of MindSpore's three schedules: "mindspore-cell" is what its training uses,
                 "mindspore-scaler" its functional API, "mindspore-manager" this class.
         """
-        from npu_shim.loss_scale import managers
+        from npu_shim.loss_scale.managers import managers
 
         if implementation not in SCHEDULES:
             raise ConfigError(

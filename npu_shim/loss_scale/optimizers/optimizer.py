@@ -6,11 +6,10 @@ from typing import Any, Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.loss_scale import overflow, raw, skip_messages, stuck, update_ops
-from npu_shim.loss_scale.counters import ATTEMPTED, SKIPPED, StepCounters
-from npu_shim.loss_scale.gradients import as_factor, scale_loss, unscale
-from npu_shim.loss_scale.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
-from npu_shim.loss_scale.inner import (
+from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, outer_graph, publish_flag, state_here
+from npu_shim.loss_scale.optimizers import update_ops
+from npu_shim.loss_scale.optimizers.gradients import as_factor, scale_loss, unscale
+from npu_shim.loss_scale.optimizers.inner import (
     SlotsOfInner,
     keep_hyperparameters,
     learning_rate,
@@ -20,6 +19,8 @@ from npu_shim.loss_scale.inner import (
     run_if,
     train_ops_replaced,
 )
+from npu_shim.loss_scale.steps import overflow, raw, skip_messages, stuck
+from npu_shim.loss_scale.steps.counters import ATTEMPTED, SKIPPED, StepCounters
 from npu_shim.options.collected import LOSS_SCALE, SKIPPED_STEPS
 from npu_shim.rewriter.errors import ConfigError, nearest
 

@@ -1,0 +1,1 @@
+"""Optimizers that scale the loss, unscale the gradients and leave out the steps that overflow."""
