@@ -18,11 +18,11 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
-from npu_shim.xla.passes import dead_control_dependencies, function_names
+from npu_shim.xla.passes import dead_control_dependencies, function_names, legalize
 from npu_shim.xla.passes.attention import fusion
 from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
 from npu_shim.xla.passes.control_flow import functionalization, if_conversion
-from npu_shim.xla.passes.legalize import cpu_kernels, lower
+from npu_shim.xla.passes.legalize import cpu_kernels
 from npu_shim.xla.passes.memory import constant_barriers, ordering, rematerialization
 from npu_shim.xla.passes.memory.rematerialization.report import Recomputation
 from npu_shim.xla.passes.resources import (
@@ -35,7 +35,15 @@ from npu_shim.xla.passes.resources import (
     slice_writes,
 )
 from npu_shim.xla.passes.resources.late_reads import VARIABLES
-from npu_shim.xla.passes.shapes import array_rows, dynamic_shapes, open_slices, open_sources, optionals, row_gradients
+from npu_shim.xla.passes.shapes import (
+    array_rows,
+    compile_time,
+    dynamic_shapes,
+    open_slices,
+    open_sources,
+    optionals,
+    row_gradients,
+)
 
 
 @dataclass
@@ -138,6 +146,7 @@ RESOURCES = Pipeline(
             "remove-host-reports",
             protos_with_kept(host_reports.leave_out),
             "first: prints and assertions take strings, which no later pass understands",
+            needs_ops=frozenset(host_reports.SILENT + host_reports.FORWARDING),
         ),
         Pass(
             "anchor-fetches",
@@ -148,12 +157,14 @@ RESOURCES = Pipeline(
             "hoist-branch-reads",
             protos(branch_reads.before_branches),
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
+            needs_ops=frozenset(["Switch"]),
         ),
         Pass(
             "reference-to-resource",
             protos(references.to_resources),
             "XLA has no reference variables; what follows knows resource variables only",
             ensures=(NO_REFERENCES,),
+            needs_ops=frozenset(VARIABLES),
         ),
         Pass(
             "lower-slice-writes",
@@ -161,17 +172,20 @@ RESOURCES = Pipeline(
             "after the conversion of variables, which makes such writes of StridedSliceAssign",
             requires=(NO_REFERENCES,),
             ensures=(NO_SLICE_WRITES,),
+            needs_ops=frozenset([slice_writes.OP]),
         ),
         Pass(
             "lower-dynamic-stitch",
             dynamic_stitch.as_choices,
             "before shapes are known: it needs the form in which TensorFlow writes a partitioned lookup",
+            needs_ops=frozenset(compile_time.STITCHES),
         ),
         Pass(
             "stateless-random",
             protos(random_ops.to_stateless),
             "last: it adds a variable of its own, and names ops by the graph as it is",
             requires=(NO_REFERENCES,),
+            needs_ops=random_ops.OPS,
         ),
     ),
 )
@@ -184,48 +198,57 @@ SHAPES = Pipeline(
             "optionals-to-values",
             protos(optionals.as_values),
             "first: an Optional hides a value from every pass that asks for shapes",
+            needs_ops=optionals.OPS,
         ),
         Pass(
             "bound-row-gradients",
             protos_with_kept(row_gradients.of_fixed_size),
             "before legalization, which asks for the sizes of what loops append",
+            needs_ops=frozenset(["NextIteration"]),
         ),
         Pass(
             "mask-open-uniques",
             protos(open_sources.masked),
             "of tf.unique, and of tf.where: before legalization, which gives tf.unique padding that these masks know",
+            needs_ops=open_sources.OPS,
         ),
         Pass(
             "legalize",
-            protos_with_kept(lower),
+            protos_with_kept(legalize.lower),
             "while loops have TensorFlow 1's form, in which it finds what a list or a sum is made of",
+            needs_ops=legalize.OPS,
         ),
         Pass(
             "count-open-slices",
             protos(open_slices.never_negative),
             "before the check of open sizes, which takes these slices for sound",
+            needs_ops=frozenset([open_slices.SLICE]),
         ),
         Pass(
             "refuse-open-sizes",
             dynamic_shapes.require_sound,
             "after legalization, which gives many ops a form that is right on padding; changes nothing",
+            needs_ops=dynamic_shapes.OPENING,
         ),
         Pass(
             "array-rows-to-writes",
             protos(array_rows.as_writes),
             "with loops still in TensorFlow 1's form, and after legalization, which gives arrays their sizes",
+            needs_ops=frozenset([array_rows.OP]),
         ),
         Pass(
             "functionalize",
             _functionalize,
             "after whatever knows loops by their Enter and Exit",
             ensures=(FUNCTIONAL,),
+            needs_ops=functionalization.V1_OPS,
         ),
         Pass(
             "predicate-updates",
             protos(if_conversion.always),
             "on If: a skipped update keeps its variable from being updated in place",
             requires=(FUNCTIONAL,),
+            needs_ops=frozenset(if_conversion.IFS),
         ),
         Pass(
             "hide-written-variables",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
@@ -44,6 +44,7 @@ class Module:
         self._read: Callable[[Module, Any], tuple[Graph, Library]] | None = None
         self._carried = _Carried({}, {})
         self._before = self._written = 0  # versions: of the graphs that have been replaced; of `source`
+        self._ops: tuple[int, frozenset[str]] = (-1, frozenset())  # of which version, what `ops` returned
 
     @property
     def graph(self) -> Graph:
@@ -82,6 +83,17 @@ class Module:
             return self.functions.signature(op)
         return self._known(op)
 
+    def ops(self) -> frozenset[str]:
+        """The ops of the nodes of the graph and of all functions; nothing is read for that."""
+        version, ops = self._ops
+        if version != self.version:
+            if self._graph is None:
+                ops = frozenset(_ops_of(self.source.node)).union(*map(_ops_in, self.source.library.function))
+            else:
+                ops = frozenset(_ops_of(self._graph.nodes.values())).union(*map(_ops_in, self._functions.entries()))
+            self._ops = self.version, ops
+        return ops
+
     def results(self) -> dict[str, str]:
         """The graph's results as inputs name them; it is not read for that."""
         if self._graph is None:
@@ -110,6 +122,15 @@ class Module:
             self.release()
         self._graph, self._read = None, read
         self.wrote(source)
+
+
+def _ops_of(nodes: Iterable[Any]) -> set[str]:
+    return {node.op for node in nodes}
+
+
+def _ops_in(entry: Any) -> set[str]:
+    """The ops in a Function or FunctionDef."""
+    return _ops_of(entry.nodes.values() if isinstance(entry, Function) else entry.node_def)
 
 
 class _Carried(NamedTuple):
@@ -163,6 +184,10 @@ class Library:
         """The signature of a function, without its body."""
         entry = self._entries[name]
         return entry.signature if isinstance(entry, Function) else definitions.of_op_def(entry.signature)
+
+    def entries(self) -> list[Any]:
+        """Of each function the Function if its body has been read, else the FunctionDef."""
+        return list(self._entries.values())
 
     def read_ones(self) -> list[Function]:
         """The functions whose bodies have been read: no other can have been changed."""

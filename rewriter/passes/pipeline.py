@@ -40,6 +40,7 @@ class Pass:
         reason: why it stands where it does in its pipeline.
         requires: Properties of what it takes.
         ensures: Properties of what it leaves.
+        needs_ops: it changes nothing in a module that has none of these ops, and does not run; None for any module.
     """
 
     name: str
@@ -47,6 +48,11 @@ class Pass:
     reason: str
     requires: tuple[Property, ...] = ()
     ensures: tuple[Property, ...] = ()
+    needs_ops: frozenset[str] | None = None
+
+    def is_idle(self, module: Module) -> bool:
+        """Whether a module has none of the ops without which the pass changes nothing."""
+        return self.needs_ops is not None and self.needs_ops.isdisjoint(module.ops())
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ class Watch:
     """Who looks on while a pipeline runs.
 
     Attributes:
-        each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end.
+        each: whether the structure, `requires` and `ensures` are checked at every pass, not only at the end; passes
+            whose `needs_ops` are missing run too, and must change nothing.
         changed: called after each pass that changed something, with its number, from 1, the Pass and the module.
     """
 
@@ -91,12 +98,17 @@ def run(pipeline: Pipeline, module: Module, context: Any = None, watch: Watch = 
     """
     active: list[str] = []
     for number, step in enumerate(pipeline.passes, 1):
+        is_idle = step.is_idle(module)
+        if is_idle and not watch.each:
+            continue
         if watch.each:
             _require(step.requires, module, "before pass '%s'" % step.name)
         version = module.version
         _run(step, module, context)
         if module.version == version:
             continue
+        if is_idle:
+            raise VerifyError(["pass '%s' changed a module that has none of the ops that it needs" % step.name])
         active.append(step.name)
         watch.changed(number, step, module)
         if watch.each:

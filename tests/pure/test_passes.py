@@ -138,6 +138,33 @@ def test_passes_run_in_order_with_their_context():
     assert module.author == ""
 
 
+def test_a_pass_runs_only_where_its_ops_are():
+    seen = []
+    line = of(*(Pass(op, rename_to("A"), "", needs_ops=frozenset(["B", op])) for op in ("Absent", "Placeholder")))
+    assert pipeline.run(line, parsed(), seen) == ["Placeholder"]
+    assert seen == ["A"]
+    assert pipeline.run(of(Pass("all", rename_to("A"), "", needs_ops=None)), parsed("x:Const"), []) == ["all"]
+
+
+def test_ops_of_functions_count_whether_they_have_been_read_or_not():
+    module, inside = parsed(GRAPH.replace("e:Identity{T=float32}(b)", "e:Mul{T=float32}(b, b)")), "Mul"
+    assert inside in module.ops()
+    module = graphdef.read(graphdef.write(module, protos.GraphDef), known)
+    assert inside in module.ops()
+    assert not module.functions.read_ones()
+    pipeline.run(of(Pass("one", rename_to("A"), "", needs_ops=frozenset([inside]))), module, [])
+    assert "A" in module.ops()
+    graphdef.replace(module, protos.GraphDef())
+    assert module.ops() == frozenset()
+
+
+def test_that_a_pass_needs_no_other_ops_is_checked_on_request():
+    line = of(Pass("liar", rename_to("A"), "", needs_ops=frozenset(["Absent"])))
+    assert pipeline.run(line, parsed(), []) == []
+    with pytest.raises(VerifyError, match="pass 'liar' changed a module that has none of the ops that it needs"):
+        pipeline.run(line, parsed(), [], Watch(each=True))
+
+
 def test_what_is_broken_at_the_end_is_an_error_always():
     expected = r"pipeline 'tests': input 0 of 'i' \(Identity\), 'x', is float32, expected int32"
     with pytest.raises(VerifyError, match=expected):

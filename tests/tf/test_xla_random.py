@@ -7,6 +7,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
+from npu_shim.rewriter import tf_internals
+from npu_shim.xla.passes.resources import random_ops
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
 
@@ -95,3 +97,8 @@ def test_warnings_of_steps_are_said_once(log):
     for _ in range(2):
         drawn(build, steps=1)
     assert log.text.count("seeds of random ops in loops and functions") == 1
+
+
+def test_ops_with_seeds_are_known():
+    seeded = {op for op, definition in tf_internals.op_defs().items() if "seed2" in {a.name for a in definition.attr}}
+    assert seeded - random_ops.SEEDED == set()

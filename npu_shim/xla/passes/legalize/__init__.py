@@ -5,7 +5,10 @@
 A node keeps its name and its results; the ops that compute them are named below it, "<node>/lowered/...".
 """
 
+from npu_shim.xla.passes.legalize.facts import UNIQUE
 from npu_shim.xla.passes.legalize.lower import lower
 from npu_shim.xla.passes.legalize.table import TABLE
 
-__all__ = ["TABLE", "lower"]
+OPS = UNIQUE.union(TABLE)
+
+__all__ = ["OPS", "TABLE", "lower"]

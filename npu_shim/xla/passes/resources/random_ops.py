@@ -43,6 +43,19 @@ OWN_SEEDS = frozenset([
     "StatelessRandomNormalV2", "StatelessRandomUniform", "StatelessRandomUniformV2", "StatelessTruncatedNormal",
     "StatelessTruncatedNormalV2",
 ])  # fmt: skip
+# ops with an attribute seed2, TensorFlow 2.15.1 and 2.21.0
+SEEDED = frozenset([
+    "AllCandidateSampler", "ComputeAccidentalHits", "CudnnRNN", "CudnnRNNBackprop", "CudnnRNNBackpropV2",
+    "CudnnRNNBackpropV3", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2", "CudnnRNNParamsSize",
+    "CudnnRNNParamsToCanonical", "CudnnRNNParamsToCanonicalV2", "CudnnRNNV2", "CudnnRNNV3",
+    "FixedUnigramCandidateSampler", "FractionalAvgPool", "FractionalMaxPool", "LearnedUnigramCandidateSampler",
+    "LogUniformCandidateSampler", "Multinomial", "ParameterizedTruncatedNormal", "RandomCrop", "RandomGamma",
+    "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomShuffleQueue", "RandomShuffleQueueV2",
+    "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "SampleDistortedBoundingBox",
+    "SampleDistortedBoundingBoxV2", "SnapshotDataset", "ThreadUnsafeUnigramCandidateSampler", "TruncatedNormal",
+    "UniformCandidateSampler",
+])  # fmt: skip
+OPS = SEEDED.union(STATELESS, OWN_SEEDS)  # what `to_stateless` converts or warns of
 PHILOX = 1
 ADVANCE = STATE + "/advance"
 

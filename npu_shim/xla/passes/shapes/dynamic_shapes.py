@@ -31,6 +31,7 @@ SET_ROWS = "XlaSetDynamicDimensionSize"
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
 # sources where the number of what they take is open -> the inputs that say it
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}
+OPENING = SOURCES.union(TAKING)  # no other op makes an open size
 # source: tried one by one, with and without gradients, TensorFlow 2.15.1
 SOUND = frozenset([
     # element by element

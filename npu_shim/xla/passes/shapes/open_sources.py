@@ -21,6 +21,7 @@ from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
 from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, View
 
 WHERE = "Where"
+OPS = frozenset([WHERE, *UNIQUE])
 SCOPE, MASK = "/open/", "mask"
 
 
@@ -30,7 +31,7 @@ def masked(graph_def: Any) -> Any:
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
     """
-    if not any(node.op in UNIQUE or node.op == WHERE for node in graph_def.node):
+    if not any(node.op in OPS for node in graph_def.node):
         return graph_def
     view, facts = View(graph_def), Facts(graph_def)
     made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)

@@ -22,6 +22,8 @@ from typing import Any
 
 from npu_shim.xla.passes.shapes.optionals import apply, origins, places, views
 
+OPS = places.OPTIONALS
+
 
 def as_values(graph_def: Any) -> Any:
     """Returns a GraphDef without Optionals; the same object if it has none.
