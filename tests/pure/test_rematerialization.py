@@ -13,7 +13,7 @@ from npu_shim.xla.passes.memory.rematerialization.step import Node, Result, Step
 
 def step_of(text, small=()):
     """A Step of lines `name Op dtype sizes inputs, ^waits`; sizes are 4x8, or ? if unknown."""
-    places, nodes = {}, []
+    places, nodes, results = {}, [], []
     for line in text.strip().splitlines():
         name, op, dtype, sizes, *inputs = line.split()
         taken = [each.strip(",") for each in inputs]
@@ -22,8 +22,9 @@ def step_of(text, small=()):
         data = tuple((places[each], 0) for each in taken if each[0] != "^")
         places[name] = len(nodes)
         flops = 1000 if op in ("MatMul", "BatchMatMul") else 0
-        nodes.append(Node(name, op, data, waits, (Result(dtype, shape),), flops))
-    return Step(tuple(nodes), frozenset(places[name] for name in small))
+        nodes.append(Node(name, op, data, waits, flops))
+        results.append((Result(dtype, shape),))
+    return Step(tuple(nodes), results.__getitem__, frozenset(places[name] for name in small))
 
 
 def planned(step, mode):
@@ -127,7 +128,7 @@ more Add bfloat16 16x16 dw dk
     batched = ("s", "o", "dp", "dk", "dv", "dq")
     step = step_of(scores, batched)
     # few operations more are allowed: the small products cost 0 here
-    step = Step(tuple(n._replace(flops=0 if n.name in batched else n.flops) for n in step.nodes), step.small)
+    step = Step(tuple(n._replace(flops=0 if n.name in batched else n.flops) for n in step.nodes), step.results, step.small)
     assert planned(step, "memory")["low"] == (("s", "wide", "p", "low"), ("q", "k"), "do")
     assert not any("s" in nodes for nodes, _, _ in planned(step_of(scores), "auto").values())
     # and none where they are most of the operations

@@ -70,7 +70,7 @@ class _Writer:
         place, port = passed[-1]
         name = self._step.nodes[place].name + SCOPE + ("_%d" % port if port else "")  # a call may trigger several
         node = self._made.node.add(name=name, op=BARRIER, input=map(self._text, passed))
-        dtypes = [self._step.nodes[place].outputs[port].dtype for place, port in passed]
+        dtypes = [self._step.results(place)[port].dtype for place, port in passed]
         node.attr["T"].list.type.extend(tf.as_dtype(dtype).as_datatype_enum for dtype in dtypes)
         return name
 

@@ -25,20 +25,21 @@ def read(module: Module, mode: str) -> Step:
         mode: "auto", or "memory", for which batched products of two computed values are small.
     """
     inferred = static_shapes.of_module(module)
-    nodes = _in_order(module.graph)
-    place = {node: number for number, node in enumerate(nodes)}
-    made: list[Node] = []
-    for node in nodes:
-        inputs = tuple([(place[value.node], value.index) for value in node.inputs])
-        waits = tuple([place[source] for source in node.controls])
-        outputs = tuple([Result(dtypes.name(dtype), sizes) for dtype, sizes in inferred.results(node.name)])
+    ops = _in_order(module.graph)
+    place = {node: number for number, node in enumerate(ops)}
+
+    def results(number: int) -> tuple[Result, ...]:
+        return tuple([Result(dtypes.name(dtype), sizes) for dtype, sizes in inferred.results(ops[number].name)])
+
+    nodes: list[Node] = []
+    for number, op in enumerate(ops):
+        inputs = tuple([(place[value.node], value.index) for value in op.inputs])
         flops = 0
-        if node.op in table.PRODUCTS:
-            flops = _flops(node, [*(made[source].outputs[port].sizes for source, port in inputs), outputs[-1].sizes])
-        made.append(Node(node.name, _op(node), inputs, waits, outputs, flops))
-    step = Step(tuple(made))
-    small = frozenset(p for p, node in enumerate(made) if node.op in table.BATCHED)
-    return Step(tuple(made), small) if mode == "memory" and small else step
+        if mode == "memory" and op.op in table.PRODUCTS:  # no other mode runs a product again
+            flops = _flops(op, [*(results(source)[port].sizes for source, port in inputs), results(number)[-1].sizes])
+        nodes.append(Node(op.name, _op(op), inputs, tuple([place[source] for source in op.controls]), flops))
+    small = frozenset(number for number, node in enumerate(nodes) if mode == "memory" and node.op in table.BATCHED)
+    return Step(tuple(nodes), results, small)
 
 
 def _in_order(graph: Graph) -> list[Op]:
@@ -51,7 +52,7 @@ def _in_order(graph: Graph) -> list[Op]:
             node = stack[-1]
             if node not in is_done:
                 is_done[node] = False
-                stack += [source for source in sorted(node.sources(), key=NAME) if source not in is_done]
+                stack += sorted((source for source in node.sources() if source not in is_done), key=NAME)
                 continue
             stack.pop()
             if not is_done[node]:

@@ -108,7 +108,7 @@ class _Planner:
         if port or not self._step.bytes(tensor):
             return False
         more = node.op in table.REDUCTIONS | table.NORMALISED or place in self._step.small
-        return (node.op in table.ELEMENTWISE and len(node.outputs) == 1) or (self._for_memory and more)
+        return (node.op in table.ELEMENTWISE and len(self._step.results(place)) == 1) or (self._for_memory and more)
 
     def _groups(self) -> list[list[Tensor]]:
         """Connected cheap tensors of one stage that lead to late uses, later stages first."""
@@ -220,11 +220,11 @@ class _Planner:
         moved = stands * 2 * step.bytes(tensor)
         if step.op(place) in table.REDUCTIONS:
             return moved + max(map(step.bytes, step.nodes[place].inputs))
-        return moved + step.traffic(place) * (step.op(place) in table.PRODUCTS)
+        return moved + (step.traffic(place) if step.op(place) in table.PRODUCTS else 0)
 
     def _dtype(self, tensor: Tensor) -> str:
         place, port = tensor
-        return self._step.nodes[place].outputs[port].dtype
+        return self._step.results(place)[port].dtype
 
     def _is_float(self, tensor: Tensor) -> bool:
         return self._dtype(tensor) in table.FLOATS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Container, Sequence
+from typing import Any, Sequence
 
 from npu_shim.xla.passes.memory.rematerialization.plan import Region
 from npu_shim.xla.passes.memory.rematerialization.step import Step
@@ -74,7 +74,7 @@ class Recomputation:
         return text
 
 
-def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Container[str] = ()) -> Recomputation:
+def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Sequence[str] = ()) -> Recomputation:
     """Returns the Recomputation of a plan; arguments as for `plan.plan`."""
     chains = tuple(
         Chain(
@@ -86,8 +86,10 @@ def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Conta
         )
         for region in regions
     )
-    leaves_out = any(result.dtype in unrounded for node in step.nodes for result in node.outputs)
-    return Recomputation(mode, chains, "" if chains else UNROUNDED if leaves_out else NOTHING)
+    if chains:
+        return Recomputation(mode, chains)
+    leaves_out = unrounded and any(r.dtype in unrounded for place in range(len(step.nodes)) for r in step.results(place))
+    return Recomputation(mode, because=UNROUNDED if leaves_out else NOTHING)
 
 
 def _megabytes(count: int) -> str:

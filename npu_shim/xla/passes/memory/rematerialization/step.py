@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import Iterable, NamedTuple, Tuple
+import functools
+from typing import Callable, Iterable, NamedTuple, Tuple
 
 from npu_shim.xla.passes.memory.rematerialization import table
 
@@ -25,15 +26,13 @@ class Node(NamedTuple):
         op: its type.
         inputs: Tensors.
         waits: places of the nodes behind its control inputs.
-        outputs: Results.
-        flops: floating-point operations of a product, else 0.
+        flops: floating-point operations of a product where it may run again, else 0.
     """
 
     name: str
     op: str
     inputs: tuple[Tensor, ...]
     waits: tuple[int, ...]
-    outputs: tuple[Result, ...]
     flops: int = 0
 
 
@@ -44,6 +43,7 @@ class Step:
 
     Attributes:
         nodes: tuple of Node; a place is a position in it.
+        results: place -> Results of its outputs; asked only of the nodes that a plan looks at.
         small: places of the products that count as cheap: they begin no stage.
         stages: of each place.
         times: of each place: the stage in which it is computed, which for a cheap op is that of its first reader.
@@ -52,8 +52,14 @@ class Step:
         kept: those bytes.
     """
 
-    def __init__(self, nodes: tuple[Node, ...], small: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        results: Callable[[int], tuple[Result, ...]],
+        small: frozenset[int] = frozenset(),
+    ) -> None:
         self.nodes, self.small = nodes, small
+        self.results = functools.lru_cache(maxsize=None)(results)
         self.stages: list[int] = []
         self.readers: dict[Tensor, list[int]] = collections.defaultdict(list)
         for place, node in enumerate(nodes):
@@ -66,7 +72,7 @@ class Step:
 
     def begins_stage(self, place: int) -> bool:
         """Whether a node is a product or a call whose result is kept."""
-        return self.op(place) in table.STAGES and place not in self.small
+        return self.nodes[place].op in table.STAGES and place not in self.small
 
     def op(self, place: int) -> str:
         """The type of a node."""
@@ -75,7 +81,7 @@ class Step:
     def bytes(self, tensor: Tensor) -> int:
         """Bytes of a tensor, 0 if they are not known."""
         place, port = tensor
-        result = self.nodes[place].outputs[port]
+        result = self.results(place)[port]
         if result.sizes is None:
             return 0
         count = table.SIZES.get(result.dtype, 0)
@@ -85,7 +91,7 @@ class Step:
 
     def traffic(self, place: int) -> int:
         """Bytes that a node reads and writes as a kernel of its own."""
-        results = [(place, port) for port in range(len(self.nodes[place].outputs))]
+        results = [(place, port) for port in range(len(self.results(place)))]
         return sum(map(self.bytes, [*self.nodes[place].inputs, *results]))
 
     def depends(self, place: int, others: Iterable[int]) -> bool:
@@ -104,10 +110,12 @@ class Step:
 
     def _times(self) -> list[int]:
         times = list(self.stages)
-        for place in reversed(range(len(self.nodes))):
-            readers = [r for port in range(len(self.nodes[place].outputs)) for r in self.readers.get((place, port), ())]
-            if readers and self.op(place) in table.ELEMENTWISE:
-                times[place] = max(times[place], min(times[reader] - self.begins_stage(reader) for reader in readers))
+        read_by: dict[int, list[int]] = collections.defaultdict(list)
+        for (place, _), readers in self.readers.items():
+            if self.nodes[place].op in table.ELEMENTWISE:
+                read_by[place] += readers
+        for place in sorted(read_by, reverse=True):
+            times[place] = max(times[place], min(times[r] - self.begins_stage(r) for r in read_by[place]))
         return times
 
     def _middle(self) -> tuple[int, int]:
