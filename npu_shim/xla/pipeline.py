@@ -8,8 +8,9 @@ PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `np
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter.errors import ConfigError
@@ -305,19 +306,31 @@ def module_of(graph_def: Any, results: Mapping[str, str]) -> Module:
     return module
 
 
-def run(
+@contextlib.contextmanager
+def ran(
     line: Pipeline, graph_def: Any, results: Mapping[str, str], context: Context, watching: Watching
-) -> tuple[Any, dict[str, str]]:
-    """Runs a pipeline on a GraphDef as options ask.
+) -> Iterator[Module]:
+    """Context of the module that a pipeline makes of a GraphDef as options ask; it is emptied behind it.
 
-    Returns:
-        The GraphDef that it makes, and its results, as `module_of` takes them.
+    Args:
+        line: the Pipeline.
+        graph_def: tf.compat.v1.GraphDef; it is not changed.
+        results: as `module_of` takes them.
+        context: for the passes.
+        watching: who looks on.
 
     Raises:
         As `pipeline.run` and its passes.
     """
     module = module_of(graph_def, results)
     pipeline.run(line, module, context, watching.of(line.name))
-    made = graphdef.write(module), module.results()
+    yield module
     module.release()
-    return made
+
+
+def run(
+    line: Pipeline, graph_def: Any, results: Mapping[str, str], context: Context, watching: Watching
+) -> tuple[Any, dict[str, str]]:
+    """Returns the GraphDef that a pipeline makes, and its results; arguments and errors as of `ran`."""
+    with ran(line, graph_def, results, context, watching) as module:
+        return graphdef.write(module), module.results()

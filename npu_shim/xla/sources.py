@@ -141,8 +141,7 @@ class Source:
         """
         if self.session is None:
             return {}
-        ours = {op.name for op in self.graph.get_operations()}
-        reads = {name: self.read_of(node) for name, node in handles.items() if node in ours}
+        reads = {name: self.read_of(node) for name, node in handles.items() if self._has(node)}
         try:
             return self.session.run(reads)
         except tf.errors.FailedPreconditionError:
@@ -186,6 +185,13 @@ class Source:
             with contextlib.suppress(ConfigError):
                 found.update(self.values_of({name: name}))
         return found
+
+    def _has(self, name):
+        try:
+            self.graph.get_operation_by_name(name)
+        except KeyError:  # one that npu-shim added
+            return False
+        return True
 
     def _variable_ops(self):
         return [op for op in self.graph.get_operations() if op.type in VARIABLE_OPS]

@@ -19,8 +19,10 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter import tf_internals
+from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import pipeline, rewriting, tracing
@@ -282,9 +284,11 @@ def lowered(
         values: as in `prepare`.
     """
     places = pipeline.results_of(map(_name, wanted))
-    graph_def, places = pipeline.run(pipeline.RESOURCES, graph_def, places, pipeline.Context(), manner.watching)
+    with pipeline.ran(pipeline.RESOURCES, graph_def, places, pipeline.Context(), manner.watching) as module:
+        graph_def, places = graphdef.write(module), module.results()
+        written = {handle.name for handle in writes.written(module.graph)}
     with tf_internals.eager_mode():
-        state = _state(graph_def, values, source)
+        state = _state(graph_def, written, values, source)
     return Prepared(graph_def, wanted, places, feeds, state, plan, manner)
 
 
@@ -331,11 +335,11 @@ def _name(fetched):
     return fetched if isinstance(fetched, str) else fetched.name
 
 
-def _state(graph_def, values, source):
-    """The StateVariables of a GraphDef in the order of their names."""
-    handles = {writers.variable_name(node): node for node in tracing.handles_of(graph_def)}
-    written = writers.written_handles(graph_def)  # several nodes may be handles of one variable
-    updated = {writers.variable_name(node) for node in tracing.handles_of(graph_def) if node.name in written}
+def _state(graph_def, written, values, source):
+    """The StateVariables of a GraphDef in the order of their names; `written` are names of handles."""
+    named = [(writers.variable_name(node), node) for node in tracing.handles_of(graph_def)]
+    handles = dict(named)  # several nodes may be handles of one variable
+    updated = {name for name, node in named if node.name in written}
     if values is None:
         values = source.values_of({name: node.name for name, node in handles.items()})
     return tuple(

@@ -40,13 +40,6 @@ def leave_out_containers(graph_def: Any, whole: Any) -> Any:
     return graph_def
 
 
-def written_handles(graph_def: Any) -> set[str]:
-    """Returns the names of the VarHandleOps of a GraphDef whose variables may be written."""
-    bodies = {function.signature.name: function for function in graph_def.library.function}
-    handles = {node.name: {node.name} for node in graph_def.node if node.op == "VarHandleOp"}
-    return written_by(graph_def.node, handles, bodies)
-
-
 def written_by(nodes: Sequence[Any], origins: Mapping[str, set[str]], bodies: Mapping[str, Any]) -> set[str]:
     """Returns the handles that nodes write to.
 
