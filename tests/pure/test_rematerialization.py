@@ -128,7 +128,8 @@ more Add bfloat16 16x16 dw dk
     batched = ("s", "o", "dp", "dk", "dv", "dq")
     step = step_of(scores, batched)
     # few operations more are allowed: the small products cost 0 here
-    step = Step(tuple(n._replace(flops=0 if n.name in batched else n.flops) for n in step.nodes), step.results, step.small)
+    nodes = tuple(n._replace(flops=0 if n.name in batched else n.flops) for n in step.nodes)
+    step = Step(nodes, step.results, step.small)
     assert planned(step, "memory")["low"] == (("s", "wide", "p", "low"), ("q", "k"), "do")
     assert not any("s" in nodes for nodes, _, _ in planned(step_of(scores), "auto").values())
     # and none where they are most of the operations

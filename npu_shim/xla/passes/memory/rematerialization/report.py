@@ -88,7 +88,8 @@ def described(step: Step, mode: str, regions: Sequence[Region], unrounded: Seque
     )
     if chains:
         return Recomputation(mode, chains)
-    leaves_out = unrounded and any(r.dtype in unrounded for place in range(len(step.nodes)) for r in step.results(place))
+    places = range(len(step.nodes)) if unrounded else ()
+    leaves_out = any(result.dtype in unrounded for place in places for result in step.results(place))
     return Recomputation(mode, because=UNROUNDED if leaves_out else NOTHING)
 
 
