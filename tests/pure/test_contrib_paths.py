@@ -49,12 +49,12 @@ def test_every_name_is_found_under_its_path(compare):
      ("rnn.python.ops.core_rnn_cell_impl._linear", "contrib.rnn.linear.linear"),
      ("seq2seq.python.ops.beam_search_decoder._mask_probs", "contrib.seq2seq.parts._mask_probs"),
      ("seq2seq.python.ops.helper._unstack_ta", "contrib.seq2seq.parts._unstack_ta"),
-     ("image.python.ops.distort_image_ops.random_hsv_in_yiq", "contrib.image_color.random_hsv_in_yiq"),
+     ("image.python.ops.distort_image_ops.random_hsv_in_yiq", "contrib.image.color.random_hsv_in_yiq"),
      ("lookup.lookup_ops.HashTable", "contrib.lookup.HashTable"),
      ("optimizer_v2.adam.AdamOptimizer", "tf.train.AdamOptimizer"),
      ("keras.api.keras.layers.Dense", "tf.keras.layers.Dense"),
      ("losses.python.metric_learning.metric_loss_ops.npairs_loss", "tf_slim.losses.metric_learning.npairs_loss"),
-     ("framework.python.ops.variables.zero_initializer", "contrib.framework.zero_initializer")],
+     ("framework.python.ops.variables.zero_initializer", "contrib.framework.functions.zero_initializer")],
 )  # fmt: skip
 def test_a_path_leads_where_the_name_is(path, target):
     assert names.contrib_target(path) == target

@@ -177,6 +177,7 @@ def test_nodes_that_nobody_touched_keep_their_bytes():
     graph.node[3].input[0] = "s:0"  # as a script may write it
     module = graphdef.read(graph, known)
     module.graph["x"].attrs["shape"] = Shape((2, 4))
+    assert [node.is_untouched for node in module.graph] == [False, True, True, True, True]
     written = graphdef.write(module)
     assert list(written.node[3].input) == ["s:0", "s:1", "^w"]
     assert list(written.node[1:]) == list(graph.node[1:])

@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib.framework import shapes_like
+from npu_shim.compat.contrib.framework.functions import shapes_like
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable[[Any], Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib import sparse_ops
 from npu_shim.compat.contrib.feature_columns.base import _CategoricalColumn, check_checkpoint
 from npu_shim.compat.contrib.feature_columns.real import _BucketizedColumn
 from npu_shim.compat.contrib.feature_columns.sparse import _SparseColumn
+from npu_shim.compat.contrib.layers import sparse_ops
 
 
 @dataclasses.dataclass(frozen=True)

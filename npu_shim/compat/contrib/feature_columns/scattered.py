@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib import sparse_ops
 from npu_shim.compat.contrib.feature_columns.base import check_combiner
+from npu_shim.compat.contrib.layers import sparse_ops
 
 # what stands for the value of an empty row: the words of TensorFlow 1.15, whose embeddings are in checkpoints
 EMPTY_STRING, EMPTY_NUMBER = "6ZxWzWOHxZ", 1288896567

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat.contrib import legacy_seq2seq as lists
+from npu_shim.compat.contrib.legacy_seq2seq import decoders as lists
 from npu_shim.compat.contrib.rnn import wrappers
 
 

@@ -31,7 +31,7 @@ class HParams:
         self._hparam_types: dict[str, tuple[type, bool]] = {}
         self._model_structure = model_structure
         if hparam_def is not None:
-            from npu_shim.compat.contrib import hparam_proto
+            from npu_shim.compat.contrib.training import hparam_proto
 
             if not isinstance(hparam_def, hparam_proto.HParamDef):
                 raise AssertionError("hparam_def must be an HParamDef, got %r" % (hparam_def,))
@@ -103,7 +103,7 @@ class HParams:
 
     def to_proto(self, export_scope: Any = None) -> Any:
         """The values as an HParamDef, a proto; ValueError for a type that it cannot hold."""
-        from npu_shim.compat.contrib import hparam_proto
+        from npu_shim.compat.contrib.training import hparam_proto
 
         return hparam_proto.written(self.values(), {name: kind for name, (kind, _) in self._hparam_types.items()})
 

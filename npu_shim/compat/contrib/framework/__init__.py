@@ -1,0 +1,1 @@
+"""What of tf.contrib.framework tf-slim lacks."""

@@ -1,0 +1,1 @@
+"""What of tf.contrib.layers tf-slim lacks; see also feature_columns."""

@@ -1,0 +1,1 @@
+"""tf.contrib.legacy_seq2seq: sequences as lists of tensors."""

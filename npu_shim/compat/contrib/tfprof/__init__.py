@@ -1,0 +1,1 @@
+"""tf.contrib.tfprof, on the profiler that TensorFlow 2 still has."""

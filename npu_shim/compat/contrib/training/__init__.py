@@ -1,0 +1,1 @@
+"""tf.contrib.training: batches of examples, hyperparameters, where variables are placed."""
