@@ -100,7 +100,7 @@ setup(
     package_data={
         "npu_shim": ["py.typed"],
         "npu_shim.session.native": ["*.cc"],
-        "npu_shim.compat": ["*.json"],
+        "npu_shim.compat.names": ["*.json"],
         "npu_shim.compat.scan": ["*.json"],
         "npu_shim.rewriter.page": ["page.*"],
         "npu_shim.configs": ["*.json", "*/*.json"],

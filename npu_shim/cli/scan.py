@@ -188,7 +188,7 @@ def _of_nowhere(use):
 
 def explained(name: str) -> str:
     """A line about a missing name, with the nearest that exists."""
-    from npu_shim.compat import names
+    from npu_shim.compat.names import names
 
     if name.startswith("tensorflow.contrib.") and CALL not in name and not names.tensorflow_1():
         target = names.contrib_target(name[len("tensorflow.contrib.") :]) or ""

@@ -9,7 +9,9 @@ import sys
 import types
 from typing import Any, Callable
 
-from npu_shim.compat import aliases, one_keras, spawn, tensorflow_v1
+from npu_shim.compat import spawn, tensorflow_v1
+from npu_shim.compat.keras import one_keras
+from npu_shim.compat.python import aliases
 
 STDIN = "-"
 _RUNNING = (__file__, runpy.__file__, "<frozen runpy>")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import multiprocessing.spawn
 from typing import Any, Callable
 
-from npu_shim.compat import aliases, tensorflow_v1
+from npu_shim.compat import tensorflow_v1
+from npu_shim.compat.python import aliases
 
 
 def install(before: Callable[[], None] | None = None) -> None:

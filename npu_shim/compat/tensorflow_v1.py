@@ -14,18 +14,10 @@ import sys
 import types
 from typing import Any
 
-from npu_shim.compat import (
-    after_215,
-    arguments,
-    callers,
-    core_alias,
-    debug_hooks,
-    faces,
-    moved,
-    names,
-    one_keras,
-    quiet,
-)
+from npu_shim.compat import after_215, callers, quiet
+from npu_shim.compat.behaviour import arguments, debug_hooks
+from npu_shim.compat.keras import one_keras
+from npu_shim.compat.names import core_alias, faces, moved, names
 from npu_shim.configs import extras
 
 V1 = "tensorflow.compat.v1"
@@ -48,7 +40,7 @@ def install() -> None:
     sys.modules["tensorflow"] = Facade(real, v1)
     sys.meta_path.insert(0, _V1Modules(real))
     # they import TensorFlow
-    from npu_shim.compat import arrays, dimensions, feature_columns, inferred, members, remapper
+    from npu_shim.compat.behaviour import arrays, dimensions, feature_columns, inferred, members, remapper
 
     moved.install()
     dimensions.install()

@@ -18,7 +18,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from npu_shim.compat import names  # noqa: E402
+from npu_shim.compat.names import names  # noqa: E402
 
 # by module, what public scripts import although it is private (a search of public sources)
 PRIVATE = {

@@ -8,10 +8,11 @@ import threading
 
 import pytest
 
-from npu_shim.compat import aliases, missing
+from npu_shim.compat.names import missing
+from npu_shim.compat.python import aliases
 
 SCRIPT = """
-from npu_shim.compat import aliases
+from npu_shim.compat.python import aliases
 import collections, fractions, inspect, os, sys, time
 import numpy as np
 before = np.float64
@@ -68,7 +69,7 @@ def test_every_row_is_about_a_name_that_is_there_or_can_be_made(module):
 
 
 def test_nothing_changes_before_it_is_installed():
-    code = "import collections, numpy, npu_shim.cli; from npu_shim.compat import aliases\n"
+    code = "import collections, numpy, npu_shim.cli; from npu_shim.compat.python import aliases\n"
     code += "assert '__getattr__' not in vars(collections) or collections.__getattr__.__module__ == 'collections'\n"
     assert run(code) == (0, "")
 
@@ -87,7 +88,7 @@ def test_a_package_that_became_a_module_still_has_its_modules(tmp_path, before):
         (folder / "__init__.py").write_text("")
     (linalg / "__init__.py").write_text("from . import eigen\neigsh = 'the function'\n")
     (linalg / "eigen.py").write_text("")
-    code = before + "from npu_shim.compat import aliases; aliases.install()\n"
+    code = before + "from npu_shim.compat.python import aliases; aliases.install()\n"
     code += "from scipy.sparse.linalg.eigen.arpack import eigsh\nassert eigsh == 'the function'"
     status, log = run(code, PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert status == 0, log
@@ -104,7 +105,7 @@ def test_what_a_class_has_can_be_meant():
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the name is still there")
 def test_the_first_use_is_logged_with_its_line_and_no_other():
-    code = "from npu_shim.compat import aliases; aliases.install()\nimport inspect\n\n"
+    code = "from npu_shim.compat.python import aliases; aliases.install()\nimport inspect\n\n"
     code += "for _ in range(3): inspect.getargspec"
     status, log = run(code)
     assert status == 0
@@ -116,7 +117,7 @@ def test_the_first_use_is_logged_with_its_line_and_no_other():
 
 @pytest.mark.skipif(sys.version_info < (3, 9), reason="the name is still there")
 def test_they_can_be_switched_off():
-    code = "from npu_shim.compat import aliases; aliases.install()\nimport fractions; fractions.gcd"
+    code = "from npu_shim.compat.python import aliases; aliases.install()\nimport fractions; fractions.gcd"
     assert run(code, NPU_SHIM_ALIASES="on")[0] == 0
     status, log = run(code, NPU_SHIM_ALIASES="off")
     assert status == 1

@@ -45,7 +45,7 @@ PURE = [
     *(name for name in KNOWN if name.startswith("npu_shim.rewriter.") and name.split(".")[2] not in WITH_TENSORFLOW),
     *("npu_shim.options." + name for name in ("table", "precision", "amp", "entrances.amp_config")),
     *("npu_shim.options.ops." + name for name in ("mixlist", "customize")),
-    *("npu_shim." + name for name in ("configs", "cli", "compat.scan.files", "compat.aliases")),
+    *("npu_shim." + name for name in ("configs", "cli", "compat.scan.files", "compat.python.aliases")),
     "npu_shim.loss_scale.managers.schedule",
     "npu_shim",
 ]

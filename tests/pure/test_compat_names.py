@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from npu_shim.compat import exports, names
+from npu_shim.compat.names import exports, names
 
 pytestmark = pytest.mark.skipif(not exports.file_of("tensorflow"), reason="no TensorFlow to read")
 only_2 = pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib")
 
 
 def test_nothing_is_imported_to_resolve_a_name():
-    code = "import sys; from npu_shim.compat import names\n"
+    code = "import sys; from npu_shim.compat.names import names\n"
     code += "print(names.resolve('tf.contrib.rnn.LSTMCell'), 'tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     target, imported = done.stdout.decode().split()

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from npu_shim.compat import exports, names
+from npu_shim.compat.names import exports, names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINAL = os.environ.get("NPU_SHIM_TEST_TF115") or str(ROOT / ".venv-tf115" / "bin" / "python")

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from npu_shim.compat import libraries, scipy_images
+from npu_shim.compat.python import libraries, scipy_images
 from npu_shim.rewriter.errors import ConfigError
 
 SAID = []
@@ -19,7 +19,7 @@ ROWS = {"yaml.py": "class FullLoader: pass\ndef load(stream, Loader): return str
         "sklearn/externals/__init__.py": "", "scipy/misc.py": ""}  # fmt: skip
 WAITING = """
 import sys
-from npu_shim.compat import aliases
+from npu_shim.compat.python import aliases
 aliases.install()
 names = ("yaml", "PIL", "scipy", "sklearn", "networkx", "pandas", "skimage", "matplotlib", "librosa")
 assert not [name for name in names if name in sys.modules]
@@ -60,7 +60,7 @@ LATER = {"librosa/__init__.py": "from librosa import filters\nfrom librosa.core.
          "networkx/__init__.py": "from networkx.classes.graph import DiGraph\n", "networkx/classes/__init__.py": "",
          "networkx/classes/graph.py": "class Graph: nodes = {7: 'seven'}\nclass DiGraph(Graph): pass\n"}  # fmt: skip
 POSITIONS = """
-from npu_shim.compat import aliases
+from npu_shim.compat.python import aliases
 aliases.install()
 import librosa, networkx
 assert librosa.filters.mel(22050, 2048, 80) == librosa.filters.mel(22050, 2048, n_mels=80) == (22050, 2048, 80, 0.0)
@@ -213,7 +213,7 @@ def test_bytes_as_numbers():
 ITERATORS = """
 import logging
 import numpy as np
-from npu_shim.compat import aliases
+from npu_shim.compat.python import aliases
 logging.basicConfig()
 aliases.install()
 rows = [np.arange(3), np.arange(3) + 3]
@@ -235,7 +235,7 @@ def test_numpy_stacks_what_an_iterator_gives():
 RAGGED = """
 import logging
 import numpy as np
-from npu_shim.compat import aliases
+from npu_shim.compat.python import aliases
 logging.basicConfig()
 aliases.install()
 for function in (np.array, np.asarray, np.asanyarray):

@@ -8,7 +8,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import loss_scale
-from npu_shim.compat import faces, names
+from npu_shim.compat.names import faces, names
 from npu_shim.loss_scale import automatic
 from npu_shim.options import engine as engine_options
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import remapper
+from npu_shim.compat.behaviour import remapper
 
 SCRIPT = """
 import numpy as np

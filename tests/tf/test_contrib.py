@@ -14,7 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import tf_decorator  # noqa: TID251
 
-from npu_shim.compat import exports, faces, moved, names
+from npu_shim.compat.names import exports, faces, moved, names
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import debug_hooks, exports, faces, names
+from npu_shim.compat.behaviour import debug_hooks
+from npu_shim.compat.names import exports, faces, names
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),
@@ -126,7 +127,7 @@ def test_old_names_of_a_checkpoint_become_new_ones(tmp_path):
 
 
 def test_messages_stand_in_the_events_file(tmp_path):
-    logs = importlib.import_module("npu_shim.compat.tensorboard_logging")
+    logs = importlib.import_module("npu_shim.compat.modules.tensorboard_logging")
     logs._clear_summary_writer()
     with pytest.raises(RuntimeError, match="set_summary_writer"):
         logs.info("no %s", "writer")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from npu_shim.compat import exports, names
+from npu_shim.compat.names import exports, names
 
 pytestmark = [
     pytest.mark.skipif(names.tensorflow_1(), reason="TensorFlow 1 has the real tf.contrib"),

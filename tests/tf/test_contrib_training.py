@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import exports, faces, mnist, names
+from npu_shim.compat.modules import mnist
+from npu_shim.compat.names import exports, faces, names
 from npu_shim.rewriter import tf_internals
 
 pytestmark = [

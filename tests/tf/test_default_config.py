@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.bridge.ops import resources
-from npu_shim.compat import remapper
+from npu_shim.compat.behaviour import remapper
 from npu_shim.distributed.job import cluster
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 if names.tensorflow_1():
     import tensorflow.contrib.graph_editor as ge

@@ -111,6 +111,6 @@ def test_the_bridge_alone_brings_no_removed_name_back():
     import npu_bridge.npu_init
 
     assert npu_bridge.npu_init.tf is not None
-    from npu_shim.compat import aliases
+    from npu_shim.compat.python import aliases
 
     assert not aliases.installed()

@@ -9,7 +9,7 @@ def data_set(seed=None, count=20):
     if tf.__version__.startswith("1."):
         from tensorflow.contrib.learn.python.learn.datasets.mnist import DataSet
     else:
-        from npu_shim.compat.mnist import DataSet
+        from npu_shim.compat.modules.mnist import DataSet
     images = np.arange(count, dtype=np.uint8).reshape(count, 1, 1, 1)
     return DataSet(images, np.arange(count), seed=seed, dtype=tf.uint8)
 

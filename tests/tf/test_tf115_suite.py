@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 SUITE = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "tf115_tests"
 TREE = os.environ.get("NPU_SHIM_TF115_TREE")

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 _tables = names.load("tensorflow.python.ops.lookup_ops")
 

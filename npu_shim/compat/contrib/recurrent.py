@@ -6,8 +6,8 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
 from npu_shim.compat.contrib.rnn.loops import transpose_batch_time
+from npu_shim.compat.names import names
 
 
 def Recurrent(

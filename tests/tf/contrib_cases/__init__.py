@@ -24,7 +24,7 @@ def module(tf, path):
     """A module of tf.contrib that is not an attribute of its package in 1.15."""
     if tf.__version__.startswith("1."):
         return importlib.import_module("tensorflow.contrib." + path)
-    from npu_shim.compat import faces
+    from npu_shim.compat.names import faces
 
     return faces.find(path)
 

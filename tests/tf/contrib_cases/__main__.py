@@ -18,7 +18,7 @@ def main(argv):
     else:
         tf = tf.compat.v1
         tf.disable_v2_behavior()
-        from npu_shim.compat import faces
+        from npu_shim.compat.names import faces
 
         contrib = faces.Face("")
     tf.logging.set_verbosity(tf.logging.ERROR)

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 core = names.load("tensorflow.python.feature_column.feature_column")
 COMBINERS = ("mean", "sqrtn", "sum")

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
 from npu_shim.compat.contrib.feature_columns.base import _CategoricalColumn, with_rank
 from npu_shim.compat.contrib.layers import sparse_ops
+from npu_shim.compat.names import names
 
 _tables = names.load("tensorflow.python.ops.lookup_ops")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 REMAPPING = "tensorflow.python.training.checkpoint_ops._load_and_remap_matrix_initializer"
 

@@ -10,7 +10,7 @@ from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 # what a segment has besides its context, its part of the sequences and its states
 ABOUT = {

@@ -10,7 +10,8 @@ import sys
 import types
 from typing import Any
 
-from npu_shim.compat import callers, moved, names
+from npu_shim.compat import callers
+from npu_shim.compat.names import moved, names
 
 
 class Face(types.ModuleType):

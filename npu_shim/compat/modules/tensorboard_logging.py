@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import names
+from npu_shim.compat.names import names
 
 DEBUG, INFO, WARN, ERROR, FATAL = LEVELS = ("DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 _UNSET: Any = object()

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import missing
+from npu_shim.compat.names import missing
 
 _FOLDER = "tensorflow.python.feature_column."
 # module -> the class of its identity columns, and its method that gives the identities

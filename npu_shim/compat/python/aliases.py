@@ -15,7 +15,9 @@ import os
 import sys
 from typing import Any, Callable
 
-from npu_shim.compat import callers, libraries, missing
+from npu_shim.compat import callers
+from npu_shim.compat.names import missing
+from npu_shim.compat.python import libraries
 from npu_shim.rewriter.errors import ConfigError, nearest
 
 LOG = logging.getLogger("npu_shim")

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any
 
-from npu_shim.compat import missing
+from npu_shim.compat.names import missing
 
 PACKAGE = "tensorflow.python.debug.wrappers."
 MODULES = ("dumping_wrapper", "grpc_wrapper", "hooks", "local_cli_wrapper")

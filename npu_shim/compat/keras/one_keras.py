@@ -22,7 +22,9 @@ import sys
 import types
 from typing import Any, Iterable, Iterator, Mapping
 
-from npu_shim.compat import after_215, callers, exports, keras_classes, missing, names
+from npu_shim.compat import after_215, callers
+from npu_shim.compat.keras import keras_classes
+from npu_shim.compat.names import exports, missing, names
 from npu_shim.rewriter.errors import closest
 
 # root -> what stays below it: what TensorFlow's own modules subclass, and what the faces look in

@@ -11,7 +11,8 @@ import functools
 import sys
 from typing import Any, Mapping
 
-from npu_shim.compat import callers, exports, missing, names
+from npu_shim.compat import callers
+from npu_shim.compat.names import exports, missing, names
 
 _INSTALLED: list[bool] = []
 

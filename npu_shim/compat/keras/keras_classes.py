@@ -8,7 +8,9 @@ import logging
 import re
 from typing import Any, Callable, Iterator, Mapping
 
-from npu_shim.compat import arguments, callers, keras_1
+from npu_shim.compat import callers
+from npu_shim.compat.behaviour import arguments
+from npu_shim.compat.keras import keras_1
 
 LOG = logging.getLogger("npu_shim")
 

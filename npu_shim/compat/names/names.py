@@ -25,13 +25,13 @@ import json
 import os
 from typing import Any
 
-from npu_shim.compat import exports
+from npu_shim.compat.names import exports
 from npu_shim.configs import extras
 from npu_shim.rewriter.errors import closest
 
 V1 = "tensorflow._api.v2.compat.v1"
 CONTRIB = "tensorflow.contrib"
-OURS = __package__ + ".contrib"
+OURS = "npu_shim.compat.contrib"
 
 
 @functools.lru_cache(maxsize=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_shim.compat import mnist as input_data
+from npu_shim.compat.modules import mnist as input_data
 
 __all__ = ["input_data"]
 # scripts import its inner modules by name

@@ -12,7 +12,8 @@ from typing import Any, Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.compat import callers, names
+from npu_shim.compat import callers
+from npu_shim.compat.names import names
 from npu_shim.rewriter import tf_internals
 
 LOG = logging.getLogger("npu_shim")

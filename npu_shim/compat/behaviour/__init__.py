@@ -1,0 +1,1 @@
+"""Functions and classes of TensorFlow that do again what those of 1.15 did."""

@@ -1,0 +1,1 @@
+"""Modules of TensorFlow that it has dropped."""

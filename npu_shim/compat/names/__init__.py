@@ -1,0 +1,1 @@
+"""Where the names of TensorFlow 1 are today: one table, and the modules that scripts see."""

@@ -1,0 +1,1 @@
+"""What Python and its libraries have removed since TensorFlow 1's days."""
