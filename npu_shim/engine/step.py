@@ -373,8 +373,10 @@ def _without_other_parts(graph_def, cut, program):
         if len(kept) < len(node.input):
             del node.input[:]
             node.input.extend(kept)
-        printed = node.name in cut.programs[-1].effects and node.op in host_reports.FORWARDING
-        if (printed or node.name in cut.conditions) and not host_reports.silence(node):
+        is_effect = node.name in cut.programs[-1].effects
+        if is_effect and node.op in host_reports.FORWARDING + host_reports.CHECKS:
+            host_reports.forward(node)
+        elif node.name in cut.conditions and not host_reports.silence(node):
             node.attr["else_branch"].CopyFrom(node.attr["then_branch"])  # a tf.cond around an assertion that holds
     return made
 

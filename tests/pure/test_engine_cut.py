@@ -222,6 +222,29 @@ def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
     assert made.shown == ("loss:0",)
 
 
+def test_a_print_of_what_is_fed():
+    """Regression: an IndexError left the step to the session."""
+    made = plan(graph(STEP + "    print:Print() report forwards repeats=no"), ["print:0"], ["apply"])
+    assert made.programs[-1].effects == ("print",)
+
+
+CHECK = "    check:CheckNumerics(%s) host=error checks repeats=no"
+
+
+def test_a_check_of_a_result_is_run_behind_the_program_and_hands_on_in_it():
+    made = plan(graph(STEP + CHECK % "loss" + "\n    end:Identity(check ^apply)"), ["end:0"], [])
+    assert made.places["check"] is made.places["end"] is Place.PROGRAM
+    assert made.programs[-1].effects == ("check",)
+    assert made.shown == ("loss:0",)
+
+
+def test_a_check_in_front_of_an_update_is_run_before_it():
+    text = STEP.replace("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v check)")
+    made = plan(graph(text + CHECK % "loss"), [], ["apply"])
+    assert made.places["check"] is Place.MIDDLE
+    assert len(made.programs) == 2
+
+
 def test_reports_in_conditionals_are_silent_with_what_makes_their_text():
     text = (
         STEP

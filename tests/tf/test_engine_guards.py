@@ -1,6 +1,6 @@
 """What the session does for a step of engine pjrt, since XLA would do something else without an error.
 
-Assertions about what is known before a step fire in engine pjrt too; those of floats stand in a conditional.
+Assertions about what is known before a step fire in engine pjrt too, and so does tf.check_numerics wherever it stands.
 """
 
 import numpy as np
@@ -45,14 +45,17 @@ def told(kind, step, feeds):
                 session.run(step, fed)
                 fired = False
             except tf.errors.InvalidArgumentError as error:
-                fired = "assertion failed" in str(error)
+                fired = "assertion failed" in str(error) or "is wrong" in str(error)
             found.append((fired, session.run(tf.global_variables())))
         known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
         return found, sum(run.step is not None for run in known)
 
 
-def require_same(step, feeds):
-    """The assertion fires in the second of three runs, and the step's updates are those of a session."""
+def require_same(step, feeds, count=1):
+    """The assertion fires in the second of three runs, and the step's updates are those of a session.
+
+    `count` runs are taken by the engine.
+    """
     wanted, _ = told("session", step, feeds)
     found, taken = told("pjrt", step, feeds)
     assert [fired for fired, _ in wanted] == [False, True, False]
@@ -60,7 +63,7 @@ def require_same(step, feeds):
     for (_, expected), (_, values) in zip(wanted, found):
         for one, other in zip(expected, values):
             np.testing.assert_allclose(other, one, rtol=1e-5)
-    assert taken == 1
+    assert taken == count
 
 
 def trained(inputs):
@@ -142,6 +145,51 @@ def asserted_behind_a_step(kind):
 def test_an_assertion_that_would_show_a_result_fires_behind_what_does_not_wait_for_it(kind, version):
     with sessions.control_flow(version):
         asserted_behind_a_step(kind)
+
+
+def checked_input(x):
+    return trained(tf.check_numerics(tf.log(x), "what is fed is wrong"))
+
+
+def checked_layer(x):
+    hidden = tf.layers.dense(tf.log(x), 4, kernel_initializer=tf.ones_initializer(), use_bias=False)
+    return trained(tf.check_numerics(hidden, "the layer is wrong"))
+
+
+def checked_loss(x):
+    """As tf_slim's create_train_op does it: behind the update."""
+    step = trained(x)
+    loss = tf.check_numerics(tf.log(tf.reduce_mean(tf.matmul(x, tf.ones([4, 1])))), "the loss is wrong")
+    with tf.control_dependencies([step]):
+        return tf.identity(loss)
+
+
+def checked_in_loop(x):
+    def body(k, _):
+        return k + 1, tf.check_numerics(tf.log(x), "the loop is wrong")
+
+    return trained(tf.while_loop(lambda k, _: k < 2, body, (0, x), maximum_iterations=2)[1])
+
+
+@pytest.mark.parametrize(
+    ("build", "count"), [(checked_input, 1), (checked_layer, 1), (checked_loss, 1), (checked_in_loop, 0)],
+    ids=["input", "layer", "loss", "loop"],
+)  # fmt: skip
+def test_a_check_of_numbers_fires_with_the_state_of_a_session(build, count):
+    """Regression: a step with NaN went on, and its weights were NaN."""
+    x = tf.placeholder(tf.float32, [None, 4])
+    require_same(build(x), [{x: sign * X} for sign in SIGNS], count)
+
+
+def test_checks_of_all_tensors_fire_and_do_not_keep_a_step_from_the_engine():
+    x = tf.placeholder(tf.float32, [None, 4])
+    tf.log(x, name="logarithm")
+    step = trained(x)
+    everything = tf.group(step, tf.add_check_numerics_ops())
+    feeds = [{x: sign * X} for sign in SIGNS]
+    (wanted, _), (found, taken) = (told(kind, everything, feeds) for kind in ("session", "pjrt"))
+    assert [fired for fired, _ in found] == [fired for fired, _ in wanted]
+    assert taken == 1
 
 
 def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():

@@ -134,8 +134,8 @@ class _Cutting:
     """One step's cut: the nodes upstream and downstream of the essential ones, and the tensors that cross."""
 
     def __init__(self, nodes: Mapping[str, Node], fetches: Sequence[str], targets: Sequence[str]) -> None:
-        self._nodes, self._fetches, self._targets = nodes, fetches, targets
-        self._depth = walks.depths(nodes)
+        self._fetches, self._targets, self._depth = fetches, targets, walks.depths(nodes)
+        self._nodes = nodes = guards.with_checks_of_results(nodes, self._depth)
         self._guards = guards.ends(nodes, self._depth)
         self._guarding = walks.upstream(nodes, self._guards)
         inside = {n.name for n in nodes.values() if n.report and self._depth[n.name] > 0}
@@ -368,7 +368,7 @@ class _Cutting:
         """Inputs of a node in the program, where a print only forwards its first input; the session prints."""
         if name in self._printed:
             data = [text for text in self._nodes[name].inputs if text[0] != "^"]
-            return [data[0], *(text for text in self._nodes[name].inputs if text[0] == "^")]
+            return [*data[:1], *(text for text in self._nodes[name].inputs if text[0] == "^")]
         return self._inputs(name)
 
     def _effects(self, place: Place, names: Collection[str]) -> Set[str]:

@@ -36,7 +36,10 @@ OF_HITS = ("Cast", "ConcatV2", "ExpandDims", "Pack", "Reshape")
 # Op -> why the session must run it, although XLA has a kernel
 OTHERWISE = {
     **dict.fromkeys(random_ops.OWN_SEEDS, "XLA draws other numbers from its seed than a session"),
-    **dict.fromkeys(["CountUpTo", "ResourceCountUpTo"], "it ends the training by an error, which XLA does not raise"),
+    **dict.fromkeys(
+        ["CountUpTo", "ResourceCountUpTo", *host_reports.CHECKS],
+        "it ends the training by an error, which XLA does not raise",
+    ),
 }
 ASKS_ONLY = frozenset([*HANDLES, *ASKS, "VarIsInitializedOp", "VariableShape", "Shape", "Switch", "RefSwitch"])
 # beginnings of the types of stateful ops that wait for nothing outside of their run
@@ -249,6 +252,7 @@ class _Facts:
             product=self._has_product(node), computes=self._computes(node), repeats=self._repeats(node, taken, written),
             handle=self._is_handle(node), report=report, forwards=node.op in host_reports.FORWARDING,
             floating=self._is_floating(node), asserts=node.op == ASSERT or self._guards(node),
+            checks=node.op in host_reports.CHECKS,
             first=next(map(tensor_of, arguments.data(node)), ""),
         )  # fmt: skip
 

@@ -1,13 +1,19 @@
-"""Assertions about what is known before the step. No TensorFlow.
+"""Assertions about what is known before the step, and checks of what it computes. No TensorFlow.
 
     tf.Assert(ok, [x]), x float:    ok -> Switch -> Assert(x) ..^..> Identity -> Merge ..^..> the step
 
 TensorFlow puts an assertion about floats behind a Switch by itself. A session runs none of the conditional's nodes by
 name, but the Merge at its end, which waits for the assertion.
+
+A tf.check_numerics on the way to an update is a host op: it fails before anything is written. One that only results
+pass is a report of the last program, which the session runs behind it:
+
+    loss -> CheckNumerics -> fetch        becomes        loss -> Identity -> fetch  |  loss -> CheckNumerics
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Iterable, Mapping
 
 from npu_shim.engine.partition import nodes as walks
@@ -58,6 +64,20 @@ def conditions(nodes: Mapping[str, Node], names: Iterable[str], depths: Mapping[
         if not any(depths[n] or nodes[n].essential or nodes[n].variable for n in needed):
             found[name] = tensor
     return found
+
+
+def with_checks_of_results(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, Node]:
+    """Returns the nodes, where those that check results are reports; checks in loops and conditionals stay host ops.
+
+    Args:
+        nodes: name -> Node, for all nodes that a run needs.
+        depths: as `nodes.depths` returns them.
+    """
+    checks = [node for node in nodes.values() if node.checks and not depths[node.name]]
+    essential = [node.name for node in nodes.values() if node.essential and not node.host] if checks else ()
+    before = walks.upstream(nodes, essential)
+    late = [node for node in checks if node.name not in before]
+    return {**nodes, **{node.name: replace(node, host=None, report=True, forwards=True) for node in late}}
 
 
 def _first_outside(name: str, consumers: Mapping[str, list[str]], depths: Mapping[str, int]) -> set[str]:

@@ -28,6 +28,7 @@ class Node:
         forwards: whether a report's result is its first input.
         floating: whether all of its results are floating-point numbers.
         asserts: whether it ends a run where its first input is false.
+        checks: whether it passes on its input, or ends a run where that is not finite.
         first: its first input, which `inputs` lacks if the user feeds it; "" for none.
     """
 
@@ -46,6 +47,7 @@ class Node:
     forwards: bool = False
     floating: bool = False
     asserts: bool = False
+    checks: bool = False
     first: str = ""
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.arguments import data, source_of
-from npu_shim.rewriter.graphdef import registry
+from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.session.clusters.marking import MARK
 
 LOG = logging.getLogger("npu_shim")
@@ -38,7 +38,7 @@ KINDS = {
 
 def tell(graph_def: Any) -> None:
     """Logs what XLA does instead of an error in a compiled step, with nodes of its GraphDef; once a process each."""
-    for nodes in [graph_def.node, *(function.node_def for function in graph_def.library.function)]:
+    for nodes in _bodies(graph_def):
         for what, names in _found(nodes, nodes):
             _once(what, names)
 
@@ -57,6 +57,18 @@ def tell_of_clusters(graph_def: Any, session: Any) -> None:
     marked = [node for node in graph_def.node if MARK in node.attr and node.attr[MARK].b and node.op in kernels]
     for what, names in _found(marked, graph_def.node):
         _once(what, names, session)
+
+
+def _bodies(graph_def):
+    """Yields the nodes of a graph and those of each function that it calls."""
+    library = {function.signature.name: function for function in graph_def.library.function}
+    pending, seen = [graph_def.node], set()
+    while pending:
+        nodes = pending.pop()
+        yield nodes
+        names = {name for node in nodes for name in functions.called(node, library)} & library.keys() - seen
+        seen |= names
+        pending += [library[name].node_def for name in sorted(names)]
 
 
 def _found(nodes, graph):

@@ -9,7 +9,7 @@ stay. Ops that only it needed are pruned, in the graph and in function bodies. W
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -21,6 +21,7 @@ from npu_shim.xla.passes.resources import v1_loops
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
+CHECKS = ("CheckNumerics", "CheckNumericsV2")  # forward too; a compiled step ignores them, and says so
 TEXTS = ("AsString", "StringFormat", "StringJoin")
 
 
@@ -56,16 +57,25 @@ def silence(node: Any) -> bool:
     """Replaces a print or assertion by a NoOp or Identity, in place; returns whether it was one."""
     if node.op not in SILENT + FORWARDING:
         return False
-    waits = controls(node)
-    kept = [node.input[0]] if node.op in FORWARDING else []
-    dtype = node.attr["T"].type if kept else None
-    node.op = "Identity" if kept else "NoOp"
-    del node.input[:]
-    node.input.extend(kept + waits)
-    node.attr.clear()
-    if kept:
-        node.attr["T"].type = dtype
+    if node.op in FORWARDING:
+        forward(node)
+    else:
+        _replace(node, "NoOp", controls(node))
     return True
+
+
+def forward(node: Any) -> None:
+    """Replaces a node by an Identity of its first input, in place."""
+    dtype = node.attr["T"].type
+    _replace(node, "Identity", [node.input[0], *controls(node)])
+    node.attr["T"].type = dtype
+
+
+def _replace(node: Any, op: str, inputs: Sequence[str]) -> None:
+    node.op = op
+    del node.input[:]
+    node.input.extend(inputs)
+    node.attr.clear()
 
 
 def _anchors(report: Any, nodes: Mapping[str, Any]) -> Iterator[str]:
