@@ -39,6 +39,25 @@ def test_a_session_trains_by_tensorflows_rule(profile):
 
 
 @pytest.mark.usefixtures("patched")
+def test_the_gradient_of_a_loop_in_a_loop_runs(profile):
+    """Regression: its lists are elements of a list, behind which a pop wanted float32 and the list was float16."""
+
+    def looped(step, value):
+        return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, step(y)), [0, value])[1]
+
+    with tf.Graph().as_default(), sessions.control_flow(2):
+        x = tf.placeholder(tf.float32, [2, 2])
+        weight = tf.constant([[0.5, 1.0], [-1.0, 0.5]])
+        y = looped(lambda outer: looped(lambda inner: tf.maximum(tf.matmul(inner, weight), -2.0), outer), x)
+        gradient = tf.gradients(y, [x])[0]
+        values = []
+        for config in (None, sessions.config(npu_shim_profile=profile)):
+            with tf.Session(config=config) as session:
+                values.append(session.run(gradient, {x: [[1.0, 2.0], [-1.0, 0.5]]}))
+    np.testing.assert_allclose(values[1], values[0], rtol=2e-2)
+
+
+@pytest.mark.usefixtures("patched")
 def test_a_mode_that_the_profile_does_not_have_is_an_error(profile):
     with tf.Graph().as_default():
         network()

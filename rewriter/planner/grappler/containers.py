@@ -109,6 +109,20 @@ def _handle_edges(view: GraphView) -> List[Tuple[Piece, Piece]]:
             if node.input_dtype(number) == VARIANT:
                 source = view.nodes[port.node].layout.outputs[port.port]
                 found.append(((port.node, source), (position, node.layout.inputs[number])))
+    return found + _edges_of_lists_of_lists(view)
+
+
+def _edges_of_lists_of_lists(view: GraphView) -> List[Tuple[Piece, Piece]]:
+    """The handles that are elements of another list, as in the gradient of a loop in a loop, go where its handle goes.
+
+    TensorListPushBack(outer, inner) ... inner = TensorListPopBack(outer)       inner and outer are one container
+    """
+    found = []
+    for position in view.of_ops((*sorted(WRITERS), *sorted(READERS))):
+        node = view.nodes[position]
+        if VARIANT in node.dtypes:
+            element, outer = (position, node.dtypes.index(VARIANT)), (position, ~VARIANT)
+            found.append((element, outer) if node.op in WRITERS else (outer, element))
     return found
 
 
