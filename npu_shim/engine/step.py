@@ -22,6 +22,7 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph import arguments
 from npu_shim.rewriter.graph.arguments import source_of, tensor_of
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session import lines
 from npu_shim.session.clusters import pruning
 from npu_shim.session.observers import trace
@@ -366,19 +367,17 @@ def _rewritten(source, graph_def, preserved, placeholders, options):
 def _without_other_parts(graph_def, cut, program):
     """A copy of the run's GraphDef: nothing waits for other parts, prints only forward, nothing known is asserted."""
     elsewhere = set(cut.places) - program.nodes
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for node in made.node:
-        kept = [text for text in node.input if text[0] != "^" or source_of(text) not in elsewhere]
-        if len(kept) < len(node.input):
-            del node.input[:]
-            node.input.extend(kept)
+    module = graphdef.read(graph_def)
+    for node in module.graph:
+        kept = [control for control in node.controls if control.name not in elsewhere]
+        if len(kept) < len(node.controls):
+            node.set_controls(kept)
         is_effect = node.name in cut.programs[-1].effects
         if is_effect and node.op in host_reports.FORWARDING + host_reports.CHECKS:
             host_reports.forward(node)
         elif node.name in cut.conditions and not host_reports.silence(node):
-            node.attr["else_branch"].CopyFrom(node.attr["then_branch"])  # a tf.cond around an assertion that holds
-    return made
+            node.attrs["else_branch"] = node.attrs["then_branch"]  # a tf.cond around an assertion that holds
+    return graphdef.write(module)
 
 
 def _values_for_unknown_shapes(graph_def, source):

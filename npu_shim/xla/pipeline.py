@@ -145,7 +145,7 @@ RESOURCES = Pipeline(
     (
         Pass(
             "remove-host-reports",
-            protos_with_kept(host_reports.leave_out),
+            host_reports.leave_out,
             "first: prints and assertions take strings, which no later pass understands",
             needs_ops=frozenset(host_reports.SILENT + host_reports.FORWARDING),
         ),
@@ -183,7 +183,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "stateless-random",
-            protos(random_ops.to_stateless),
+            random_ops.to_stateless,
             "last: it adds a variable of its own, and names ops by the graph as it is",
             requires=(NO_REFERENCES,),
             needs_ops=random_ops.OPS,
@@ -233,7 +233,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "array-rows-to-writes",
-            protos(array_rows.as_writes),
+            array_rows.as_writes,
             "with loops still in TensorFlow 1's form, and after legalization, which gives arrays their sizes",
             needs_ops=frozenset([array_rows.OP]),
         ),

@@ -9,103 +9,86 @@ stay. Ops that only it needed are pruned, in the graph and in function bodies. W
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import tensorflow.compat.v1 as tf
-
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import controls, source_of
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.analysis.frames import frames
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables import dtypes
 from npu_shim.session import lines
-from npu_shim.session.clusters import pruning
-from npu_shim.xla.passes.resources import v1_loops
+from npu_shim.xla.passes import dead_control_dependencies
 
 SILENT = ("Assert", "PrintV2")
 FORWARDING = ("Print",)
 CHECKS = ("CheckNumerics", "CheckNumericsV2")  # forward too; a compiled step ignores them, and says so
 TEXTS = ("AsString", "StringFormat", "StringJoin")
+STRING = dtypes.NUMBERS["string"]
 
 
-def leave_out(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef without prints and assertions; the same object if there are none.
-
-    Args:
-        graph_def: tf.GraphDef; it is not changed.
-        keep: names of the nodes that are fetched or run.
-    """
-    bodies = [function.node_def for function in graph_def.library.function]
-    found = Counter(node.op for nodes in [graph_def.node, *bodies] for node in nodes if node.op in SILENT + FORWARDING)
-    if not found:
-        return graph_def
-    prints = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()) if op != "Assert")
-    if prints:
+def leave_out(module: Module, context: Any = None) -> None:
+    """Silences the prints and assertions of a module, and removes what nothing needs then."""
+    graphs = [module.graph, *(module.functions[name] for name in module.functions)]
+    reports = [node for graph in graphs for node in graph if node.op in SILENT + FORWARDING]
+    if not reports:
+        return
+    counts = Counter(node.op for node in reports if node.op != "Assert")
+    if counts:
+        prints = ", ".join("%d %s" % (count, op) for op, count in sorted(counts.items()))
         lines.once("the compiled step does not print: it leaves out %s" % prints)
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    nodes = {node.name: node for node in graph_def.node}
-    looped = v1_loops.inside(graph_def)
-    for node in made.node:
-        if silence(node) and node.name in looped and not node.input:
-            node.input.extend(_anchors(nodes[node.name], nodes))
-    for function in made.library.function:
-        silenced = [silence(node) for node in function.node_def]
-        if any(silenced):
-            _prune_body(function)
-    return pruning.reachable(made, keep)
+    looped = [node for node in reports if node.graph is module.graph and frames(module.graph).get(node)]
+    anchors = {node: _anchors(node) for node in looped if node.op in SILENT and not node.controls}
+    for node in reports:
+        silence(node)
+        if node in anchors:
+            node.set_controls(anchors[node])
+    for body in dict.fromkeys(node.graph for node in reports):
+        if isinstance(body, Function):
+            _prune(body)
+    dead_control_dependencies.keep_needed(module.graph)
 
 
-def silence(node: Any) -> bool:
-    """Replaces a print or assertion by a NoOp or Identity, in place; returns whether it was one."""
-    if node.op not in SILENT + FORWARDING:
-        return False
+def silence(node: Node) -> bool:
+    """Makes a print or assertion an Identity or NoOp; returns whether it was one."""
     if node.op in FORWARDING:
         forward(node)
+    elif node.op in SILENT:
+        _replace(node, "NoOp", 0)
     else:
-        _replace(node, "NoOp", controls(node))
+        return False
     return True
 
 
-def forward(node: Any) -> None:
-    """Replaces a node by an Identity of its first input, in place."""
-    dtype = node.attr["T"].type
-    _replace(node, "Identity", [node.input[0], *controls(node)])
-    node.attr["T"].type = dtype
+def forward(node: Node) -> None:
+    """Makes a node an Identity of its first input."""
+    dtype = node.attrs["T"]
+    _replace(node, "Identity", 1)
+    node.attrs["T"] = dtype
 
 
-def _replace(node: Any, op: str, inputs: Sequence[str]) -> None:
-    node.op = op
-    del node.input[:]
-    node.input.extend(inputs)
-    node.attr.clear()
+def _replace(node: Node, op: str, count: int) -> None:
+    """Makes a node another op of its first inputs, without attributes."""
+    node.set_op(op)
+    node.set_inputs(node.inputs[:count])
+    for name in node.attrs:
+        del node.attrs[name]
 
 
-def _anchors(report: Any, nodes: Mapping[str, Any]) -> Iterator[str]:
-    """Yields control inputs for a report that would wait for nothing: its first input, or what that text is made of."""
-    pending = list(report.input[:1])
-    while pending:
-        source = nodes[source_of(pending.pop())]
-        if _makes_text(source):
-            pending.extend(source.input)
-        else:
-            yield "^" + source.name
+def _anchors(report: Node) -> list[Node]:
+    """What a report that would wait for nothing waits for: its first input, or what that text is made of."""
+    return [node for node in order.ancestors([report.inputs[0].node], _makes_text) if not _makes_text(node)]
 
 
-def _makes_text(node: Any) -> bool:
+def _makes_text(node: Node) -> bool:
     """Whether a node makes text, or hands it on."""
-    return node.op in TEXTS or any(each.type == tf.string.as_datatype_enum for each in node.attr.values())
+    return node.op in TEXTS or STRING in [value for _, value in node.attrs.items() if isinstance(value, DType)]
 
 
-def _prune_body(function: Any) -> None:
-    """Prunes nodes of a FunctionDef that neither its results nor its stateful ops need."""
-    ops = tf_internals.op_defs()
-    nodes = {node.name: node for node in function.node_def}
-    pending = [source_of(text) for text in [*function.ret.values(), *function.control_ret.values()]]
-    pending += [node.name for node in function.node_def if node.op not in ops or ops[node.op].is_stateful]
-    needed = set()
-    while pending:
-        name = pending.pop()
-        if name in nodes and name not in needed:
-            needed.add(name)
-            pending += [source_of(text) for text in nodes[name].input]
-    kept = [node for node in function.node_def if node.name in needed]
-    del function.node_def[:]
-    function.node_def.extend(kept)
+def _prune(body: Function) -> None:
+    """Removes the nodes of a body that neither its results nor its stateful ops need."""
+    known = body.module.definition
+    definitions = {node: None if node.op in body.module.functions else known(node.op) for node in body}
+    acting = [node for node, definition in definitions.items() if definition is None or definition.is_stateful]
+    results = [value.node for value in body.results.values()]
+    body.keep(order.ancestors([*body.arguments, *results, *body.effects.values(), *acting]))

@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import controls, data
+from npu_shim.rewriter.analysis.frames import frames
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.session import lines
-from npu_shim.xla.passes.resources.v1_loops import inside
 
 STATE = "npu_shim/random_state"
 SHUFFLE, MULTINOMIAL = "RandomShuffle", "Multinomial"
@@ -58,6 +60,7 @@ SEEDED = frozenset([
 OPS = SEEDED.union(STATELESS, OWN_SEEDS)  # what `to_stateless` converts or warns of
 PHILOX = 1
 ADVANCE = STATE + "/advance"
+INT32, FLOAT32 = DType(tf.int32.as_datatype_enum), DType(tf.float32.as_datatype_enum)
 
 
 def initial_state() -> np.ndarray:
@@ -65,30 +68,19 @@ def initial_state() -> np.ndarray:
     return np.array([int.from_bytes(os.urandom(4), "little"), 0], np.int64)
 
 
-def to_stateless(graph_def: Any) -> Any:
-    """Returns a GraphDef whose random ops outside of loops are stateless; the same object if there are none.
+def to_stateless(module: Module, context: Any = None) -> None:
+    """Makes the random ops outside of loops stateless, in a module without reference variables.
 
-    Args:
-        graph_def: tf.compat.v1.GraphDef without reference variables, with v1 loops; it is not changed.
-
-    Returns:
-        GraphDef. It has a variable STATE (int64 [2]) and an op named ADVANCE that adds 1 to the step.
+    It then has a variable STATE (int64 [2]) and an op named ADVANCE that adds 1 to the step.
     """
-    looped = inside(graph_def)
-    _warn_of_seeds(graph_def, looped)
-    _warn_of_own_seeds(graph_def)
-    chosen = [node for node in graph_def.node if node.op in STATELESS and node.name not in looped]
-    if not chosen:
-        return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    names = {node.name for node in chosen}
-    for node in made.node:
-        if node.name in names:
-            made.node.extend(_seed_nodes(node))
+    graph, looped = module.graph, frames(module.graph)
+    _warn_of_seeds(module, looped)
+    _warn_of_own_seeds(module)
+    chosen = [node for node in graph if node.op in STATELESS and not looped.get(node)]
+    if chosen:
+        graphdef.insert(graph, [*(proto for node in chosen for proto in _seed_nodes(node)), *_state_nodes()])
+        for node in chosen:
             _take_stateless_form(node)
-    made.node.extend(_state_nodes())
-    return made
 
 
 def advances(graph_def: Any) -> list[str]:
@@ -109,7 +101,7 @@ def _state_nodes():
 
 def _seed_nodes(node):
     """The nodes that compute key (uint64 [1]), counter (uint64 [2]) and algorithm of one op, named below the op."""
-    seeds = node.attr["seed"].i, node.attr["seed2"].i
+    seeds = _seeds(node)
     with tf.Graph().as_default() as graph:
         now = tf.placeholder(tf.int64, [2], STATE + "/now")
         with tf.name_scope(_scope(node)):
@@ -122,12 +114,11 @@ def _seed_nodes(node):
                 shape=shape, key=key, counter=counter, alg=algorithm
             )
             if node.op in (SHUFFLE, MULTINOMIAL):
-                (_rows if node.op == SHUFFLE else _classes)(tf.placeholder(node.attr["T"].type, name="value"), draw)
-    made = [each for each in graph.as_graph_def().node if each.op != "Placeholder"]
-    inputs = data(node) if node.op in (SHUFFLE, MULTINOMIAL) else ()
-    for name, text in zip(("value", "count"), inputs):
-        made.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[text]))
-        made[-1].attr["T"].type = node.attr["T"].type if name == "value" else tf.int32.as_datatype_enum
+                (_rows if node.op == SHUFFLE else _classes)(tf.placeholder(node.attrs["T"], name="value"), draw)
+    made = [proto for proto in graph.as_graph_def().node if proto.op != "Placeholder"]
+    for name, value in zip(("value", "count"), node.inputs if node.op in (SHUFFLE, MULTINOMIAL) else ()):
+        made.append(tf.NodeDef(name=_scope(node) + name, op="Identity", input=[str(value)]))
+        made[-1].attr["T"].type = node.attrs["T"] if name == "value" else INT32
     return made
 
 
@@ -152,45 +143,51 @@ def _scope(node):
 
 
 def _take_stateless_form(node):
-    taken, waits = data(node), controls(node)
+    attrs = node.attrs
     if node.op == SHUFFLE:
-        taken = [_scope(node) + name for name in ("value", "order:1", "axis")]
-        node.attr["Tparams"].type = node.attr["T"].type
-        node.attr["Tindices"].type = node.attr["Taxis"].type = tf.int32.as_datatype_enum
+        taken = ["value", "order:1", "axis"]
+        attrs["Tparams"], attrs["Tindices"], attrs["Taxis"] = attrs["T"], INT32, INT32
     elif node.op == MULTINOMIAL:
-        taken = [_scope(node) + name for name in ("scores", "axis")]
-        node.attr["output_type"].type = node.attr["output_dtype"].type
-        node.attr["Tidx"].type = tf.int32.as_datatype_enum
-        node.attr["T"].type = tf.float32.as_datatype_enum
-        del node.attr["output_dtype"]
+        taken = ["scores", "axis"]
+        attrs["output_type"], attrs["Tidx"], attrs["T"] = attrs["output_dtype"], INT32, FLOAT32
+        del attrs["output_dtype"]
     else:
-        taken[1:1] = [_scope(node) + name for name in ("key", "counter", "algorithm")]
+        taken = ["key", "counter", "algorithm"]
         if node.op == "RandomUniformInt":
-            node.attr["dtype"].type = node.attr["Tout"].type
-            del node.attr["Tout"]
-        node.attr["Tshape"].type = node.attr["T"].type
-    if node.op != MULTINOMIAL:
-        del node.attr["T"]
-    node.op = STATELESS[node.op]
-    del node.input[:]
-    node.input.extend(taken + waits)
-    del node.attr["seed"], node.attr["seed2"]
+            attrs["dtype"] = attrs["Tout"]
+            del attrs["Tout"]
+        attrs["Tshape"] = attrs["T"]
+    values = [node.graph.value(_scope(node) + name) for name in taken]
+    keeps_own = node.op not in (SHUFFLE, MULTINOMIAL)
+    node.set_inputs([node.inputs[0], *values, *node.inputs[1:]] if keeps_own else values)
+    for name in ("seed", "seed2", *(() if node.op == MULTINOMIAL else ("T",))):
+        if name in attrs:
+            del attrs[name]
+    node.set_op(STATELESS[node.op])
 
 
-def _warn_of_seeds(graph_def, looped):
+def _seeds(node):
+    """The seeds of a random op, of the graph and its own; (0, 0) for none."""
+    return node.attrs.get("seed", 0), node.attrs.get("seed2", 0)
+
+
+def _warn_of_seeds(module, looped):
     """Warns of seeded ops that are not converted."""
-    nodes = [node for node in graph_def.node if node.name in looped or node.op not in STATELESS]
-    nodes += [node for function in graph_def.library.function for node in function.node_def]
-    seeded = [n.name for n in nodes if "seed2" in n.attr and (n.attr["seed"].i, n.attr["seed2"].i) != (0, 0)]
+    nodes = [node for node in module.graph if node.op not in STATELESS or looped.get(node)]
+    nodes += _in_functions(module)
+    seeded = [node.name for node in nodes if "seed2" in node.attrs and _seeds(node) != (0, 0)]
     if seeded:
         lines.once("the seeds of random ops in loops and functions do not hold in a compiled step: " + _named(seeded))
 
 
-def _warn_of_own_seeds(graph_def):
-    nodes = [*graph_def.node, *(node for function in graph_def.library.function for node in function.node_def)]
-    names = [node.name for node in nodes if node.op in OWN_SEEDS]
+def _warn_of_own_seeds(module):
+    names = [node.name for node in [*module.graph, *_in_functions(module)] if node.op in OWN_SEEDS]
     if names:
         lines.once("stateless random ops draw other numbers in a compiled step than in a session: " + _named(names))
+
+
+def _in_functions(module):
+    return [node for name in module.functions for node in module.functions[name]]
 
 
 def _named(names):

@@ -15,62 +15,51 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import controls, source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.shapes import static_shapes
 
 OP = "TensorArrayScatterV3"
 ROUTES = ("Identity", "Enter", "Switch")
 
 
-def as_writes(graph_def: Any) -> Any:
-    """Returns a GraphDef without scatters of a single row to TensorArrays; the same object if there are none.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-    """
-    chosen = _of_one_row(graph_def)
-    if not chosen:
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        made.node.extend(_write(node) if node.name in chosen else [node])
-    return made
+def as_writes(module: Module, context: Any = None) -> None:
+    """Replaces scatters of a single row to TensorArrays, in a module with v1 control flow and feeds of full shapes."""
+    for node in _of_one_row(module):
+        _replace(node)
 
 
-def _of_one_row(graph_def):
-    """Names of the scatters whose indices are one."""
-    nodes = {node.name: node for node in graph_def.node}
-    counts = {node.name: _count(node.input[1], nodes) for node in graph_def.node if node.op == OP}
-    pending = {name: nodes[name].input[1] for name, count in counts.items() if count is None}
-    shapes = static_shapes.infer(graph_def, list(pending.values())) if pending else {}
-    counts.update((name, shapes[text].num_elements()) for name, text in pending.items())
-    return {name for name, count in counts.items() if count == 1}
+def _of_one_row(module: Module) -> list[Node]:
+    """The scatters whose indices are one."""
+    counts = {node: _count(node.inputs[1].node) for node in module.graph if node.op == OP}
+    pending = {node: str(node.inputs[1]) for node, count in counts.items() if count is None}
+    shapes = static_shapes.infer(graphdef.write(module), list(pending.values())) if pending else {}
+    counts.update((node, shapes[text].num_elements()) for node, text in pending.items())
+    return [node for node, count in counts.items() if count == 1]
 
 
-def _count(text, nodes):
-    """How many numbers a constant holds; None for what is no constant."""
-    node = nodes[source_of(text)]
+def _count(node: Node) -> int | None:
+    """How many numbers a constant holds, behind what passes it on; None for what is no constant."""
     while node.op in ROUTES:
-        node = nodes[source_of(node.input[0])]
-    return tf.make_ndarray(node.attr["value"].tensor).size if node.op == "Const" else None
+        node = node.inputs[0].node
+    return node.attrs["value"].size if node.op == "Const" else None
 
 
-def _write(node):
-    """The nodes that replace a scatter."""
-    array, indices, rows, flow = node.input[:4]
-    index, row = (
-        _first("%s/%s" % (node.name, name), text, dtype)
-        for name, text, dtype in (("index", indices, tf.int32.as_datatype_enum), ("row", rows, node.attr["T"].type))
-    )
-    made = tf.NodeDef(name=node.name, op="TensorArrayWriteV3", input=[array, index.name, row.name, flow])
-    made.input.extend(controls(node))
-    made.attr["T"].type = node.attr["T"].type
-    return [index, row, made]
+def _replace(node: Node) -> None:
+    array, indices, rows, flow = node.inputs
+    index, row = node.name + "/index", node.name + "/row"
+    parts = [_first(index, indices, tf.int32.as_datatype_enum), _first(row, rows, node.attrs["T"])]
+    graphdef.insert(node.graph, parts, before=node, origin=node)
+    write = tf.NodeDef(name=node.name, op="TensorArrayWriteV3", input=[str(array), index, row, str(flow)])
+    write.input.extend("^" + control.name for control in node.controls)
+    write.attr["T"].type = node.attrs["T"]
+    graphdef.become(node, write)
 
 
-def _first(name, text, dtype):
-    """A node with the only row of a tensor."""
-    node = tf.NodeDef(name=name, op="Squeeze", input=[text])
+def _first(name: str, value: Value, dtype: int) -> Any:
+    """A NodeDef of the only row of a tensor."""
+    node = tf.NodeDef(name=name, op="Squeeze", input=[str(value)])
     node.attr["T"].type = dtype
     node.attr["squeeze_dims"].list.i.append(0)
     return node
