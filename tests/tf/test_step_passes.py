@@ -320,13 +320,14 @@ c:Merge{T=int32, N=2}(n, d) d:NextIteration{T=int32}(c) e:Gather{Tparams=float32
 
 
 def test_what_tensorflow_alone_checks_is_told_but_for_shapes(caplog):
-    head = "n:NoOp function f(r: float32, k: int32) -> (o: float32)"
-    body = "o:Gather{Tparams=float32, Tindices=int32}(r, k)"
+    call = "x:Placeholder{dtype=float32} y:Placeholder{dtype=int32} n:f(x, y)"
+    body = "o:Gather{Tparams=float32, Tindices=int32}(r, k) return o=o"
     unchecked.tell(graphdef.write(text.parse(UNCHECKED), tf.GraphDef))
     (told,) = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
     assert told.endswith("an error: 'a', 'e'")
     unchecked._said.cache_clear()
-    unchecked.tell(graphdef.write(text.parse("%s\n%s return o=o\nend" % (head, body)), tf.GraphDef))
+    function = "function f(r: float32, k: int32) -> (o: float32)\n%s\nend" % body
+    unchecked.tell(graphdef.write(text.parse("%s\n%s" % (call, function)), tf.GraphDef))
     assert caplog.records[-1].getMessage().endswith("an error: 'o'")
 
 
