@@ -15,7 +15,7 @@ import bench_tables
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.cli import graph_file
+from npu_shim.cli.graphs import graph_file
 from npu_shim.pjrt import atomic_write
 
 

@@ -121,7 +121,7 @@ def _ended(words):
 def _called(words):
     if words[0] == "npu-shim":
         from npu_shim import cli
-        from npu_shim.cli.tuning import launch
+        from npu_shim.cli.scripts.tuning import launch
 
         launch.start = _Trial
         return cli.main(words[1:])

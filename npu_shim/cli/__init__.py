@@ -30,6 +30,11 @@ COMMANDS = {
     "engine": "install JAX for the engine, in an environment of its own, where TensorFlow's has none",
     "doctor": "report what is installed and whether sessions can be hooked, and test it",
 }
+# the folder of a command's module; the others stand here
+FOLDERS = {
+    **dict.fromkeys(("run", "launch", "tune", "scan", "engine"), "scripts."),
+    **dict.fromkeys(("plan", "export", "cost", "opt"), "graphs."),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +63,7 @@ def _with_dashes(word: str) -> str:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module("npu_shim.cli." + name.replace("-", "_"))
+    return importlib.import_module("npu_shim.cli." + FOLDERS.get(name, "") + name.replace("-", "_"))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ import pytest
 import npu_shim
 from npu_shim import cli
 from npu_shim.cli import options as command
-from npu_shim.cli import run
+from npu_shim.cli.scripts import run
 from npu_shim.options import table as options
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "options.md"

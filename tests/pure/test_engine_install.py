@@ -136,7 +136,7 @@ def test_run_takes_the_interpreter_in_front_of_the_script(folder, tmp_path, monk
     monkeypatch.setenv(options.JAX, "/other/python")
     monkeypatch.setenv(options.VARIABLE, "session")
     ran = []
-    monkeypatch.setattr("npu_shim.cli.run._run", lambda argv, begin: ran.append(argv) or 0)
+    monkeypatch.setattr("npu_shim.cli.scripts.run._run", lambda argv, begin: ran.append(argv) or 0)
     assert cli.main(["run", "--jax", given, "--engine=pjrt", "train.py", "--jax=own"]) == 0
     assert ran == [["train.py", "--jax=own"]]
     assert os.environ[options.JAX] == expected.format(here=os.getcwd())

@@ -11,7 +11,7 @@ import other_processes
 import pytest
 
 from npu_shim import cli
-from npu_shim.cli import launch
+from npu_shim.cli.scripts import launch
 from npu_shim.distributed.launcher import layout, lines, workers
 from npu_shim.rewriter.errors import ConfigError
 

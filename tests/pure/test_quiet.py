@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from npu_shim import cli
-from npu_shim.cli import run
+from npu_shim.cli.scripts import run
 from npu_shim.compat import quiet
 from npu_shim.rewriter.errors import ConfigError
 

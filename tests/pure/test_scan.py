@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from npu_shim.cli import scan as command
+from npu_shim.cli.scripts import scan as command
 from npu_shim.compat.scan import files as scan
 from npu_shim.compat.scan import modules, objects, symbols
 from npu_shim.compat.scan import reach as scan_reach

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from npu_shim import cli
-from npu_shim.cli.tuning import criteria, launch, proposal, search, state, told, trials
-from npu_shim.cli.tuning.criteria import Criterion, Outcome
-from npu_shim.cli.tuning.proposal import Node
+from npu_shim.cli.scripts.tuning import criteria, launch, proposal, search, state, told, trials
+from npu_shim.cli.scripts.tuning.criteria import Criterion, Outcome
+from npu_shim.cli.scripts.tuning.proposal import Node
 from npu_shim.options import precision
 from npu_shim.options.ops import customize, mixlist
 from npu_shim.rewriter.errors import ConfigError

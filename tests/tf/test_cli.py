@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
-from npu_shim.cli import graph_file
+from npu_shim.cli.graphs import graph_file
 from npu_shim.options import engine
 
 

@@ -9,7 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import npu_shim
-from npu_shim.cli import graph_file, main
+from npu_shim.cli import main
+from npu_shim.cli.graphs import graph_file
 from npu_shim.rewriter.errors import LONGEST, ConfigError
 from npu_shim.rewriter.graph.graph_view import Port
 from npu_shim.rewriter.graphdef.apply import apply

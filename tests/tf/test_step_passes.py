@@ -7,7 +7,7 @@ import reference_material
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
-from npu_shim.cli import opt
+from npu_shim.cli.graphs import opt
 from npu_shim.options import passes
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError

@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     wanted = [variant(word, given) for word in args.diff] if args.diff else [given]
     chosen = [precision.resolve(of_keywords(each)) for each in wanted]
 
-    from npu_shim.cli import graph_file  # TensorFlow: late, so that a wrong option is told at once
+    from npu_shim.cli.graphs import graph_file  # TensorFlow: late, so that a wrong option is told at once
 
     graph, targets = graph_file.read(args.graph)
     fetches = names(args.fetches) or targets
@@ -160,7 +160,8 @@ def text_of(args: argparse.Namespace, chosen: Precision, done: Rewritten) -> str
 
 def write(asked: Asked, args: argparse.Namespace, chosen: Precision, done: Rewritten, out: str | None) -> None:
     """Writes the files that are asked for."""
-    from npu_shim.cli import graph_file, pages
+    from npu_shim.cli import pages
+    from npu_shim.cli.graphs import graph_file
 
     if args.write:
         graph_file.write(args.write, done.graph_def)

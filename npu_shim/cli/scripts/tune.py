@@ -9,11 +9,11 @@ import signal
 import sys
 from typing import Any, Sequence
 
-from npu_shim.cli import run
-from npu_shim.cli.tuning import criteria, proposal, search, told
-from npu_shim.cli.tuning.progress import Progress
-from npu_shim.cli.tuning.state import SUFFIX, State, digest
-from npu_shim.cli.tuning.trials import Wanted
+from npu_shim.cli.scripts import run
+from npu_shim.cli.scripts.tuning import criteria, proposal, search, told
+from npu_shim.cli.scripts.tuning.progress import Progress
+from npu_shim.cli.scripts.tuning.state import SUFFIX, State, digest
+from npu_shim.cli.scripts.tuning.trials import Wanted
 from npu_shim.pjrt import atomic_write
 from npu_shim.rewriter.errors import ConfigError
 

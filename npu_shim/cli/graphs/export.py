@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from npu_shim.cli.plan import OPTIONS, add_precision_arguments, names
+from npu_shim.cli.graphs.plan import OPTIONS, add_precision_arguments, names
 from npu_shim.rewriter.errors import ConfigError
 
 STEP_OPTIONS = ("recompute", "attention")
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
 
 def step_of(args: argparse.Namespace) -> tuple[Any, Any, Any, dict[str, Any]]:
     """Returns (Source, fetches, feeds with shapes, keyword arguments of `step_function.build` and `export`)."""
-    from npu_shim.cli import graph_file
+    from npu_shim.cli.graphs import graph_file
     from npu_shim.xla.sources import Source
 
     if args.batch is not None and args.batch < 1:

@@ -9,8 +9,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from npu_shim.cli.export import add_step_arguments, feeds_of, step_of
-from npu_shim.cli.plan import OPTIONS, names
+from npu_shim.cli.graphs.export import add_step_arguments, feeds_of, step_of
+from npu_shim.cli.graphs.plan import OPTIONS, names
 from npu_shim.pjrt import atomic_write, manifest
 from npu_shim.rewriter.errors import ConfigError
 

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-from npu_shim.cli.tuning import launch, proposal
-from npu_shim.cli.tuning.criteria import Criterion
+from npu_shim.cli.scripts.tuning import launch, proposal
+from npu_shim.cli.scripts.tuning.criteria import Criterion
 from npu_shim.options.entrances import forced
 from npu_shim.options.reports import kept_pages, requests
 from npu_shim.rewriter.errors import ConfigError

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from npu_shim.cli.tuning import criteria, proposal
-from npu_shim.cli.tuning.criteria import Outcome
-from npu_shim.cli.tuning.proposal import Node, Share
-from npu_shim.cli.tuning.search import Result
+from npu_shim.cli.scripts.tuning import criteria, proposal
+from npu_shim.cli.scripts.tuning.criteria import Outcome
+from npu_shim.cli.scripts.tuning.proposal import Node, Share
+from npu_shim.cli.scripts.tuning.search import Result
 
 MOST_LINES = 12  # of nodes
 LEAST_LOW = 0.9  # share of the matrix and convolution ops that should stay low

@@ -7,11 +7,11 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from npu_shim.cli.tuning import criteria, proposal, trials
-from npu_shim.cli.tuning.criteria import Outcome
-from npu_shim.cli.tuning.proposal import Node, Proposal
-from npu_shim.cli.tuning.state import State
-from npu_shim.cli.tuning.trials import Trial, Wanted
+from npu_shim.cli.scripts.tuning import criteria, proposal, trials
+from npu_shim.cli.scripts.tuning.criteria import Outcome
+from npu_shim.cli.scripts.tuning.proposal import Node, Proposal
+from npu_shim.cli.scripts.tuning.state import State
+from npu_shim.cli.scripts.tuning.trials import Trial, Wanted
 from npu_shim.options.reports import requests
 from npu_shim.rewriter.errors import ConfigError
 from npu_shim.session.trial import ranking

@@ -9,7 +9,7 @@ import sys
 from typing import Mapping, Sequence
 
 from npu_shim.cli import pages
-from npu_shim.cli import run as running
+from npu_shim.cli.scripts import run as running
 from npu_shim.distributed.job import description, rank_table
 from npu_shim.distributed.launcher import layout, workers
 from npu_shim.options import engine

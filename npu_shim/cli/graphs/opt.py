@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Any, Iterable, Sequence
 
-from npu_shim.cli.plan import names
+from npu_shim.cli.graphs.plan import names
 from npu_shim.rewriter.errors import ConfigError, nearest
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property, Watch
 
@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.graph:
         raise ConfigError("a graph file is needed, or --list")
 
-    from npu_shim.cli import graph_file
+    from npu_shim.cli.graphs import graph_file
     from npu_shim.rewriter.ir import graphdef, text
     from npu_shim.rewriter.passes import pipeline
     from npu_shim.xla.pipeline import PIPELINES, Context, module_of, results_of
