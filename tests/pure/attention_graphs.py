@@ -4,8 +4,8 @@ import numpy as np
 
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir import text
-from npu_shim.xla.passes.attention import pattern
-from npu_shim.xla.passes.attention.contents import Contents
+from npu_shim.xla.passes.attention.matching import pattern
+from npu_shim.xla.passes.attention.matching.contents import Contents
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3")
 # BERT's: scale, mask, softmax, dropout; its gradient in bfloat16 products with float32 between them

@@ -16,10 +16,10 @@ from npu_shim.rewriter.ir.attributes import Callee, DType, Shape, Tensor
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables import dtypes
-from npu_shim.xla.passes.attention.contents import SHAPE_OPS
-from npu_shim.xla.passes.attention.contractions import Operand
-from npu_shim.xla.passes.attention.pattern import Match
-from npu_shim.xla.passes.attention.terms import Bias
+from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS
+from npu_shim.xla.passes.attention.matching.contractions import Operand
+from npu_shim.xla.passes.attention.matching.pattern import Match
+from npu_shim.xla.passes.attention.matching.terms import Bias
 
 CALL = "StatelessCase"  # of one branch: XLA's bridge inlines a plain call before anybody can see it
 BOOL, INT32, UINT64 = (DType(dtypes.NUMBERS[name]) for name in ("bool", "int32", "uint64"))

@@ -7,8 +7,9 @@ from typing import Iterator
 from npu_shim.rewriter.ir.graph import Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import dead_control_dependencies
-from npu_shim.xla.passes.attention import apply, composite, pattern, report
-from npu_shim.xla.passes.attention.contents import Contents, Shape
+from npu_shim.xla.passes.attention import apply, composite, report
+from npu_shim.xla.passes.attention.matching import pattern
+from npu_shim.xla.passes.attention.matching.contents import Contents, Shape
 from npu_shim.xla.passes.shapes import static_shapes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_shim.xla.passes.attention.pattern import NearMiss, Plan
+from npu_shim.xla.passes.attention.matching.pattern import NearMiss, Plan
 
 
 @dataclass(frozen=True)

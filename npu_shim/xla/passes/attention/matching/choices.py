@@ -9,7 +9,7 @@ score that it leaves in.
 from __future__ import annotations
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.passes.attention.contents import Contents
+from npu_shim.xla.passes.attention.matching.contents import Contents
 
 VIEWS = frozenset(["BroadcastTo", "Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"])
 BOOLEAN = frozenset([

@@ -15,13 +15,13 @@ from typing import Callable, Iterator, NamedTuple
 from npu_shim.pjrt.attention.spec import BACKWARD, FORWARD, Spec
 from npu_shim.rewriter.analysis import order
 from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node, Value
-from npu_shim.xla.passes.attention import contractions
-from npu_shim.xla.passes.attention.contents import SHAPE_OPS, Contents, Shape
-from npu_shim.xla.passes.attention.contractions import Contraction, Operand
-from npu_shim.xla.passes.attention.misses import Miss
-from npu_shim.xla.passes.attention.narrowing import Narrowing
-from npu_shim.xla.passes.attention.steps import RULES
-from npu_shim.xla.passes.attention.walk import Walk, close
+from npu_shim.xla.passes.attention.matching import contractions
+from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS, Contents, Shape
+from npu_shim.xla.passes.attention.matching.contractions import Contraction, Operand
+from npu_shim.xla.passes.attention.matching.misses import Miss
+from npu_shim.xla.passes.attention.matching.narrowing import Narrowing
+from npu_shim.xla.passes.attention.matching.steps import RULES
+from npu_shim.xla.passes.attention.matching.walk import Walk, close
 
 SOFTMAX = frozenset(["Softmax", "Exp"])
 UPWARDS = frozenset([

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Callable, Mapping, Sequence
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.passes.attention import choices, contractions, dropout, terms
-from npu_shim.xla.passes.attention.contractions import Operand
-from npu_shim.xla.passes.attention.misses import Miss
-from npu_shim.xla.passes.attention.terms import Factors, Indicator, RowMaximum, Scores, Slope, Term
-from npu_shim.xla.passes.attention.walk import Result, Walk
+from npu_shim.xla.passes.attention.matching import choices, contractions, dropout, terms
+from npu_shim.xla.passes.attention.matching.contractions import Operand
+from npu_shim.xla.passes.attention.matching.misses import Miss
+from npu_shim.xla.passes.attention.matching.terms import Factors, Indicator, RowMaximum, Scores, Slope, Term
+from npu_shim.xla.passes.attention.matching.walk import Result, Walk
 
 SAME = frozenset(["Cast", "CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot"])
 VIEWS = frozenset(["BroadcastTo", "ExpandDims", "Reshape", "Squeeze", "Tile"])

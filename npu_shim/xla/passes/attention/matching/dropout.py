@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.passes.attention.contents import Contents
-from npu_shim.xla.passes.attention.misses import Miss
+from npu_shim.xla.passes.attention.matching.contents import Contents
+from npu_shim.xla.passes.attention.matching.misses import Miss
 
 DRAW = "StatelessRandomUniformV2"  # what random_ops.py makes of RandomUniform
 STATEFUL = "RandomUniform"

@@ -14,8 +14,8 @@ import numpy as np
 
 from npu_shim.rewriter.ir.attributes import Tensor
 from npu_shim.rewriter.ir.graph import Graph, Node, Value
-from npu_shim.xla.passes.attention.contents import Contents
-from npu_shim.xla.passes.attention.contractions import BATCHED
+from npu_shim.xla.passes.attention.matching.contents import Contents
+from npu_shim.xla.passes.attention.matching.contractions import BATCHED
 
 ELEMENTWISE = frozenset([
     "Add", "AddV2", "Cast", "Div", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "StopGradient", "Sub",

@@ -10,12 +10,12 @@ import heapq
 from typing import Any, Callable, Iterable, Mapping, NamedTuple
 
 from npu_shim.rewriter.ir.graph import Node, Value
-from npu_shim.xla.passes.attention import contractions
-from npu_shim.xla.passes.attention.contents import SHAPE_OPS, Contents
-from npu_shim.xla.passes.attention.contractions import Contraction, Operand
-from npu_shim.xla.passes.attention.dropout import Mask
-from npu_shim.xla.passes.attention.misses import Miss
-from npu_shim.xla.passes.attention.terms import Factors, Scores, Slope, Term, name_of
+from npu_shim.xla.passes.attention.matching import contractions
+from npu_shim.xla.passes.attention.matching.contents import SHAPE_OPS, Contents
+from npu_shim.xla.passes.attention.matching.contractions import Contraction, Operand
+from npu_shim.xla.passes.attention.matching.dropout import Mask
+from npu_shim.xla.passes.attention.matching.misses import Miss
+from npu_shim.xla.passes.attention.matching.terms import Factors, Scores, Slope, Term, name_of
 
 CLOSE = 1 / 64  # of constants that a plan may round to bfloat16
 NEAREST = 64  # nodes between the gradient of probabilities and the probabilities

@@ -1,0 +1,1 @@
+"""Finds attention in a graph: products, scale, mask, softmax and dropout, and their gradient."""
