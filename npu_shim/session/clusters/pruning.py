@@ -32,25 +32,44 @@ def cut_out(
     placeholders = [placeholder_of(feed.name, nodes) for feed in feeds]
     replaced = dict(zip((feed.name for feed in feeds), placeholders))
     replaced.update((name, placeholder_of(name, nodes)) for name in constants or ())
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    made.node.extend(_make_placeholder(replaced[feed.name], feed) for feed in feeds)
-    made.node.extend(_make_constant(replaced[name], value) for name, value in (constants or {}).items())
-    done = {node.name for node in made.node}
-    pending = [name for name in fetches if name not in done]
+    replaced.update((name[:-2], new) for name, new in list(replaced.items()) if name.endswith(":0"))
+    made = {replaced[feed.name]: _make_placeholder(replaced[feed.name], feed) for feed in feeds}
+    made.update((replaced[name], _make_constant(replaced[name], value)) for name, value in (constants or {}).items())
+    chosen = {**made, **_ancestors(nodes, fetches, replaced, made)}
+    cut = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    cut.node.extend(chosen[name] for name in sorted(chosen))
+    return cut, placeholders
+
+
+def _ancestors(nodes, fetches, replaced, made):
+    """Name -> NodeDef of what some nodes need, with these, up to what has been made in place of others.
+
+    Args:
+        nodes: name -> NodeDef of the graph.
+        fetches: names.
+        replaced: input as text -> name of what it becomes.
+        made: names of what these are.
+    """
+    found, pending = {}, list(fetches)
     while pending:
         name = pending.pop()
-        if name in done:
+        if name in found or name in made:
             continue
-        done.add(name)
-        node = made.node.add()
-        node.CopyFrom(nodes[name])
-        for number, text in enumerate(node.input):
-            source = text if ":" in text or text[0] == "^" else text + ":0"
-            if source in replaced:
-                node.input[number] = replaced[source]
-            pending.append(source_of(node.input[number]))
-    made.node.sort(key=lambda node: node.name)
-    return made, placeholders
+        found[name] = node = nodes[name]
+        texts = list(node.input)
+        if not replaced.keys().isdisjoint(texts):
+            texts = [replaced.get(text, text) for text in texts]
+            found[name] = _reading(node, texts)
+        pending += map(source_of, texts)
+    return found
+
+
+def _reading(node, texts):
+    """A copy of a node with other inputs."""
+    copy = tf.NodeDef()
+    copy.CopyFrom(node)
+    copy.input[:] = texts
+    return copy
 
 
 def reachable(graph_def: tf.GraphDef, keep: Iterable[str]) -> tf.GraphDef:

@@ -29,11 +29,12 @@ def leave_out(module: Module, context: Any = None) -> None:
     `ordering` restores that order.
     """
     graph = module.graph
-    idle = _without_effect(graph)
-    dead = {node for node in idle if node.op != ASSERTION}
+    busy = _with_effect(graph)
     for node in graph:
-        if node.op == "NoOp" and any(control in dead for control in node.controls):
-            node.set_controls([control for control in node.controls if control not in dead])
+        if node.op == "NoOp" and node.controls:
+            kept = [control for control in node.controls if control in busy or control.op == ASSERTION]
+            if len(kept) < len(node.controls):
+                node.set_controls(kept)
     keep_needed(graph)
 
 
@@ -45,15 +46,10 @@ def keep_needed(graph: Graph) -> None:
     graph.sort()
 
 
-def _without_effect(graph: Graph) -> set[Node]:
-    """The nodes outside of loops and branches that have no effects, and whose inputs have none."""
-    idle: set[Node] = set()
-    ops = {node.op for node in graph.nodes.values()}
-    calm = {op for op in ops if _changes_nothing(op, graph.module)}
-    for node in order.topological(graph):
-        if node.op in calm and idle.issuperset(node.sources()):
-            idle.add(node)
-    return idle
+def _with_effect(graph: Graph) -> dict[Node, None]:
+    """The nodes that have effects or are in loops and branches, and those that need one of them."""
+    calm = {op for op in {node.op for node in graph.nodes.values()} if _changes_nothing(op, graph.module)}
+    return order.descendants(node for node in graph if node.op not in calm)
 
 
 def _changes_nothing(op: str, module: Module) -> bool:

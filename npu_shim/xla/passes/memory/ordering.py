@@ -20,7 +20,9 @@ NAME = attrgetter("name")
 def reads_first(module: Module, context: Any = None) -> None:
     """Adds control edges from readers to writers in a module of functional control flow and resource variables."""
     graph = module.graph
-    handles = dict.fromkeys(node for user in graph for node in user.sources() if node.op == "VarHandleOp")
+    taking = {user for node in graph if node.op == "VarHandleOp" for user in node.users()}
+    ahead = (source for node in graph if node in taking for source in node.sources())
+    handles = dict.fromkeys(source for source in ahead if source.op == "VarHandleOp")
     users = [{user: writes(user, handle) for user in sorted(set(handle.users()), key=NAME)} for handle in handles]
     late = {node for used in users for node, is_writer in used.items() if is_writer}
     place = {node: number for number, node in enumerate(_order(graph, late))} if late else {}
@@ -44,7 +46,8 @@ def _order(graph: Graph, late: Container[Node]) -> list[Node]:
     while ready or last:
         node = (ready or last).popleft()
         order.append(node)
-        for user in sorted(set(node.users()), key=NAME):
+        users = set(node.users())
+        for user in sorted(users, key=NAME) if len(users) > 1 else users:
             open_inputs[user] -= 1
             if not open_inputs[user]:
                 (last if user in late else ready).append(user)

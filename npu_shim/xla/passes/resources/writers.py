@@ -30,11 +30,15 @@ def leave_out_containers(graph_def: Any, whole: Any) -> Any:
         graph_def: the GraphDef of a step.
         whole: the one that it was cut from, whose other variables are in the same checkpoints.
     """
+    variables = [node for node in graph_def.node if node.op in VARIABLES]
+    contained = [node for node in variables if "container" in node.attr and node.attr["container"].s]
+    if not contained:
+        return graph_def
     identities = collections.defaultdict(set)
     for node in whole.node:
         if node.op in VARIABLES:
             identities[node.attr["shared_name"].s or node.name.encode()].add(variable_name(node))
-    for node in [node for node in graph_def.node if node.op in VARIABLES]:
+    for node in contained:
         if len(identities[node.attr["shared_name"].s or node.name.encode()]) == 1:
             node.attr["container"].s = b""
     return graph_def

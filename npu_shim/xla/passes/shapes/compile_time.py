@@ -100,8 +100,9 @@ class _Search:
     def asked(self, nodes: Iterable[Any]) -> dict[str, str]:
         nodes = {node.name: node for node in nodes}
         found, forwarded = {}, set()
+        asking_ops = {op for op in {node.op for node in nodes.values()} if self._may_ask(op)}
         pending = collections.deque(
-            (text, name) for name, node in nodes.items() for text in self._inputs(node) if node.op not in SHAPES
+            (text, name) for name, node in nodes.items() if node.op in asking_ops for text in self._inputs(node)
         )
         while pending:
             text, asking = pending.popleft()
@@ -119,6 +120,12 @@ class _Search:
                 if node is not None and node.op not in SHAPES:
                     pending.extend((each, asking) for each in arguments.data(node))
         return found
+
+    def _may_ask(self, op):
+        """Whether nodes of an op may have inputs that must be compile-time constants."""
+        if op in SHAPES:
+            return False
+        return op in self._library or op in functions.KINDS or _asked_of(op, self._places) != ()
 
     def _inputs(self, node):
         """The inputs of a node that must be compile-time constants."""

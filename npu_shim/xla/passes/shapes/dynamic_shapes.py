@@ -77,7 +77,7 @@ def require_sound(module: Module, context: Any = None) -> None:
     graph_def = graphdef.write(module)
     if may_be_open(graph_def):
         view = View(graph_def, static_shapes.of_module(module))
-        for node in graph_def.node:
+        for node in graph_def.node if view.has_open else ():
             taken = view.open_inputs(node)
             if taken:
                 view.require_sound(node, taken)
@@ -85,11 +85,11 @@ def require_sound(module: Module, context: Any = None) -> None:
 
 def may_be_open(graph_def: Any) -> bool:
     """Whether a GraphDef may have open sizes: what takes a part has them only where no constants say which."""
-    if any(node.op in SOURCES for node in graph_def.node):
-        return True
-    taking = [node for node in graph_def.node if node.op in TAKING]
-    constants = {node.name for node in graph_def.node if taking and node.op == "Const"}
-    return not constants.issuperset(source_of(text) for node in taking for text in arguments.data(node)[1:])
+    opening = [node for node in graph_def.node if node.op in OPENING]
+    if not opening or any(node.op in SOURCES for node in opening):
+        return bool(opening)
+    constants = {node.name for node in graph_def.node if node.op == "Const"}
+    return not constants.issuperset(source_of(text) for node in opening for text in arguments.data(node)[1:])
 
 
 class View:
@@ -106,6 +106,11 @@ class View:
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
         self._origins = self._reached()
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a tensor may be of open size."""
+        return bool(self._origins)
 
     def open_shape(self, text: str) -> tf.TensorShape | None:
         """The shape of a tensor, in input notation, where its size is open and its rank is known, else None."""
@@ -164,9 +169,16 @@ class View:
             return ()
         return self._inferred.get_operation_by_name(name).outputs
 
+    def _sizes(self, name):
+        """The sizes of the tensors that a node gives, None where they are not all known; as `_outputs`."""
+        if name not in self._nodes or self._nodes[name].op == "NextIteration":
+            return ()
+        return [sizes for _, sizes in self._inferred.results(name)]
+
     def _reached(self):
         """Maps each node that depends on an open size to the node that the size comes from."""
-        pending = [node.name for node in self._nodes.values() if node.op in SOURCES or self._takes_openly(node)]
+        opening = [node for node in self._nodes.values() if node.op in OPENING]
+        pending = [node.name for node in opening if node.op in SOURCES or self._takes_openly(node)]
         if not pending:
             return {}
         consumers = collections.defaultdict(list)
@@ -186,12 +198,11 @@ class View:
 
     def _takes_openly(self, node):
         """Whether a node takes a part of open size of a tensor of known size."""
-        if node.op not in TAKING or not node.input:
+        if not node.input:
             return False
         name, number = output_of(node.input[0])
-        whole = self._outputs(name)[number : number + 1]
-        part = self._outputs(node.name)[0].shape
-        return bool(whole) and whole[0].shape.is_fully_defined() and not part.is_fully_defined()
+        whole = self._sizes(name)[number : number + 1]
+        return bool(whole) and whole[0] is not None and self._sizes(node.name)[0] is None
 
     def _goes_on(self, name):
         """Whether a node propagates open sizes: its own size is open, or its values may be sizes."""
