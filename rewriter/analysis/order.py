@@ -22,26 +22,26 @@ def topological(graph: Graph) -> list[Node]:
     for node in waits:
         if node.op in MERGES:
             waits[node] -= sum(source.op in NEXT for source in node.sources())
-    ready = collections.deque([node for node, count in waits.items() if not count])
-    order = []
-    while ready:
-        node = ready.popleft()
-        order.append(node)
+    order = [node for node, count in waits.items() if not count]
+    for node in order:  # grows while it is read
         closes = node.op in NEXT
         for value in node.values():
             for user, count in value.users.items():
                 if closes and user.op in MERGES:
                     continue
-                waits[user] -= count
-                if not waits[user]:
-                    ready.append(user)
+                left = waits[user] = waits[user] - count
+                if not left:
+                    order.append(user)
     return order
 
 
 def unordered(graph: Graph) -> list[Node]:
     """The nodes on cycles that are no loop, and those behind one."""
-    ordered = set(topological(graph))
-    return [node for node in graph if node not in ordered] if len(ordered) < len(graph) else []
+    ordered = topological(graph)
+    if len(ordered) == len(graph):
+        return []
+    left = set(graph).difference(ordered)
+    return [node for node in graph if node in left]
 
 
 def cycle(graph: Graph) -> list[Node]:

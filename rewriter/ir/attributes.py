@@ -265,6 +265,11 @@ class Attributes:
         """(name, value), sorted by name."""
         return [(name, self[name]) for name in self]
 
+    @property
+    def are_changed(self) -> bool:
+        """Whether one has been set or removed."""
+        return bool(self._changed)
+
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """What was set, name -> value, and the names of what was removed."""
         changed = {name: value for name, value in self._changed.items() if value is not _GONE}

@@ -15,6 +15,7 @@ from .attributes import Attributes
 
 CONTROL = -1  # the index of a node's control output
 INPUTS, CONTROLS, FIELDS = 1, 2, 4  # what of a node has been touched; its attributes know by themselves
+DATA = 8  # not only control inputs have been touched, or the node is new: it may give other tensors
 
 
 class Value:
@@ -65,7 +66,7 @@ class Node:
         inputs: its data inputs, Values, in order.
         controls: the Nodes that it waits for.
         proto: the NodeDef that it was read from, without what was touched since; None for a new node.
-        touched: INPUTS, CONTROLS and FIELDS, whichever differ from the proto.
+        touched: INPUTS, CONTROLS and FIELDS, whichever differ from the proto; DATA.
         made_by: name of the pass that made it or touched it last, "" for none.
         origin: name of the node that it came from, "" for one that was there from the beginning.
     """
@@ -110,7 +111,9 @@ class Node:
     @property
     def is_untouched(self) -> bool:
         """Whether it is what its proto says."""
-        return self.proto is not None and not self.touched and (self._attrs is None or not any(self._attrs.changes()))
+        if self.proto is None or self.touched & ~DATA:
+            return False
+        return self._attrs is None or not self._attrs.are_changed
 
     def values(self) -> Iterable[Value]:
         """Its first output, and the others that have been asked for, CONTROL among them."""
@@ -161,11 +164,11 @@ class Node:
         """Makes it what a NodeDef of its name says, but for its inputs; see `graphdef.become`."""
         self.op, self.proto, self._attrs, self._device = proto.op, proto, None, None
         self.touch(0)
-        self.touched = 0
+        self.touched = DATA
 
     def touch(self, parts: int) -> None:
         """Notes a change, and the pass that makes it."""
-        self.touched |= parts
+        self.touched |= parts if parts == CONTROLS else parts | DATA
         self.made_by = self.graph.module.author
         self.graph.version += 1
         self.graph.data_version += parts != CONTROLS

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable
 from ..errors import ConfigError, nearest
 from .attributes import DType, encode
 from .definitions import Argument, Definition, expanded, of_op_def, registered
-from .graph import CONTROL, CONTROLS, FIELDS, INPUTS, Graph, Node, Value
+from .graph import CONTROL, CONTROLS, DATA, FIELDS, INPUTS, Graph, Node, Value
 from .module import Function, Library, Module
 
 ARGUMENT = "_Arg"  # the op of the nodes that stand for a function's arguments
@@ -76,7 +76,7 @@ def insert(
         graph.insert(node, after, origin, before)
     _connect(nodes, _Values(graph.nodes))
     for node in nodes:
-        node.touched = 0  # it is as its proto says; `made_by` stays
+        node.touched = DATA  # it is as its proto says; `made_by` stays
 
 
 def become(node: Node, proto: Any) -> None:

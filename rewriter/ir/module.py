@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from . import definitions
 from .definitions import Definition
-from .graph import Graph
+from .graph import DATA, Graph
 
 
 class Function(Graph):
@@ -149,7 +149,8 @@ class _Carried(NamedTuple):
         graph.results = {name: graph.value(text) for name, text in self.results.items()}
         for name, (made_by, origin) in self.provenance.items():
             if name in graph:
-                graph[name].made_by, graph[name].origin = made_by, origin
+                node = graph[name]
+                node.made_by, node.origin, node.touched = made_by, origin, DATA
 
 
 class Library:

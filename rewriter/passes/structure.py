@@ -14,7 +14,7 @@ from typing import Iterable, Iterator
 
 from ..analysis import frames, order
 from ..ir.definitions import Argument, Definition, expanded
-from ..ir.graph import CONTROL, Graph, Node, Value
+from ..ir.graph import CONTROL, DATA, Graph, Node, Value
 from ..ir.module import Function, Module
 from ..tables import dtypes
 
@@ -24,8 +24,8 @@ def violations(module: Module, made_by: Iterable[str] | None = None) -> list[str
 
     Args:
         module: a Module.
-        made_by: names of passes: only nodes that these made or touched, and their users, are asked for their edges,
-            use lists and dtypes; None for all.
+        made_by: names of passes: only nodes that these made or touched are asked for their edges and use lists; for
+            these and dtypes, those of which more than control inputs was touched, and their users; None for all.
     """
     found = list(_of_graph(module.graph, made_by))
     names = [body.name for body in module.functions.read_ones()] if made_by is not None else module.functions
@@ -35,7 +35,8 @@ def violations(module: Module, made_by: Iterable[str] | None = None) -> list[str
 
 
 def _of_graph(graph: Graph, made_by: Iterable[str] | None) -> list[str]:
-    asked, types = _asked(graph, made_by), _Types(graph)
+    asked, typed = _asked(graph, made_by)
+    types = _Types(graph)
     broken = [text for node in asked for text in _edges(node)]
     broken += ["node '%s' is named '%s'" % (name, node.name) for name, node in graph.nodes.items() if name != node.name]
     for name, value in graph.results.items():
@@ -43,17 +44,20 @@ def _of_graph(graph: Graph, made_by: Iterable[str] | None) -> list[str]:
             broken.append("result '%s' is '%s', which is gone" % (name, value))
     if broken:  # what follows goes along the edges
         return broken
-    found = [text for node in asked for text in types.wrong(node)]
+    found = [text for node in typed for text in types.wrong(node)]
     found += ["'%s' is on a cycle, or behind one" % node.name for node in order.unordered(graph)[:1]]
     return found + ["'%s' takes '%s', which is in another loop" % (n.name, s.name) for n, s in frames.mixed(graph)]
 
 
-def _asked(graph: Graph, made_by: Iterable[str] | None) -> Iterable[Node]:
+def _asked(graph: Graph, made_by: Iterable[str] | None) -> tuple[Iterable[Node], Iterable[Node]]:
+    """The nodes that are asked for their edges, and those that are asked for dtypes."""
     if made_by is None:
-        return graph.nodes.values()
+        return graph.nodes.values(), graph.nodes.values()
     passes = frozenset(made_by)
     touched = [node for node in graph.nodes.values() if node.made_by in passes]
-    return dict.fromkeys([*touched, *(user for node in touched for user in node.users())])
+    changed = [node for node in touched if node.touched & DATA]
+    typed = dict.fromkeys([*changed, *(user for node in changed for user in node.users())])
+    return dict.fromkeys([*touched, *typed]), typed
 
 
 def _edges(node: Node) -> Iterator[str]:

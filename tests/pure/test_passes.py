@@ -100,6 +100,42 @@ def test_only_what_passes_touched_can_be_asked():
     assert structure.violations(module, ["another"]) == []
 
 
+def reread(module):
+    return graphdef.read(graphdef.write(module, protos.GraphDef), known)
+
+
+def test_nodes_whose_control_inputs_alone_were_touched_are_not_asked_for_dtypes():
+    module = reread(parsed("x:Placeholder{dtype=float32} y:Identity{T=float16}(x) z:NoOp"))
+    module.author, y = "mine", module.graph["y"]
+    y.set_controls([module.graph["z"]])
+    assert structure.violations(module, ["mine"]) == []
+    del module.graph["z"].output(CONTROL).users[y]
+    assert structure.violations(module, ["mine"]) == ["'y' uses '^z' 1 times, counted are 0"]
+
+
+WRONG_DTYPE = "input 0 of 'y' (Identity), 'x', is float32, expected float16"
+
+
+@pytest.mark.parametrize(("touch", "violation"), [
+    (lambda graph: graph["y"].set_inputs(graph["y"].inputs), WRONG_DTYPE),
+    (lambda graph: graph["y"].set_op("Identity"), WRONG_DTYPE),
+    (lambda graph: graphdef.become(graph["y"], graphdef.write(graph.module).node[1]), WRONG_DTYPE),
+    (lambda graph: graphdef.insert(graph, [protos.NodeDef(name="w", op="Mul", input=["z"])]),
+     "'w' (Mul) has 1 inputs, its op 2"),
+])  # fmt: skip
+def test_nodes_of_which_more_was_touched_are_asked_for_dtypes_in_another_graph_too(touch, violation):
+    module = reread(parsed("x:Placeholder{dtype=float32} y:Identity{T=float16}(x) z:Placeholder{dtype=float32}"))
+    module.author = "mine"
+    touch(module.graph)
+    assert structure.violations(module, ["mine"]) == [violation]
+    module.graph["z"].set_controls([])
+    another = protos.GraphDef()
+    another.CopyFrom(graphdef.write(module))
+    graphdef.replace(module, another)
+    module.graph["z"].set_controls([])
+    assert structure.violations(module, ["mine"]) == [violation]
+
+
 # -- pipelines ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import logging
 from typing import Any
@@ -73,24 +72,30 @@ def _bodies(graph_def):
 
 def _found(nodes, graph):
     """Yields (what happens, names of the nodes that it happens to); `graph` has the nodes, and all that they read."""
-    sizes, divided, by_op = None, (), collections.defaultdict(list)
+    by_kind = {what: [] for what in KINDS}
     for node in nodes:
-        by_op[node.op].append(node)
-    for what, (ops, integers) in KINDS.items():
-        of_kind = [node for op, those in by_op.items() if _is_of(op, ops) for node in those]
-        of_kind = [node for node in of_kind if not integers or node.attr["T"].type in INTEGERS]
-        if of_kind and sizes is None:
-            sizes, divided = _OfSizes(graph), _by_constants(graph)
-        names = [node.name for node in of_kind if node.name not in sizes and node.name not in divided]
+        for what, integers in _kinds_of(node.op):
+            if not integers or node.attr["T"].type in INTEGERS:
+                by_kind[what].append(node)
+    whole = {node.name: node for node in graph} if any(by_kind.values()) else {}
+    sizes = _OfSizes(whole)
+    for what, of_kind in by_kind.items():
+        names = [node.name for node in of_kind if node.name not in sizes and not _is_by_constant(node, whole)]
         if names:
             yield what, names
+
+
+@functools.lru_cache(maxsize=None)
+def _kinds_of(op):
+    """(What happens, whether for integers only) for each of the kinds that an op is of."""
+    return [(what, integers) for what, (ops, integers) in KINDS.items() if _is_of(op, ops)]
 
 
 class _OfSizes:
     """The names of the nodes that compute with shapes and constants alone: TensorFlow and XLA know as much of them."""
 
     def __init__(self, nodes):
-        self._nodes = {node.name: node for node in nodes}
+        self._nodes = nodes  # name -> NodeDef
         self._known = {}  # name -> whether it is one; None on the way there, so that no node on a cycle is
 
     def __contains__(self, name):
@@ -116,11 +121,10 @@ class _OfSizes:
         return unknown[0] if unknown else True
 
 
-def _by_constants(nodes):
-    """Names of the divisions by constants without a zero."""
-    constants = {node.name: node for node in nodes if node.op == "Const"}
-    divided = ((node, constants.get(source_of(node.input[1]))) for node in nodes if node.op in DIVISIONS)
-    return {node.name for node, by in divided if by is not None and tf.make_ndarray(by.attr["value"].tensor).all()}
+def _is_by_constant(node, nodes):
+    """Whether a node, of nodes by name, is a division by a constant without a zero."""
+    by = nodes.get(source_of(node.input[1])) if node.op in DIVISIONS else None
+    return by is not None and by.op == "Const" and bool(tf.make_ndarray(by.attr["value"].tensor).all())
 
 
 def _is_of(op, ops):
