@@ -115,6 +115,8 @@ def rewrite_graph(
 def _for_inlined(chosen, graph_def):
     """Gives the nodes that TensorFlow has inlined the requests that customize_dtypes has under a plan's names."""
     asked = {} if chosen.customized is None else dict(chosen.customized.by_name)
+    if not asked:
+        return chosen
     lacking = {inlined_names.place(name): name for name in asked.keys() - {node.name for node in graph_def.node}}
     for node in graph_def.node if lacking else ():
         name = lacking.get(inlined_names.place(node.name))

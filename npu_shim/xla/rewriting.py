@@ -86,8 +86,9 @@ def rewritten(
         return graph_def, None
     if device not in (None, "CPU", "GPU"):
         raise ConfigError("device is '%s', expected CPU or GPU" % (device,))
-    built = {node.name: node.op for node in source.graph_def.node}
-    done = rewrite_graph(graph_def, feeds, fetches, precision.resolve(values), "XLA", built)
+    chosen = precision.resolve(values)
+    built = {node.name: node.op for node in source.graph_def.node} if chosen.customized is not None else {}
+    done = rewrite_graph(graph_def, feeds, fetches, chosen, "XLA", built)
     for text in (*done.plan.warnings, *done.plan.unmatched):
         lines.once(text)
     return done.graph_def, done.plan

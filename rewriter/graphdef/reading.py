@@ -73,7 +73,10 @@ def reread(before: GraphView, graph_def: Any, touched: Iterable[int]) -> GraphVi
     position = {**before.positions(), **dict(zip(names, changed))}
     library = {function.signature.name: function.signature for function in graph_def.library.function}
     nodes: List[Any] = [*before.nodes, *[None] * (len(graph_def.node) - count)]
-    for number, node in zip(changed, _read_nodes(protos, names, _Layouts(library), _Ports(position))):
+    ports = _Ports(position)
+    if len(changed) > count // 2:
+        ports.fill()
+    for number, node in zip(changed, _read_nodes(protos, names, _Layouts(library), ports)):
         nodes[number] = node
     return GraphView(tuple(nodes), functions=before.functions)
 

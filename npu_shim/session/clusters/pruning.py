@@ -89,7 +89,8 @@ def without_places(graph_def: tf.GraphDef) -> tf.GraphDef:
     made.CopyFrom(graph_def)
     for nodes in [made.node, *(function.node_def for function in made.library.function)]:
         for node in nodes:
-            node.device = ""
+            if node.device:
+                node.device = ""
             if "_class" in node.attr:
                 del node.attr["_class"]
     return made

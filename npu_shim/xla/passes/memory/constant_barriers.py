@@ -52,12 +52,13 @@ def hide(module: Module, context: Any = None) -> None:
 def _hidden(graph_def, written):
     """Names of the handles to hide, of the written ones; warns of those that stay constants of the program."""
     library = {function.signature.name: function for function in graph_def.library.function}
-    taken = written & set(compile_time.asked(graph_def.node, library))
+    nodes = list(graph_def.node)
+    taken = written & set(compile_time.asked(nodes, library))
     if not taken:
         return taken
-    calls = [node for node in graph_def.node if functions.called(node, library)]
+    calls = [node for node in nodes if functions.called(node, library)]
     inside = {name for node in calls for name in _written_by(node, taken, library)}
-    sizes = compile_time.asked(graph_def.node, library, places=False)
+    sizes = compile_time.asked(nodes, library, places=False)
     for name in sorted((taken - inside) & set(sizes)):
         lines.once(
             "node '%s' takes a size or an axis from variable '%s', which the step writes: it is compiled again for "
