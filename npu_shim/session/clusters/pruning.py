@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Container, Iterable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -41,7 +41,9 @@ def cut_out(
     return cut, placeholders
 
 
-def _ancestors(nodes, fetches, replaced, made):
+def _ancestors(
+    nodes: Mapping[str, Any], fetches: Iterable[str], replaced: Mapping[str, str], made: Container[str]
+) -> dict[str, Any]:
     """Name -> NodeDef of what some nodes need, with these, up to what has been made in place of others.
 
     Args:
@@ -50,7 +52,8 @@ def _ancestors(nodes, fetches, replaced, made):
         replaced: input as text -> name of what it becomes.
         made: names of what these are.
     """
-    found, pending = {}, list(fetches)
+    found: dict[str, Any] = {}
+    pending = list(fetches)
     while pending:
         name = pending.pop()
         if name in found or name in made:
@@ -64,7 +67,7 @@ def _ancestors(nodes, fetches, replaced, made):
     return found
 
 
-def _reading(node, texts):
+def _reading(node: Any, texts: Sequence[str]) -> Any:
     """A copy of a node with other inputs."""
     copy = tf.NodeDef()
     copy.CopyFrom(node)
