@@ -203,7 +203,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "bound-row-gradients",
-            protos_with_kept(row_gradients.of_fixed_size),
+            row_gradients.of_fixed_size,
             "before legalization, which asks for the sizes of what loops append",
             needs_ops=frozenset(["NextIteration"]),
         ),
@@ -221,7 +221,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "count-open-slices",
-            protos(open_slices.never_negative),
+            open_slices.never_negative,
             "before the check of open sizes, which takes these slices for sound",
             needs_ops=frozenset([open_slices.SLICE]),
         ),

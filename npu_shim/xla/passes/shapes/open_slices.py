@@ -10,11 +10,13 @@ What takes such a tensor divides by -1, or reads memory that is not there. So th
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.shapes.dynamic_shapes import SET_ROWS, SOURCES, TAKING, View
 
@@ -22,35 +24,24 @@ SLICE = "StridedSlice"
 SCOPE, PART, ROWS = "/counted/", "part", "rows"
 
 
-def never_negative(graph_def: Any) -> Any:
-    """Returns a GraphDef whose slices of open sizes have at least 0 rows; the same object if it has no such slice.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-    """
-    nodes = {node.name: node for node in graph_def.node}
-    chosen = {node.name for node in graph_def.node if node.op == SLICE and _leaves_out_rows(node, nodes)}
-    if not chosen or not any(node.op in SOURCES or node.op in TAKING for node in graph_def.node):
-        return graph_def
-    view = View(graph_def)
-    shapes = {name: view.open_shape(name) for name in chosen}
-    counted = {name: name + SCOPE + ROWS for name, shape in shapes.items() if shape is not None}
-    if not counted:
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        copy = made.node.add()
-        copy.CopyFrom(node)
-        copy.input[:] = [text if text[0] == "^" else counted.get(source_of(text), text) for text in node.input]
-        if node.name in counted:
-            made.node.extend(_counted(node, shapes[node.name]))
-    return made
+def never_negative(module: Module, context: Any = None) -> None:
+    """Gives slices of open sizes at least 0 rows, in a module with v1 control flow and feeds of full shapes."""
+    graph = module.graph
+    chosen = [node for node in graph if node.op == SLICE and _leaves_out_rows(node)]
+    if not chosen or module.ops().isdisjoint([*SOURCES, *TAKING]):
+        return
+    view = View(graphdef.write(module))
+    for node, shape in [(node, view.open_shape(node.name)) for node in chosen]:
+        if shape is not None:
+            users = list(node.value.users)
+            graphdef.insert(graph, _counted(node, shape), after=node, origin=node)
+            node.value.replace_by(graph[node.name + SCOPE + ROWS].value, users)
 
 
-def _leaves_out_rows(node: Any, nodes: Mapping[str, Any]) -> bool:
+def _leaves_out_rows(node: Node) -> bool:
     """Whether a slice leaves out rows by their number, in an axis that it keeps: x[2:], x[:-1], x[n:]."""
-    begin, end = (_constant(nodes[source_of(text)]) for text in node.input[1:3])
-    shrunk, first, last = (node.attr[name].i for name in ("shrink_axis_mask", "begin_mask", "end_mask"))
+    begin, end = (_constant(value) for value in node.inputs[1:3])
+    shrunk, first, last = (node.attrs.get(name, 0) for name in ("shrink_axis_mask", "begin_mask", "end_mask"))
     count = len(begin if begin is not None else end if end is not None else ())
     if not count:
         return True  # nothing is known of it
@@ -62,11 +53,11 @@ def _leaves_out_rows(node: Any, nodes: Mapping[str, Any]) -> bool:
     return False
 
 
-def _constant(node: Any) -> Any:
-    return tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else None
+def _constant(value: Value) -> Any:
+    return value.node.attrs["value"].numbers() if value.node.op == "Const" else None
 
 
-def _counted(node: Any, shape: tf.TensorShape) -> list[Any]:
+def _counted(node: Node, shape: tf.TensorShape) -> list[Any]:
     """The nodes behind a slice of this shape, some of whose axes are open."""
 
     def build(rows: Any) -> None:
@@ -77,4 +68,4 @@ def _counted(node: Any, shape: tf.TensorShape) -> list[Any]:
                 rows = tf.get_default_graph().create_op(SET_ROWS, given, [rows.dtype]).outputs[0]
         tf.ensure_shape(rows, shape, name=ROWS)
 
-    return subgraphs.nodes(node.name + SCOPE, [(node.name, tf.as_dtype(node.attr["T"].type))], build, PART)
+    return subgraphs.nodes(node.name + SCOPE, [(node.name, tf.as_dtype(node.attrs["T"]))], build, PART)

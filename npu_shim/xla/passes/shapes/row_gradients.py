@@ -20,7 +20,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
-from npu_shim.rewriter.graph.arguments import controls, source_of
+from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.shapes import static_shapes, trip_counts
 
@@ -30,51 +33,42 @@ ACCUMULATOR = re.compile(r"(^|/)b_acc(_\d+)?$")  # TensorFlow's name for what a 
 class _Appended(NamedTuple):
     """The nodes of a loop variable that rows are appended to."""
 
-    merge: Any
-    enter: Any
-    concat: Any
+    enter: Node
+    concat: Node
 
 
-def of_fixed_size(graph_def: Any, keep: Iterable[str]) -> Any:
-    """Returns a GraphDef whose loops append no rows to gradients; the same object if they do not.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-        keep: names of the nodes that are fetched or run.
+def of_fixed_size(module: Module, context: Any = None) -> None:
+    """Has loops append no rows to gradients, in a module with v1 control flow and feeds of full shapes.
 
     Raises:
         PlanError: the number of iterations or of rows is unknown; the error names the node.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    if not any(_appended(node, nodes) for node in graph_def.node):
-        return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    nodes = {node.name: node for node in made.node}
-    found = [each for each in (_appended(node, nodes) for node in made.node) if each]
-    folded = static_shapes.fold(graph_def, keep)
+    loops = [appended for appended in map(_appended, module.graph) if appended]
+    if not loops:
+        return
+    folded = static_shapes.fold(graphdef.write(module), [source_of(text) for text in module.results().values()])
     counts = trip_counts.at_most(folded)
-    shapes = static_shapes.infer(folded, [each.concat.input[1] for each in found])
-    for each in found:
-        _fix(made, each, shapes[each.concat.input[1]], counts.get(each.enter.attr["frame_name"].s.decode()), nodes)
-    return made
+    rows = [str(appended.concat.inputs[1]) for appended in loops]
+    shapes = static_shapes.infer(folded, rows)
+    for appended, text in zip(loops, rows):
+        _fix(appended, shapes[text], counts.get(appended.enter.attrs["frame_name"].decode()))
 
 
-def _appended(merge, nodes):
+def _appended(merge: Node) -> _Appended | None:
     """The nodes of a loop variable, if `merge` is its Merge and rows are appended to it; else None."""
     if merge.op != "Merge" or not ACCUMULATOR.search(merge.name):
         return None
-    enter, following = (nodes[source_of(text)] for text in merge.input[:2])
+    enter, following = (value.node for value in merge.inputs[:2])
     if enter.op != "Enter" or following.op != "NextIteration":
         return None
-    concat = nodes[source_of(following.input[0])]
-    if concat.op != "ConcatV2" or concat.attr["N"].i != 2:
+    concat = following.inputs[0].node
+    if concat.op != "ConcatV2" or concat.attrs["N"] != 2:
         return None
-    switch = nodes[source_of(concat.input[0])]
-    return _Appended(merge, enter, concat) if source_of(switch.input[0]) == merge.name else None
+    switch = concat.inputs[0].node
+    return _Appended(enter, concat) if switch.inputs[0].node is merge else None
 
 
-def _fix(made, appended, rows, count, nodes):
+def _fix(appended: _Appended, rows: tf.TensorShape, count: int | None) -> None:
     """Changes the nodes of one loop variable; `rows` is the shape of what an iteration appends."""
     enter, concat = appended.enter, appended.concat
     if count is None or not rows.is_fully_defined():
@@ -85,19 +79,22 @@ def _fix(made, appended, rows, count, nodes):
             % (concat.name, concat.op, unknown, IN_SESSION)
         )
     new, *rest = rows.as_list()
-    dtype = tf.as_dtype(enter.attr["T"].type)
-    start = np.zeros([1 + count * new, *rest], dtype.as_numpy_dtype)
-    enter.input[0] = _constant(made, enter.name + "/start", start, ["^" + source_of(enter.input[0])])
-    waits = controls(nodes[source_of(concat.input[2])])  # the axis is in the loop
-    begin = _constant(made, concat.name + "/begin", np.array([new] + [0] * len(rest), np.int32), waits)
-    size = _constant(made, concat.name + "/size", np.array([-1] * rows.rank, np.int32), waits)
-    kept = made.node.add(name=concat.name + "/kept", op="Slice", input=[concat.input[0], begin, size])
+    dtype = tf.as_dtype(enter.attrs["T"])
+    zeros = np.zeros([1 + count * new, *rest], dtype.as_numpy_dtype)
+    start = _constant(enter.name + "/start", zeros, [enter.inputs[0].node])
+    waits = concat.inputs[2].node.controls  # the axis is in the loop
+    begin = _constant(concat.name + "/begin", np.array([new] + [0] * len(rest), np.int32), waits)
+    size = _constant(concat.name + "/size", np.array([-1] * rows.rank, np.int32), waits)
+    kept = tf.NodeDef(name=concat.name + "/kept", op="Slice", input=[str(concat.inputs[0]), begin.name, size.name])
     kept.attr["T"].type, kept.attr["Index"].type = dtype.as_datatype_enum, tf.int32.as_datatype_enum
-    concat.input[0] = kept.name
+    graph = concat.graph
+    graphdef.insert(graph, [start, begin, size, kept], origin=concat)
+    enter.set_input(0, graph[start.name].value)
+    concat.set_input(0, graph[kept.name].value)
 
 
-def _constant(made, name, value, waits):
-    node = made.node.add(name=name, op="Const", input=waits)
+def _constant(name: str, value: Any, waits: Iterable[Node]) -> Any:
+    node = tf.NodeDef(name=name, op="Const", input=["^" + wait.name for wait in waits])
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     node.attr["dtype"].type = node.attr["value"].tensor.dtype
-    return name
+    return node
