@@ -85,7 +85,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         if output_every_n_steps < 0:
             raise ConfigError("NPUOutputTensorHook: output_every_n_steps is negative: %d" % output_every_n_steps)
         if tensors is not None and not isinstance(tensors, dict):
-            tensors = {getattr(each, "name", each): each for each in tensors}
+            tensors = {getattr(tensor, "name", tensor): tensor for tensor in tensors}
         if tensors is not None and dependencies is not None:
             before = dependencies if isinstance(dependencies, (list, tuple)) else [dependencies]
             with tf.control_dependencies(before):

@@ -94,7 +94,7 @@ def _next_id(module: Any) -> int:
 def _remove(module: Any, gone: set[int]) -> None:
     """Removes computations, and those that nothing calls without them."""
     while gone:
-        left = [each for each in module.computations if each.id not in gone]
+        left = [computation for computation in module.computations if computation.id not in gone]
         called = {number for each in left for instruction in each.instructions
                   for number in instruction.called_computation_ids}  # fmt: skip
         lost = {number for each in module.computations if each.id in gone

@@ -80,7 +80,7 @@ def on_cards(
         ConfigError: an argument, a card or the interpreter cannot be used.
         PlanError: the graph cannot be rewritten or compiled as asked.
     """
-    wanted = [each if isinstance(each, Card) else cards.card(each) for each in targets]
+    wanted = [target if isinstance(target, Card) else cards.card(target) for target in targets]
     python = compiling.interpreter(jax)
     if not isinstance(source, Source):
         source = Source.of(getattr(source, "graph", source))  # a session's variables need no values yet

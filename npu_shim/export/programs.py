@@ -61,8 +61,8 @@ def _made(step, float32_products):
 
 def _identity(step, float32_products):
     """A hash of all that the HLO depends on."""
-    feeds = [(each.name, each.dtype.name, each.shape.as_list()) for each in step.feeds]
-    fetches = [each if isinstance(each, str) else (each.name, each.dtype.name) for each in step.fetches]
+    feeds = [(feed.name, feed.dtype.name, feed.shape.as_list()) for feed in step.feeds]
+    fetches = [fetch if isinstance(fetch, str) else (fetch.name, fetch.dtype.name) for fetch in step.fetches]
     state = [(each.name, each.variable.dtype.name, each.variable.shape.as_list(), each.updated) for each in step.state]
     counts = export.plan_counts(step.plan), step.recomputation.counts(), step.attention.counts()
     flags = [os.environ.get(name, "") for name in ("TF_XLA_FLAGS", "XLA_FLAGS")]

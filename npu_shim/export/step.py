@@ -163,7 +163,7 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
         PlanError: as `hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
     """
     one_of(float32_products, PRODUCTS, "float32_products")
-    if all(isinstance(each, str) for each in step.fetches) and not any(each.updated for each in step.state):
+    if all(isinstance(fetch, str) for fetch in step.fetches) and not any(each.updated for each in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
     from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
 
@@ -227,7 +227,7 @@ def describe(step: step_function.StepFunction, module: Any, kind: str, float32_p
     roles = state_roles({each.name: tuple(shape.dimensions) for each, shape in zip(step.state, held)})
     names = [("feed", feed.name, feed.dtype, "") for feed in step.feeds]
     names += [("state", each.name, each.variable.dtype, roles[each.name]) for each in step.state]
-    fetched = [("fetch", each.name, each.dtype, "") for each in step.fetches if not isinstance(each, str)]
+    fetched = [("fetch", fetch.name, fetch.dtype, "") for fetch in step.fetches if not isinstance(fetch, str)]
     results = program.result.tuple_shapes or [program.result]  # a single value is no tuple of one
     return Manifest(
         arguments=_tensors(names, program.parameters),

@@ -105,7 +105,7 @@ def laid_out(buffer: Any, tensors: Iterable[Any], start: int = 0) -> dict[str, A
 
 def size_of(tensors: Iterable[Any]) -> int:
     """Returns how many bytes `laid_out` needs for tensors."""
-    sizes = (int(np.prod(each.shape, dtype=np.int64)) * int(dtype_of(each.dtype).itemsize) for each in tensors)
+    sizes = (int(np.prod(tensor.shape, dtype=np.int64)) * int(dtype_of(tensor.dtype).itemsize) for tensor in tensors)
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
 
 

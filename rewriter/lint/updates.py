@@ -66,10 +66,10 @@ def _expression(seen: Seen, port: Port) -> List[int]:
     while waiting and len(found) < DEEP:
         node = seen.node(waiting.pop(0))
         if node.op in ARITHMETIC or node.op in MOVES or node.op in READS:
-            for each in node.inputs:
-                if each.node not in found:
-                    found[each.node] = None
-                    waiting.append(each)
+            for taken in node.inputs:
+                if taken.node not in found:
+                    found[taken.node] = None
+                    waiting.append(taken)
     return list(found)
 
 

@@ -100,7 +100,7 @@ def _is_mask(seen: Seen, port: Port, left: int = DEEP) -> bool:
     source = seen.origin(port)
     node = seen.node(source)
     if node.op == "Sub" and left:
-        return any(_is_mask(seen, each, left - 1) for each in node.inputs)
+        return any(_is_mask(seen, taken, left - 1) for taken in node.inputs)
     return node.op == "Cast" and dtype_name(node.input_dtype(0)) in INTEGERS
 
 

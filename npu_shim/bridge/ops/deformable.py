@@ -73,7 +73,7 @@ def _samples(x, offsets, size, step, pads, dilation, groups):
     channels = x.shape.as_list()[-1]
     with keep_dtype_scope(gradients=True):  # places of large images do not fit float16
         parts = tf.split(tf.cast(offsets, tf.float64 if x.dtype == tf.float64 else tf.float32), 3, axis=-1)
-        move_x, move_y, mask = [tf.reshape(each, [batch, height, width, groups, *size]) for each in parts]
+        move_x, move_y, mask = [tf.reshape(part, [batch, height, width, groups, *size]) for part in parts]
         y = move_y + tf.reshape(_places(height, size[0], step[0], pads[0], dilation[0], move_y), [-1, 1, 1, size[0], 1])
         x_at = move_x + tf.reshape(_places(width, size[1], step[1], pads[1], dilation[1], move_x), [-1, 1, 1, size[1]])
         corners = _corners(tf.shape(x), y, x_at)

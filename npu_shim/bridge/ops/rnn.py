@@ -77,7 +77,7 @@ class _DynamicBasic(_LAYER):
         """Turns [batch, time, ...] into [time, batch, ...] and back, where the layer is not time-major."""
         if self.time_major:
             return tensors
-        return [tf.transpose(each, [1, 0, *range(2, each.shape.rank)]) for each in tensors]
+        return [tf.transpose(tensor, [1, 0, *range(2, tensor.shape.rank)]) for tensor in tensors]
 
     def _state(self, given, x):
         """Returns a beginning state as [batch, hidden_size]."""

@@ -115,7 +115,7 @@ def _inputs(source: Any, fetches: Any, constants: Any) -> list[str]:
     from npu_shim.session.observers import dump
 
     elements = [source.graph.as_graph_element(getattr(each, "name", each)) for each in map(source.fetch, fetches)]
-    needed = set(dump.upstream(source.graph, [getattr(each, "op", each) for each in elements], constants))
+    needed = set(dump.upstream(source.graph, [getattr(element, "op", element) for element in elements], constants))
     given = [op for op in source.graph.get_operations() if op in needed and op.type in ("Placeholder", *READERS)]
     tensors = [tensor for op in given for tensor in op.outputs
                if op.type == "Placeholder" or needed.intersection(tensor.consumers())]  # fmt: skip

@@ -128,7 +128,7 @@ def listings() -> tuple[Listing, ...]:
 
 def _step(line: Pipeline) -> Listing:
     def told(properties: Iterable[Property]) -> str:
-        return ", ".join(each.name for each in properties)
+        return ", ".join(held.name for held in properties)
 
     rows = tuple((step.name, step.reason, told(step.requires), told(step.ensures)) for step in line.passes)
     return Listing(line.name, line.purpose, "npu_shim/xla/pipeline.py", ("requires", "ensures"), rows)

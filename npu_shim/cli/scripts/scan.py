@@ -44,8 +44,8 @@ def main(args: argparse.Namespace) -> int:
     version = _prepare()
     report = examined(files, script)
     for word, problems in (("", report.stops), ("perhaps: ", report.perhaps)):
-        for each in problems:
-            print("%s:%d: %s%s" % (each.path, each.line, word, each.reason))
+        for problem in problems:
+            print("%s:%d: %s%s" % (problem.path, problem.line, word, problem.reason))
     for path, line, cause in report.unread:
         where = "%s:%d: not Python %s" % (path, line, platform.python_version()) if line else path + ": cannot be read"
         print("%s: %s" % (where, cause))
@@ -93,7 +93,7 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
 
 
 def _within(problems, runs):
-    return [each for each in problems if each.certain and (each.path, each.function) in runs]
+    return [problem for problem in problems if problem.certain and (problem.path, problem.function) in runs]
 
 
 def _missing(use):

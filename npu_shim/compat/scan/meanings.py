@@ -99,7 +99,7 @@ class Names:
         """Binds a name; in a branch that has an alternative, it keeps what it meant as well."""
         scope = self.scopes[0] if name in self.scopes[-1].of_module else self.scopes[-1]
         if name in self.known.shared:
-            meanings = tuple(None if is_object(each) else each for each in meanings)
+            meanings = tuple(None if is_object(meaning) else meaning for meaning in meanings)
         before = scope.names.get(name, ())
         joined = branch or (self.joins and any(map(is_object, before + meanings)))
         scope.names[name] = _union(before if joined else (), meanings)
@@ -140,7 +140,7 @@ class Names:
     def set_attribute(self, attribute: str, meanings: Meanings) -> None:
         """Takes note of `self.attribute = ...` in the function that is read."""
         key = self.function.rpartition(".")[0], attribute  # a function inside a method has no class of its own
-        objects = tuple(each if is_object(each) else None for each in meanings) or (None,)
+        objects = tuple(meaning if is_object(meaning) else None for meaning in meanings) or (None,)
         self.attributes[key] = _union(self.attributes.get(key, ()), objects)
 
 

@@ -185,5 +185,5 @@ def _functions(kind: type) -> Iterator[Callable[..., Any]]:
 def _stored(code: types.CodeType) -> set[str]:
     """The names of the attributes that a function sets."""
     names = {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
-    inner = (_stored(each) for each in code.co_consts if isinstance(each, types.CodeType))
+    inner = (_stored(const) for const in code.co_consts if isinstance(const, types.CodeType))
     return names.union(*inner)

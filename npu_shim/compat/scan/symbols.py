@@ -45,7 +45,7 @@ def lacking(name: str) -> tuple[str, str, list[str]]:
     way = _walk(name)
     where, _, part = way.path.rpartition(".")
     if isinstance(way.owner, objects.Object):
-        have = {each for kind in way.owner.kinds for each in objects.members(kind) if not each.startswith("_")}
+        have = {member for kind in way.owner.kinds for member in objects.members(kind) if not member.startswith("_")}
         return where, part, sorted(have)
     return where, part, _public(way.owner) if where else []
 

@@ -58,8 +58,8 @@ def _buckets(members, group, fusion):
 def _together(tensors, collective, key):
     if len(tensors) == 1:
         return [collective(tensors[0], key)]
-    flat = collective(tf.concat([tf.reshape(each, [-1]) for each in tensors], 0), key)
-    sizes = [_elements(each) for each in tensors]
+    flat = collective(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0), key)
+    sizes = [_elements(tensor) for tensor in tensors]
     parts = tf.split(flat, sizes if all(isinstance(size, int) for size in sizes) else tf.stack(sizes), num=len(sizes))
     return [tf.reshape(part, _shape(each)) for part, each in zip(parts, tensors)]
 

@@ -114,7 +114,7 @@ def _exchanged(rows, group, key):
     """Returns what every rank has for this one of rows [ranks, ...], one for each rank."""
     members = ranks.members(group)
     # TensorFlow's order, see `_in_rank_order`
-    named = [members.index(each) for each in sorted(members, key=cluster.task)]
+    named = [members.index(member) for member in sorted(members, key=cluster.task)]
     if named != list(range(len(members))):
         rows = tf.gather(rows, named)
     with cluster.placed(_carried(rows, REDUCED)) as here:
@@ -132,7 +132,7 @@ def _in_rank_order(rows, group):
     if named == list(members):
         return rows
     parts = tf.split(rows, len(members))
-    return tf.concat([parts[named.index(each)] for each in members], 0)
+    return tf.concat([parts[named.index(member)] for member in members], 0)
 
 
 def _gathered_by_sum(tensor, group, key):

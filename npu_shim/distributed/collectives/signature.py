@@ -44,15 +44,15 @@ def of_run(graph: tf.Graph, fetches: Any, feed_dict: Any) -> Run:
     handler = tf_internals.fetch_handler(graph, fetches)
     tensors, targets = handler.fetches(), handler.targets()
     fed = frozenset(_name(each) for each in feed_dict or ())
-    key = tuple(each.name for each in tensors), tuple(each.name for each in targets), fed
+    key = tuple(tensor.name for tensor in tensors), tuple(target.name for target in targets), fed
     if key not in runs:
-        runs[key] = _by_group(graph, [*(each.op for each in tensors), *targets], fed)
+        runs[key] = _by_group(graph, [*(tensor.op for tensor in tensors), *targets], fed)
     return runs[key]
 
 
 def _has_any(graph):
     """Whether a graph or one of its functions has a collective: cheaper than to look at each run."""
-    if any(each.type.startswith(PREFIX) for each in graph.get_operations()):
+    if any(operation.type.startswith(PREFIX) for operation in graph.get_operations()):
         return True
     return any(node.op.startswith(PREFIX) for function in _functions(graph).values() for node in function.node_def)
 
@@ -60,7 +60,7 @@ def _has_any(graph):
 def _functions(graph):
     if not getattr(graph, "_functions", True):
         return {}
-    return {each.signature.name: each for each in graph.as_graph_def().library.function}
+    return {function.signature.name: function for function in graph.as_graph_def().library.function}
 
 
 def _name(key):
@@ -71,7 +71,7 @@ def _by_group(graph, roots, fed):
     found = Run()
     functions = _functions(graph)
     for op in _needed(roots, fed):
-        constants = _constants(each.op.node_def for each in op.inputs) if op.type in INPUTS else {}
+        constants = _constants(tensor.op.node_def for tensor in op.inputs) if op.type in INPUTS else {}
         for each, around in _collectives_in(op.node_def, functions, constants):
             shape = op.inputs[0].shape if each.op == op.type else None
             key = instance_of(each, around)
@@ -89,7 +89,7 @@ def _needed(roots, fed) -> Iterator[tf.Operation]:
             continue
         seen.add(op)
         yield op
-        left.extend(each.op for each in op.inputs if each.name not in fed)
+        left.extend(tensor.op for tensor in op.inputs if tensor.name not in fed)
         left.extend(op.control_inputs)
 
 

@@ -76,7 +76,7 @@ def gathered(gradients: Sequence[Any], names: Sequence[str], group: str) -> list
 def _gathered(tensors, every, longest, group, label, first):
     """Returns the rows that all ranks have of each tensor; keys are the label's from number `first` on."""
     done = [None] * len(tensors)
-    for number, dtype in enumerate(sorted({each.dtype for each in tensors}, key=lambda dtype: dtype.name)):
+    for number, dtype in enumerate(sorted({tensor.dtype for tensor in tensors}, key=lambda dtype: dtype.name)):
         chosen = [at for at, each in enumerate(tensors) if each.dtype == dtype]
         padded = [_padded(tensors[at], longest[at]) for at in chosen]
         row = tf.concat([tf.reshape(each, [-1]) for each in padded], 0)[tf.newaxis]

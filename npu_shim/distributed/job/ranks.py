@@ -157,7 +157,7 @@ def get_local_rank_id(group: str = WORLD) -> int:
 
 def _on_this_host(job: description.Job, below: int) -> int:
     """How many of the ranks below a number are on this process's host, by the hosts of the job."""
-    hosts = [description.host_of(each) for each in job.hosts]
+    hosts = [description.host_of(host) for host in job.hosts]
     return hosts[:below].count(hosts[world_rank()])
 
 

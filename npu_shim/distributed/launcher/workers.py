@@ -56,7 +56,7 @@ class Failure(NamedTuple):
         """Says how it ended."""
         if self.status >= 0:
             return "exit status %d" % self.status
-        names = {int(each): each.name for each in signal.Signals}
+        names = {int(known): known.name for known in signal.Signals}
         return "killed by signal %d (%s)" % (-self.status, names.get(-self.status, "unknown"))
 
 

@@ -23,7 +23,7 @@ def note(variables: Sequence[Any], owner: int) -> None:
     """Notes that a rank alone updates these variables; from now on Savers collect them before they write."""
     graph = variables[0].graph if variables else tf.get_default_graph()
     cluster.share(graph)
-    _state.setdefault(graph, []).extend((each, owner) for each in variables)
+    _state.setdefault(graph, []).extend((variable, owner) for variable in variables)
     if not hasattr(tf.train.Saver.save, "__wrapped__"):
         tf.train.Saver.save = _collecting(tf.train.Saver.save)
 

@@ -162,8 +162,8 @@ def applied(optimizer: Any, pairs: Sequence[tuple[Any, Any]], global_step: Any, 
 def _sent(variables, of):
     """Returns the assignments of the other ranks' variables, whose values their owners send."""
     rank, assigned = ranks.world_rank(), []
-    for dtype in sorted({each.dtype.base_dtype for each in variables}, key=lambda dtype: dtype.name):
-        chosen = [each for each in variables if each.dtype.base_dtype == dtype]
+    for dtype in sorted({variable.dtype.base_dtype for variable in variables}, key=lambda dtype: dtype.name):
+        chosen = [variable for variable in variables if variable.dtype.base_dtype == dtype]
         layout = Layout(chosen, of)
         values = {each.name: each.read_value() for each in layout.by_rank[rank]}
         part = layout.part_of(rank, values, dtype)

@@ -88,7 +88,7 @@ def _made_before(tensors, passed) -> Iterator[tuple[Any, bool]]:
             continue
         seen.add((op, in_this_run))
         passed.add(op)
-        ahead += [(each, in_this_run) for each in op.inputs]
+        ahead += [(tensor, in_this_run) for tensor in op.inputs]
         if HOLDS_GRADIENTS.match(op.type):
             ahead += [(each, False) for each in _written_into(op)]
 
@@ -112,7 +112,7 @@ def _beneath(tensors, calls) -> Iterator[Any]:
     others = {call for tensor in tensors for call in registry_of(tensor.graph).calls} - calls
     if not others:
         return
-    seen, ahead = set(), [each for tensor in tensors for each in tensor.op.inputs]
+    seen, ahead = set(), [taken for tensor in tensors for taken in tensor.op.inputs]
     while ahead:
         tensor = ahead.pop()
         if registry_of(tensor.graph).call_of(tensor) in others and can_read(tensor):

@@ -25,9 +25,9 @@ def collected(folder: str) -> list[dict[str, Any]]:
 def _with_own_titles(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Numbers the pages whose titles are equal, as those of other shapes are."""
     seen: dict[str, int] = {}
-    for each in pages:
-        title = each["title"]
+    for page in pages:
+        title = page["title"]
         seen[title] = seen.get(title, 0) + 1
         if seen[title] > 1:
-            each["title"] = "%s (%d)" % (title, seen[title])
+            page["title"] = "%s (%d)" % (title, seen[title])
     return pages

@@ -30,7 +30,7 @@ def module(spec: Spec, highest: bool, platform: str) -> str:
     from npu_shim.pjrt.attention import kernels
 
     run = kernels.attention(spec, highest, platform == "cpu")
-    given = [jax.ShapeDtypeStruct(each.shape, arrays.dtype_of(each.dtype)) for each in spec.arguments]
+    given = [jax.ShapeDtypeStruct(argument.shape, arrays.dtype_of(argument.dtype)) for argument in spec.arguments]
     known = {field.name for field in dataclasses.fields(AbstractDevice)}  # fewer before JAX 0.12
     device = AbstractDevice(**{name: value for name, value in AMPERE.items() if name in known})
     mesh = jax.sharding.AbstractMesh((1,), ("x",), (jax.sharding.AxisType.Auto,), abstract_device=device)

@@ -60,7 +60,7 @@ def substituted(
     said: dict[str, set[str]] = {name: {refused(spec)} - {""} for name, spec in specs.items()}
     with mlir.make_ir_context() as context, context, ir.Location.unknown():
         module = convert.parsed(artifact)
-        for function in [each for each in module.body.operations if each.operation.name == FUNCTION]:
+        for function in [operation for operation in module.body.operations if operation.operation.name == FUNCTION]:
             name = _named(function, table)
             if name and not refused(specs[name]):
                 said[name].add(_replace(ir, function, specs[name], highest, platform))

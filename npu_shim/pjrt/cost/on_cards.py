@@ -64,9 +64,9 @@ def _names(folders: Sequence[str]) -> list[str]:
     """The last parts of paths, as many as tell them apart."""
     parts = [os.path.abspath(folder).split(os.sep) for folder in folders]
     count = 1
-    while len({tuple(each[-count:]) for each in parts}) < len(parts) and count < max(map(len, parts)):
+    while len({tuple(part[-count:]) for part in parts}) < len(parts) and count < max(map(len, parts)):
         count += 1
-    return ["/".join(each[-count:]) for each in parts]
+    return ["/".join(part[-count:]) for part in parts]
 
 
 def report(found: OnCards) -> tuple[dict[str, Any], str]:

@@ -230,7 +230,7 @@ class _Conversion:
         source = self._view.nodes[source_of(text)]
         if source.op != "Switch":
             return [source.name] if text[0] == "^" else []
-        ahead = [source_of(each) for each in controls(source)]
+        ahead = [source_of(control) for control in controls(source)]
         return [source_of(source.input[0]), *ahead] if text[0] == "^" else ahead
 
     def _meaning(self, body: Any, local: str) -> tuple[str, int] | None:

@@ -26,9 +26,9 @@ def left_out(graph_def: tf.GraphDef) -> set[str]:
                 known[node.name] = node.op == "Const"
             elif node.name not in known:
                 known[node.name] = False  # where a loop comes back to it
-                waiting.extend(each for each in inputs if each not in known)
+                waiting.extend(taken for taken in inputs if taken not in known)
                 continue
             else:
-                known[node.name] = all(known[each] for each in inputs)
+                known[node.name] = all(known[taken] for taken in inputs)
             waiting.pop()
     return {name for name, is_constant in known.items() if is_constant and nodes[name].op != "Const"}

@@ -79,7 +79,7 @@ class Move:
             self._call(made, name, branches, functions.function.add())
         else:
             self._conditional(made, name, branches)
-        made.library.function.extend({each.signature.name: each for each in functions.function}.values())
+        made.library.function.extend({function.signature.name: function for function in functions.function}.values())
         return made
 
     def _moved_names(self):

@@ -84,7 +84,7 @@ def outside(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def _gradient(operation):
-    names = [each.name for each in operation.op_def.input_arg]
+    names = [argument.name for argument in operation.op_def.input_arg]
     gradient = operation.inputs[names.index("grad") if "grad" in names else len(names) - 1]
     return gradient.op.inputs[0] if gradient.op.type == SUM_OF_ROWS else gradient
 
@@ -146,7 +146,7 @@ def losses(graph: tf.Graph, asked: Run, operations: Sequence[tf.Operation], want
     named = [tensor for tensor in numbers if _is_loss(tensor, known)]
     if named:
         return named
-    every = [each for op in graph.get_operations() for each in op.outputs if _is_number(each)]
+    every = [output for op in graph.get_operations() for output in op.outputs if _is_number(output)]
     last = _of_step(_without_sources([each for each in every if _is_loss(each, known)]), operations)
     if last or len(numbers) == 1:
         return last or numbers
@@ -204,7 +204,7 @@ def _without_sources(tensors):
     """Those of the tensors that none of the others is computed from."""
     if len(tensors) < 2:
         return tensors
-    inputs = [each.op for tensor in tensors for each in tensor.op.inputs]
+    inputs = [taken.op for tensor in tensors for taken in tensor.op.inputs]
     sources = set(dump.upstream(tensors[0].graph, inputs, ()))
     return [tensor for tensor in tensors if tensor.op not in sources]
 

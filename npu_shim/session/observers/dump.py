@@ -109,10 +109,10 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
         if operation in found:
             continue
         found.add(operation)
-        waiting.extend(each.op for each in operation.inputs if each.name not in fed)
+        waiting.extend(tensor.op for tensor in operation.inputs if tensor.name not in fed)
         waiting.extend(operation.control_inputs)
         # the value of a fed tensor is known all the same
-        found.update(each.op for each in operation.inputs if each.name in fed)
+        found.update(tensor.op for tensor in operation.inputs if tensor.name in fed)
     return [operation for operation in graph.get_operations() if operation in found]
 
 
@@ -124,12 +124,12 @@ def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
     """
     depth: dict[Any, int] = {}
     for op in operations:
-        before = [each.op for each in op.inputs] + list(op.control_inputs)
+        before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
         depth[op] = max((depth.get(each, 0) for each in before), default=0)
-        of_loop = any(each.op.type == "LoopCond" for each in op.inputs)  # such a Switch is within what Enter opens
+        of_loop = any(tensor.op.type == "LoopCond" for tensor in op.inputs)  # such a Switch is within what Enter opens
         if op.type in ("Enter", "RefEnter") or (op.type in ("Switch", "RefSwitch") and not of_loop):
             depth[op] += 1
-        closes = op.type == "Exit" or (op.type == "Merge" and all(each.op in depth for each in op.inputs))
+        closes = op.type == "Exit" or (op.type == "Merge" and all(tensor.op in depth for tensor in op.inputs))
         if closes and depth[op]:
             depth[op] -= 1
     return {op for op, number in depth.items() if number}

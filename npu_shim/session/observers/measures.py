@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 def limits() -> Limits:
     """Returns them, made in the current graph."""
     numbers = (0.0, np.inf, INFINITE_FROM, ZERO_UP_TO)
-    return Limits(*(tf.constant(each, tf.float32) for each in numbers), tf.constant(0), tf.constant([-1]))
+    return Limits(*(tf.constant(number, tf.float32) for number in numbers), tf.constant(0), tf.constant([-1]))
 
 
 def of(tensor: tf.Tensor, given: Limits) -> tf.Tensor:

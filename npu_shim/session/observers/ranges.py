@@ -132,8 +132,8 @@ def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list
 
 
 def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
-    largest = max((each.largest for each in gradients), default=0.0)
-    small = [each for each in gradients if NOISE * largest <= each.largest <= SMALL]
+    largest = max((gradient.largest for gradient in gradients), default=0.0)
+    small = [gradient for gradient in gradients if NOISE * largest <= gradient.largest <= SMALL]
     lost = [each for each in small if each.share(each.below) > LOST]
     if not lost:
         return []

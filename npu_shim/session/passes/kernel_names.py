@@ -93,12 +93,12 @@ def _under(name: str, node: Any) -> Any:
 def _outputs(node: Any) -> list[int]:
     """The dtypes of a node's outputs."""
     found: list[int] = []
-    for each in tf_internals.op_defs()[node.op].output_arg:
-        if each.type_list_attr:
-            found += node.attr[each.type_list_attr].list.type
+    for argument in tf_internals.op_defs()[node.op].output_arg:
+        if argument.type_list_attr:
+            found += node.attr[argument.type_list_attr].list.type
         else:
-            count = node.attr[each.number_attr].i if each.number_attr else 1
-            found += [each.type or node.attr[each.type_attr].type] * count
+            count = node.attr[argument.number_attr].i if argument.number_attr else 1
+            found += [argument.type or node.attr[argument.type_attr].type] * count
     return found
 
 

@@ -117,7 +117,7 @@ def _is_computed(operation):
         return True
     if "seed" in operation.node_def.attr or operation.type.startswith(("TensorArray", "Stack", "PartitionedCall")):
         return True
-    reads = [each.op.type for each in operation.inputs if each.dtype == tf.resource]
+    reads = [tensor.op.type for tensor in operation.inputs if tensor.dtype == tf.resource]
     foreign = [kind for kind in reads if kind not in _COMPUTED]
     return not operation.op_def.is_stateful and not foreign
 
@@ -202,7 +202,7 @@ class _Replays:
         self.lines, self._low = _lines(graph, steps, values)
         self._reference = [self._run(step, FLOAT32_RUN) for step in steps]
         again = [self._run(step, FLOAT32_RUN) for step in steps]
-        if not all(np.isfinite(each).all() for values in self._reference for each in values):
+        if not all(np.isfinite(value).all() for values in self._reference for value in values):
             raise ConfigError("the recorded steps are not finite in float32")
         self.noise = self._distance(again)
 

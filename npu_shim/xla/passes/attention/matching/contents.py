@@ -80,7 +80,7 @@ class Contents:
         rule = RULES.get(node.op)
         if rule is None:
             return None
-        arrays = [self.array(each, depth - 1) for each in node.inputs]
+        arrays = [self.array(taken, depth - 1) for taken in node.inputs]
         if any(array is None for array in arrays):
             return None
         try:
