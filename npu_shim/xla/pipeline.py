@@ -70,7 +70,7 @@ class Context:
 
 def protos(rewrite: Callable[[Any], Any]) -> Callable[[Module, Any], None]:
     """Makes a pass of a function from GraphDef to GraphDef."""
-    return protos_with_kept(lambda graph_def, kept: rewrite(graph_def))
+    return pipeline.on_graph_def(lambda graph_def, context: rewrite(graph_def))
 
 
 def protos_with_kept(rewrite: Callable[[Any, list[str]], Any]) -> Callable[[Module, Any], None]:
