@@ -17,6 +17,7 @@ from npu_shim.rewriter.tables import op_table
 from npu_shim.rewriter.tables.op_table import OpTable
 from npu_shim.rewriter.tables.policy import DEFAULT_MODE, PRECISION_MODE, PRECISION_MODE_V2, Action, PrecisionPolicy
 
+OPS_INFO_DIR = "npu_shim_ops_info_dir"
 SATURATE = "npu_shim_saturate"
 
 
@@ -72,6 +73,12 @@ def resolve(values: Mapping[str, Any]) -> Precision:
     return chosen
 
 
+def speaks_of_ops(values: Mapping[str, Any]) -> bool:
+    """Whether options speak of single ops or op types: these must reach the rewriter as the script built them."""
+    named = (OPS_INFO_DIR, amp.WHITE, amp.BLACK, mixlist.OPTION, customize.OPTION)
+    return any(values.get(name) for name in named) or bool(os.environ.get("NPU_SHIM_OPS_INFO_DIR"))
+
+
 def shipped(values: Mapping[str, Any]) -> Precision:
     """Returns the policy of the mode and the op table of the profile, before any of the user's files is read."""
     table = profile_table(values.get(profiles.OPTION) or "ascend910")
@@ -79,7 +86,7 @@ def shipped(values: Mapping[str, Any]) -> Precision:
 
 
 def _read_op_information(values: Mapping[str, Any], chosen: Precision) -> Precision:
-    folder = values.get("npu_shim_ops_info_dir") or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
+    folder = values.get(OPS_INFO_DIR) or os.environ.get("NPU_SHIM_OPS_INFO_DIR")
     if not folder:
         return chosen
     table = profile_table(chosen.table.profile, folder)

@@ -113,6 +113,7 @@ def for_session(
     local: bool = True,
     remaps: bool = False,
     apart: bool = False,
+    as_built: bool = False,
 ) -> tf.ConfigProto:
     """Returns a copy of a ConfigProto for TensorFlow itself; `config` is not changed.
 
@@ -127,6 +128,7 @@ def for_session(
         local: whether this process alone runs the session, see `is_local`.
         remaps: whether TensorFlow's remapper may run; only where the script did not write the entry.
         apart: whether TensorFlow must not merge equal nodes, see `is_apart`.
+        as_built: whether TensorFlow must not replace ops by ops of other types, such as two Adds by an AddN.
 
     Raises:
         TypeError: as `write`.
@@ -148,6 +150,8 @@ def for_session(
         known = rewrite.DESCRIPTOR.fields_by_name
         setattr(rewrite, next(field for field in MERGING if field in known), rewrite.OFF)
         first.parameter_map[APART].b = True
+    if as_built:
+        rewrite.arithmetic_optimization = rewrite.OFF
     rewrite.meta_optimizer_iterations = rewrite.ONE
     rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1

@@ -25,6 +25,7 @@ from npu_shim.rewriter.graphdef.functions import KINDS, called
 from npu_shim.rewriter.graphdef.inlined_names import without_traces
 from npu_shim.rewriter.tf_internals import op_defs
 from npu_shim.session import lines
+from npu_shim.session.interception import replaced_ops
 
 LATE = (
     "'%s' is in a keep_dtype_scope or a to_float and was built after its session: if the graph computes the same "
@@ -50,6 +51,12 @@ def any_in(graph: Any) -> bool:
     return isinstance(graph, tf.Graph) and bool(_in_scopes(graph))
 
 
+def any_in_functions(graph: Any) -> bool:
+    """Whether ops in the functions of a graph, None for the default one, are in scopes."""
+    graph = tf.get_default_graph() if graph is None else graph
+    return isinstance(graph, tf.Graph) and bool(_bodies_with_scopes(graph))
+
+
 def watch(graph: Any) -> None:
     """Records the tf.Graph that this thread is about to run, for sessions without a number."""
     _running.graph = weakref.ref(graph)
@@ -72,7 +79,10 @@ def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
         number: as for `built`.
         apart: whether TensorFlow has merged no equal nodes.
     """
-    scoped = _in_scopes(_session_graph(number))
+    graph = _session_graph(number)
+    if graph is not None:
+        replaced_ops.mark(graph_def, graph)
+    scoped = _in_scopes(graph)
     if scoped and not apart:
         lines.once(LATE % next(iter(scoped)))
     known = built(number) if scoped else ()

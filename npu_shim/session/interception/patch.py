@@ -23,6 +23,7 @@ from npu_shim.distributed.liveness import watch
 from npu_shim.options import engine
 from npu_shim.options.entrances import config_proto
 from npu_shim.options.ops import kept_gradients
+from npu_shim.options.precision import speaks_of_ops
 from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
@@ -143,7 +144,8 @@ def _base_init(self, original, target, graph, config):
         in_session = _engine(options.values) is None
         remaps = in_session and remapping.may_stay(options.values)
         apart = call_scopes.any_in(graph)
-        config = config_proto.for_session(config, options.values, number, not target, remaps, apart)
+        as_built = speaks_of_ops(options.values) or call_scopes.any_in_functions(graph)
+        config = config_proto.for_session(config, options.values, number, not target, remaps, apart, as_built)
         if not in_session:
             _prepare_for_engine(config)
     placed = config if target or not enabling.is_on() else devices.softened(config)

@@ -1,0 +1,58 @@
+"""Scopes of ops that TensorFlow's arithmetic optimizer has replaced: the new op gets the attributes of the old ones.
+
+    with keep_dtype_scope(): y = a + b + c      add, add_1: AddV2, _keep_dtype                      as it was built
+                                                ArithmeticOptimizer/AddOpsRewrite_add_1: AddN       as Grappler gives it
+
+Where only some of the old ops are in a scope, all of the new one is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
+
+MADE = "ArithmeticOptimizer/"  # in the name of each op that it makes: SCOPE/ArithmeticOptimizer/STAGE_OLD
+REPLACED = ("Add", "AddV2", "AddN", "Mul")  # the types of ops of which one new op replaces several
+
+
+def mark(graph_def: Any, graph: tf.Graph) -> None:
+    """Copies the attributes of scopes to the nodes that replace the ops in them; a node's own attributes win.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef of what a session runs, as Grappler passes it; it is changed in place.
+        graph: the session's, as the script built it.
+    """
+    made = [node for node in graph_def.node if MADE in node.name]
+    names = {node.name for node in graph_def.node} if made else set()
+    for node in made:
+        for op in _replaced_by(node.name, graph, names):
+            for name in (KEEP, TO_FLOAT):
+                if name in op.node_def.attr and name not in node.attr:
+                    node.attr[name].CopyFrom(op.node_def.attr[name])
+
+
+def _replaced_by(name: str, graph: tf.Graph, names: set[str]) -> Iterator[tf.Operation]:
+    """Yields the ops of a graph that a new node stands for: the one in its name first, then those in front of it."""
+    first = _named_in(name, graph)
+    ahead, seen = [] if first is None else [first], set()
+    while ahead:
+        op = ahead.pop()
+        if op not in seen:
+            seen.add(op)
+            yield op
+            ahead += [tensor.op for tensor in op.inputs if tensor.op.type in REPLACED and tensor.op.name not in names]
+
+
+def _named_in(name: str, graph: tf.Graph) -> tf.Operation | None:
+    """Returns the op whose name is the longest end of a new node's: a/ArithmeticOptimizer/Stage_Leaf_0_add is a/add."""
+    scope, _, end = name.rpartition(MADE)
+    scope, parts = scope.replace(MADE, ""), end.split("_")
+    for start in range(1, len(parts)):
+        try:
+            return graph.get_operation_by_name(scope + "_".join(parts[start:]))
+        except KeyError:
+            continue
+    return None

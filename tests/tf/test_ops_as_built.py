@@ -1,0 +1,83 @@
+"""What a user asks of single ops holds for sums, of which TensorFlow makes one AddN before the rewriter sees them."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import sessions
+import tensorflow.compat.v1 as tf
+
+from npu_shim.options.ops.scopes import keep_dtype_scope, to_float
+
+VALUES = np.float32([[1025, 3], [1, 2047]])  # exact in float16, sums of odd ones beyond 2048 are not
+SCOPES = {"keep": keep_dtype_scope, "float32": lambda: to_float("float32")}
+ADDS = "::InputDtype:float32,float32,OutputDtype:float32\n"
+
+
+def in_variable():
+    """A value of known shape: TensorFlow rewrites sums of these only."""
+    return tf.Variable(VALUES, use_resource=True).read_value()
+
+
+def summed(x, inner=contextlib.nullcontext, outer=contextlib.nullcontext):
+    """The sum of the input and of three products, which are lowered."""
+    low, other = (tf.matmul(x, tf.constant([[factor, 0.0], [0.0, factor]])) for factor in (1.0, 2.0))
+    with inner():
+        first = tf.add(low, other, name="first")
+    with outer():
+        return tf.add(tf.add(first, x, name="second"), low, name="third")
+
+
+def run(build, **parameters):
+    with tf.Graph().as_default():
+        y = tf.reshape(build(in_variable()), [2, 2])  # what is fetched is not rewritten
+        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision", **parameters)) as session:
+            session.run(tf.global_variables_initializer())
+            return session.run(y)
+
+
+EXACT = 5 * VALUES
+
+
+def test_it_is_lowered_without(patched):
+    assert not np.array_equal(run(summed), EXACT)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("place", ["all", "inner", "outer", "in a function"])
+def test_a_scope(patched, scope, place):
+    scopes = {"inner": SCOPES[scope]} if place == "inner" else {"outer": SCOPES[scope]}
+    if place in ("all", "in a function"):
+        scopes = {"inner": SCOPES[scope], "outer": SCOPES[scope]}
+
+    def build(x):
+        if place == "in a function":
+            return tf.function(lambda x: tf.reshape(summed(x, **scopes), [2, 2]), autograph=False)(x)
+        return summed(x, **scopes)
+
+    np.testing.assert_array_equal(run(build), EXACT)
+
+
+def test_a_scope_that_is_built_after_its_session(patched):
+    with tf.Graph().as_default(), tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
+        y = tf.reshape(summed(in_variable(), keep_dtype_scope, keep_dtype_scope), [2, 2])
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(session.run(y), EXACT)
+
+
+@pytest.mark.parametrize("lines", ["first" + ADDS + "second" + ADDS + "third" + ADDS, "OpType::AddV2:" + ADDS[2:]])
+def test_customize_dtypes(patched, tmp_path, lines):
+    path = tmp_path / "dtypes.txt"
+    path.write_text(lines.replace("AddV2", "Add") if tf.__version__.startswith("1.") else lines)
+    np.testing.assert_array_equal(run(summed, customize_dtypes=str(path)), EXACT)
+
+
+def test_modify_mixlist(patched, tmp_path):
+    path = tmp_path / "mixlist.json"
+    path.write_text(json.dumps({"black-list": {"to-add": ["Add", "AddV2"]}}))
+    np.testing.assert_array_equal(run(summed, modify_mixlist=str(path)), EXACT)
+
+
+def test_a_black_list_of_an_op(patched):
+    np.testing.assert_array_equal(run(summed, npu_shim_black_list="Add,AddV2"), EXACT)
