@@ -246,7 +246,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "predicate-updates",
-            protos(if_conversion.always),
+            if_conversion.predicate,
             "on If: a skipped update keeps its variable from being updated in place",
             requires=(FUNCTIONAL,),
             needs_ops=frozenset(if_conversion.IFS),

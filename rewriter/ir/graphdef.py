@@ -219,11 +219,12 @@ def _write_nodes(graph: Graph, protos: Any, text: Callable[[Value], str]) -> Non
         elif node not in arguments:
             protos.extend(run)
             run.clear()
-            _write_node(node, protos.add(), text)
+            written(node, protos.add(), text)
     protos.extend(run)
 
 
-def _write_node(node: Node, proto: Any, text: Callable[[Value], str]) -> None:
+def written(node: Node, proto: Any, text: Callable[[Value], str] = str) -> Any:
+    """Makes an empty NodeDef what a node is, and returns it; `text` writes its inputs, if they have been touched."""
     if node.proto is not None:
         proto.CopyFrom(node.proto)
     if node.touched & FIELDS:
@@ -238,6 +239,7 @@ def _write_node(node: Node, proto: Any, text: Callable[[Value], str]) -> None:
     for name, value in changed.items():
         proto.attr[name].Clear()
         encode(value, proto.attr[name])
+    return proto
 
 
 def _write_function(function: Function, proto: Any) -> None:

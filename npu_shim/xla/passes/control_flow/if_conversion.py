@@ -16,15 +16,19 @@ program both would read all gradients:
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable
+from typing import Any, Callable, Container, Iterable
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import controls, data, source_of
-from npu_shim.rewriter.graphdef import functions
-from npu_shim.xla.passes.legalize import bodies
-from npu_shim.xla.passes.resources import writers
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.analysis.writes import PASSES_ON, writes
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import Callee
+from npu_shim.rewriter.ir.graph import Node, Value
+from npu_shim.rewriter.ir.module import Function, Module
+from npu_shim.rewriter.tables import dtypes
 
 IFS = ("If", "StatelessIf")
 TESTS = frozenset(["IsFinite", "IsInf", "IsNan"])
@@ -37,185 +41,178 @@ OF_ROWS = ("ResourceScatter", "ResourceSparseApply")  # how the ops begin that w
 # what the update writes
 PARTS = 8
 SCOPE = "/always/"
+RESOURCE, VARIANT, STRING = (dtypes.NUMBERS[name] for name in ("resource", "variant", "string"))
+SUMS = frozenset(["Sum", "Pack", "Identity", "AddN", "Cast"])
+ALL_OF = frozenset(["All", "Pack", "Identity", "LogicalAnd"])
 
 
-def always(graph_def: Any) -> Any:
-    """Returns a GraphDef whose updates under a test of finiteness run unconditionally; the same object without one.
+def predicate(module: Module, context: Any = None) -> None:
+    """Has updates under a test of finiteness run unconditionally.
 
     Args:
-        graph_def: tf.compat.v1.GraphDef with functional control flow and resource variables; it is not changed.
+        module: of functional control flow and resource variables.
+        context: not used.
     """
-    view = _View(graph_def)
-    chosen = {node.name for node in graph_def.node if node.op in IFS and view.is_seldom_skipped(node)}
-    if not chosen:
-        return graph_def
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        made.node.extend(view.straightened(node) if node.name in chosen else [node])
-    return made
+    for node in [node for node in module.graph if node.op in IFS and _is_seldom_skipped(node)]:
+        _straighten(node)
 
 
-class _View:
-    def __init__(self, graph_def):
-        self._graph_def = graph_def
-        self._nodes = {node.name: node for node in graph_def.node}
-        self._bodies = {function.signature.name: function for function in graph_def.library.function}
-
-    def is_seldom_skipped(self, node):
-        """Whether an If tests finiteness, and has nothing in its branches that is costly or has another effect."""
-        if not self._tests_finiteness(node.input[0]) or any(value in _no_values() for value in _types(node)):
-            return False
-        handles = [text for text in data(node)[1:] if self._nodes[source_of(text)].op == "VarHandleOp"]
-        return self._is_plain(node, "else_branch", handles, 0) and self._is_plain(node, "then_branch", handles, None)
-
-    def _tests_finiteness(self, text):
-        ahead, seen = [source_of(text)], set()
-        while ahead:
-            node = self._nodes[ahead.pop()]
-            if node.op in TESTS:
-                return True
-            if node.op in LOGIC and node.name not in seen:
-                seen.add(node.name)
-                ahead += map(source_of, data(node))
+def _is_seldom_skipped(node: Node) -> bool:
+    """Whether an If tests finiteness, and has nothing in its branches that is costly or has another effect."""
+    tests = any(behind.op in TESTS for behind in _behind(node.inputs[0].node, LOGIC))
+    if not tests or not {RESOURCE, VARIANT, STRING}.isdisjoint(node.attrs["Tout"]):  # no choice between such values
         return False
-
-    def _is_plain(self, node, branch, handles, most):
-        """Whether a branch reads and writes variables at most: `most` of them, None for any number."""
-        function = self._bodies[node.attr[branch].func.name]
-        if any(not self._is_cheap(each) for each in function.node_def):
-            return False
-        resources = [arg for arg in function.signature.input_arg if arg.type == tf.resource.as_datatype_enum]
-        written = self._written(node, branch)
-        if len(resources) != len(handles) or (most is not None and len(written) > most):
-            return False
-        whole = self._written(node, branch, lambda each: not each.op.startswith(OF_ROWS))
-        rows = self._elements(node, branch, written - whole, math.inf)
-        return PARTS * rows <= self._elements(node, branch, whole, 0)
-
-    def _is_cheap(self, node):
-        known = tf_internals.op_defs()
-        if functions.called(node, self._bodies) or node.op not in known or any(word in node.op for word in COSTLY):
-            return False
-        return not known[node.op].is_stateful or node.op.startswith(STATE_OPS)
-
-    def _elements(self, node, branch, names, unknown):
-        """The number of elements of variables, by the names that a branch has for them; one may be `unknown`."""
-        arguments = self._bodies[node.attr[branch].func.name].signature.input_arg
-        handles = [source_of(text) for arg, text in zip(arguments, data(node)[1:]) if arg.name in names]
-        shapes = [self._nodes[handle].attr["shape"].shape for handle in handles]
-        counts = [tf.TensorShape(shape).num_elements() for shape in shapes]
-        return sum(unknown if count is None else count for count in counts)
-
-    def _written(self, node, branch, counts=lambda each: True):
-        """Names of the arguments of a branch that it writes to, by ops that count."""
-        function = self._bodies[node.attr[branch].func.name]
-        given = {
-            arg.name: {arg.name} for arg in function.signature.input_arg if arg.type == tf.resource.as_datatype_enum
-        }
-        return writers.written_by(list(filter(counts, function.node_def)), given, self._bodies)
-
-    def straightened(self, node):
-        """The nodes that replace an If."""
-        predicate, *taken = data(node)
-        scope, waits = node.name + SCOPE, controls(node)
-        arguments = self._bodies[node.attr["then_branch"].func.name].signature.input_arg
-        handles = {arg.name: text for arg, text in zip(arguments, taken)}
-        written = sorted(handles[name] for name in self._written(node, "then_branch"))
-        olds = [self._read("%sold_%d" % (scope, number), handle, waits) for number, handle in enumerate(written)]
-        inside, results = self._inlined(node, "then_branch", olds)
-        outside, others = self._inlined(node, "else_branch", [])
-        ran = ["^" + each.name for each in inside if tf_internals.op_defs()[each.op].is_stateful]
-        made = [*olds, *inside, *outside]
-        for number, (handle, old) in enumerate(zip(written, olds)):
-            new = self._read("%snew_%d" % (scope, number), handle, ran)
-            kept = _choice("%skept_%d" % (scope, number), predicate, new.name, old.name, new.attr["dtype"].type)
-            made += [new, kept, _assign("%sassign_%d" % (scope, number), handle, kept)]
-        ran += ["^" + each.name for each in made if each.op == "AssignVariableOp" and each.name.startswith(scope)]
-        if self._is_shortcut(node, results, inside):
-            values = [_passed_on("%svalue_0" % scope, others[0])]
-        else:
-            values = [
-                _choice("%svalue_%d" % (scope, number), predicate, *pair, dtype)
-                for number, (*pair, dtype) in enumerate(zip(results, others, _types(node)))
-            ]
-        return [*made, *values, _together(node.name, values, [*waits, *ran])]
-
-    def _is_shortcut(self, node, results, inside):
-        """Whether an If is all(finite(values)) where the sum of their squares is not finite, and else true."""
-        predicate = self._nodes[source_of(node.input[0])]
-        passed_on = {each.name: each.input[0] for each in inside if each.op == "Identity"}
-        if [passed_on.get(result, result) for result in results] != data(node)[:1]:
-            return False
-        function = self._bodies[node.attr["else_branch"].func.name]
-        given = {arg.name: text for arg, text in zip(function.signature.input_arg, data(node)[1:])}
-        tested = self._all_tested(function, given)
-        return bool(tested) and predicate.op in TESTS and tested <= self._squared(predicate)
-
-    def _all_tested(self, function, given):
-        """The tensors around a body of which it returns whether all values are finite; empty if it is another body."""
-        nodes = {each.name: each for each in function.node_def}
-        ahead, found = [source_of(text) for text in function.ret.values()], set()
-        while ahead:
-            each = nodes.get(ahead.pop())
-            if each is None or each.op not in ("All", "Pack", "Identity", "LogicalAnd", "IsFinite", "Const"):
-                return set()
-            if each.op == "IsFinite":
-                found.add(given.get(source_of(each.input[0])))
-            else:
-                ahead += map(source_of, data(each))
-        return found - {None}
-
-    def _squared(self, predicate):
-        """The tensors whose squares' sum a node tests."""
-        ahead, found = [source_of(predicate.input[0])], set()
-        while predicate.op == "IsFinite" and ahead:
-            each = self._nodes[ahead.pop()]
-            if each.op == "L2Loss":
-                text = each.input[0]
-                source = self._nodes[source_of(text)]
-                found |= {text, source.input[0]} if source.op == "Cast" else {text}
-            elif each.op in ("Sum", "Pack", "Identity", "AddN", "Cast"):
-                ahead += map(source_of, data(each))
-        return found
-
-    def _read(self, name, handle, waits):
-        read = tf.NodeDef(name=name, op="ReadVariableOp", input=[handle, *dict.fromkeys(waits)])
-        read.attr["dtype"].type = self._nodes[source_of(handle)].attr["dtype"].type
-        return read
-
-    def _inlined(self, node, branch, olds):
-        """(nodes of a branch, its results); ops on variables wait for what the If waits for, and for `olds`."""
-        function = self._bodies[node.attr[branch].func.name]
-        graph_def = bodies.as_graph(function, self._graph_def.library, None)
-        scope, waits = "%s%s/" % (node.name + SCOPE, branch.partition("_")[0]), controls(node)
-        given = {arg.name: text for arg, text in zip(function.signature.input_arg, data(node)[1:])}
-        waits += ["^" + each.name for each in olds]
-        made = []
-        for each in graph_def.node:
-            if each.name not in given:
-                each.input[:] = [_renamed(text, given, scope) for text in each.input]
-                each.name = scope + each.name
-                if tf_internals.op_defs()[each.op].is_stateful:
-                    each.input.extend(text for text in dict.fromkeys(waits) if text not in each.input)
-                made.append(each)
-        return made, [_renamed(text, given, scope) for text in bodies.results(function, self._graph_def.library)]
+    return _is_plain(node, "else_branch", 0) and _is_plain(node, "then_branch", None)
 
 
-def _types(node):
-    return list(node.attr["Tout"].list.type)
+def _behind(first: Node, ops: Container[str]) -> dict[Node, None]:
+    """The nodes whose tensors a node is computed from, through ops, with it."""
+    reached, pending = {first: None}, [first]
+    while pending:
+        node = pending.pop()
+        sources = [value.node for value in node.inputs if value.node not in reached] if node.op in ops else []
+        reached.update(dict.fromkeys(sources))
+        pending += sources
+    return reached
 
 
-def _no_values():
-    """Dtypes whose tensors cannot be chosen between."""
-    return tf.resource.as_datatype_enum, tf.variant.as_datatype_enum, tf.string.as_datatype_enum
+def _branch(node: Node, name: str) -> Function:
+    return node.graph.module.functions[node.attrs[name].name]
 
 
-def _renamed(text, given, scope):
-    """A tensor or control input of a branch in the graph around it."""
-    name = source_of(text)
-    if text[0] == "^":
-        return "^" + (source_of(given[name]) if name in given else scope + name)
-    return given[name] if name in given else scope + text
+def _nodes(body: Function) -> list[Node]:
+    return [node for node in body if node not in body.arguments]
+
+
+def _is_plain(node: Node, branch: str, most: int | None) -> bool:
+    """Whether a branch reads and writes variables at most: `most` of them, None for any number."""
+    body = _branch(node, branch)
+    if not all(map(_is_cheap, _nodes(body))):
+        return False
+    handles = [value for value in node.inputs[1:] if value.node.op == "VarHandleOp"]
+    written = _written(body)
+    if len(_resources(body)) != len(handles) or (most is not None and len(written) > most):
+        return False
+    given = dict(zip(body.arguments, node.inputs[1:]))
+    whole = _written(body, lambda writer: not writer.op.startswith(OF_ROWS))
+    rows = _elements([given[argument] for argument in written if argument not in whole], math.inf)
+    return PARTS * rows <= _elements([given[argument] for argument in whole], 0)
+
+
+def _is_cheap(node: Node) -> bool:
+    known, functions = tf_internals.op_defs(), node.graph.module.functions
+    if node.op not in known or node.op in functions or any(word in node.op for word in COSTLY):
+        return False
+    values = [part for _, value in node.attrs.items() for part in (value if type(value) is tuple else (value,))]
+    if any(isinstance(value, Callee) and value.name in functions for value in values):
+        return False
+    return not known[node.op].is_stateful or node.op.startswith(STATE_OPS)
+
+
+def _elements(handles: Iterable[Value], unknown: float) -> float:
+    """The number of elements of variables; one may be `unknown`."""
+    shapes = [handle.node.attrs["shape"].dims for handle in handles]
+    return sum(unknown if dims is None or -1 in dims else int(np.prod(dims)) for dims in shapes)
+
+
+def _resources(body: Function) -> list[Node]:
+    return [argument for argument in body.arguments if argument.attrs["T"] == RESOURCE]
+
+
+def _written(body: Function, counts: Callable[[Node], bool] = lambda writer: True) -> list[Node]:
+    """The arguments of a branch that it writes to, by ops that count."""
+    return [argument for argument in _resources(body) if any(map(counts, _writers(argument)))]
+
+
+def _writers(handle: Node) -> list[Node]:
+    same = [
+        node
+        for node in order.descendants([handle], lambda node: node is handle or node.op in PASSES_ON)
+        if node is handle or node.op in PASSES_ON
+    ]
+    return [user for node in same for user in node.users() if writes(user, node)]
+
+
+def _straighten(node: Node) -> None:
+    """Replaces an If by what its branches compute, and choices between that."""
+    chooses, scope, waits = str(node.inputs[0]), node.name + SCOPE, ["^" + control.name for control in node.controls]
+    then = _branch(node, "then_branch")
+    given = dict(zip(then.arguments, node.inputs[1:]))
+    written = sorted((given[argument] for argument in _written(then)), key=str)
+    olds = [_read("%sold_%d" % (scope, number), handle, waits) for number, handle in enumerate(written)]
+    inside, results = _inlined(node, "then_branch", [*waits, *("^" + old.name for old in olds)])
+    outside, others = _inlined(node, "else_branch", waits)
+    ran = ["^" + proto.name for proto in inside if tf_internals.op_defs()[proto.op].is_stateful]
+    protos, assigned = [*olds, *inside, *outside], []
+    for number, (handle, old) in enumerate(zip(written, olds)):
+        new = _read("%snew_%d" % (scope, number), handle, ran)
+        kept = _choice("%skept_%d" % (scope, number), chooses, new.name, old.name, new.attr["dtype"].type)
+        assigned.append(_assign("%sassign_%d" % (scope, number), str(handle), kept))
+        protos += [new, kept, assigned[-1]]
+    ran += ["^" + proto.name for proto in assigned]
+    if _is_shortcut(node, results, inside):
+        values = [_passed_on("%svalue_0" % scope, others[0])]
+    else:
+        values = [
+            _choice("%svalue_%d" % (scope, number), chooses, *pair, dtype)
+            for number, (*pair, dtype) in enumerate(zip(results, others, node.attrs["Tout"]))
+        ]
+    graphdef.insert(node.graph, [*protos, *values], before=node, origin=node)
+    graphdef.become(node, _together(node.name, values, [*waits, *ran]))
+
+
+def _is_shortcut(node: Node, results: list[str], inside: list[Any]) -> bool:
+    """Whether an If is all(finite(values)) where the sum of their squares is not finite, and else true."""
+    passed_on = {proto.name: proto.input[0] for proto in inside if proto.op == "Identity"}
+    if [passed_on.get(result, result) for result in results] != [str(node.inputs[0])]:
+        return False
+    body, decides = _branch(node, "else_branch"), node.inputs[0].node
+    tested = _all_tested(body, dict(zip(body.arguments, node.inputs[1:])))
+    return bool(tested) and decides.op in TESTS and tested <= _squared(decides)
+
+
+def _all_tested(body: Function, given: dict[Node, Value]) -> set[Value]:
+    """The tensors around a body of which it returns whether all values are finite; empty if it is another body."""
+    parts = {node for value in body.results.values() for node in _behind(value.node, ALL_OF)}
+    if any(node.op not in ALL_OF and node.op not in ("IsFinite", "Const") for node in parts):
+        return set()
+    return {given[node.inputs[0].node] for node in parts if node.op == "IsFinite" and node.inputs[0].node in given}
+
+
+def _squared(decides: Node) -> set[Value]:
+    """The tensors whose squares' sum a node tests."""
+    parts = _behind(decides.inputs[0].node, SUMS) if decides.op == "IsFinite" else ()
+    squared = {node.inputs[0] for node in parts if node.op == "L2Loss"}
+    return squared | {value.node.inputs[0] for value in squared if value.node.op == "Cast"}
+
+
+def _read(name: str, handle: Value, waits: Iterable[str]) -> Any:
+    read = tf.NodeDef(name=name, op="ReadVariableOp", input=[str(handle), *dict.fromkeys(waits)])
+    read.attr["dtype"].type = handle.node.attrs["dtype"]
+    return read
+
+
+def _inlined(node: Node, branch: str, waits: list[str]) -> tuple[list[Any], list[str]]:
+    """(NodeDefs of a branch, its results); ops on variables wait for `waits`."""
+    body, scope = _branch(node, branch), "%s%s/" % (node.name + SCOPE, branch.partition("_")[0])
+    given = dict(zip(body.arguments, node.inputs[1:]))
+    protos = []
+    for inner in _nodes(body):
+        proto = graphdef.written(inner, tf.NodeDef())
+        proto.name = scope + inner.name
+        controls = ["^" + (given[source].node.name if source in given else scope + source.name)
+                    for source in inner.controls]  # fmt: skip
+        proto.input[:] = [_text(value, given, scope) for value in inner.inputs] + controls
+        proto.attr.pop("_class", None)  # may name a node of another graph
+        if tf_internals.op_defs()[inner.op].is_stateful:
+            proto.input.extend(text for text in dict.fromkeys(waits) if text not in proto.input)
+        protos.append(proto)
+    return protos, [_text(body.results[output.name], given, scope) for output in body.signature.outputs]
+
+
+def _text(value: Value, given: dict[Node, Value], scope: str) -> str:
+    """A tensor of a branch as inputs of the graph around it name it."""
+    return str(given[value.node]) if value.node in given else scope + str(value)
 
 
 def _choice(name, predicate, first, second, dtype):
