@@ -253,7 +253,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "hide-written-variables",
-            constant_barriers.hide,
+            constant_barriers.insert,
             "on While and If, across which XLA takes a variable for the constant that it was",
             requires=(FUNCTIONAL,),
         ),

@@ -26,18 +26,17 @@ from npu_shim.rewriter.graphdef import functions
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.session import lines
-from npu_shim.xla.passes.resources import writers
 from npu_shim.xla.passes.shapes import compile_time
 
 
-def hide(module: Module, context: Any = None) -> None:
+def insert(module: Module, context: Any = None) -> None:
     """Has no compile-time value come from a variable that a branch or loop writes.
 
     Args:
         module: of functional control flow and resource variables.
         context: not used.
     """
-    written = {handle.name for handle in writes.written(module.graph)}
+    written = {handle.name: handle for handle in writes.written(module.graph)}
     graph_def = graphdef.write(module)
     hidden = _hidden(graph_def, written) if written else ()
     if hidden:
@@ -50,26 +49,21 @@ def hide(module: Module, context: Any = None) -> None:
 
 
 def _hidden(graph_def, written):
-    """Names of the handles to hide, of the written ones; warns of those that stay constants of the program."""
+    """Names of the handles to hide, of the written ones by name; warns of those that stay constants of the program."""
     library = {function.signature.name: function for function in graph_def.library.function}
-    nodes = list(graph_def.node)
-    taken = written & set(compile_time.asked(nodes, library))
+    taken = written.keys() & set(compile_time.asked(graph_def.node, library))
     if not taken:
         return taken
-    calls = [node for node in nodes if functions.called(node, library)]
-    inside = {name for node in calls for name in _written_by(node, taken, library)}
-    sizes = compile_time.asked(nodes, library, places=False)
+    calls = {node.name for node in graph_def.node if functions.called(node, library)}
+    inside = {name for name in taken if any(user.name in calls and writes.writes(user, written[name])
+                                            for user in written[name].users())}  # fmt: skip
+    sizes = compile_time.asked(graph_def.node, library, places=False)
     for name in sorted((taken - inside) & set(sizes)):
         lines.once(
             "node '%s' takes a size or an axis from variable '%s', which the step writes: it is compiled again for "
             "every new value" % (sizes[name], name)
         )
     return inside | (taken - set(sizes))
-
-
-def _written_by(node, handles, library):
-    given = {name: {name} for name in map(source_of, node.input) if name in handles}
-    return writers.written_by([node], given, library) if given else ()
 
 
 class _Scope:
