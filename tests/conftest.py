@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 
 import left_behind
 import pytest
@@ -15,6 +17,17 @@ ADVICE = """\
 Run the file by itself: scripts/test TEST_FILE. If it passes there, the order matters: give the --seed of this run.
 If it fails there too, try it as on a processor without AVX-512: scripts/test --avx2 TEST_FILE. Tell us which of these
 fail, with the first lines of the failure, what `npu-shim doctor` prints, and the model of the processor."""
+
+
+@pytest.fixture(scope="module")
+def plugin():
+    """An interpreter with JAX and its CUDA plugin: $NPU_SHIM_JAX, or this one."""
+    python = os.environ.get("NPU_SHIM_JAX") or sys.executable
+    look = "import jax_plugins, pkgutil; print(*(m.name for m in pkgutil.iter_modules(jax_plugins.__path__)))"
+    done = subprocess.run([python, "-c", look], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if b"xla_cuda" not in done.stdout:
+        pytest.skip("'%s' has no JAX with its CUDA plugin: pip install 'npu-shim[pjrt-cuda]'" % python)
+    return python
 
 
 def pytest_addoption(parser):

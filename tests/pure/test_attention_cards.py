@@ -1,9 +1,6 @@
 """The attention kernels compiled for cards that are not there. Needs JAX, and an interpreter with its CUDA plugin."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -15,17 +12,6 @@ from npu_shim.pjrt.cost import cards, compiling, hlo, kernels  # noqa: E402
 from npu_shim.pjrt.manifest import Manifest, Tensor  # noqa: E402
 
 pytestmark = pytest.mark.nightly
-
-
-@pytest.fixture(scope="module")
-def plugin():
-    """An interpreter with JAX and its CUDA plugin: $NPU_SHIM_JAX, or this one."""
-    python = os.environ.get("NPU_SHIM_JAX") or sys.executable
-    look = "import jax_plugins, pkgutil; print(*(m.name for m in pkgutil.iter_modules(jax_plugins.__path__)))"
-    done = subprocess.run([python, "-c", look], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-    if b"xla_cuda" not in done.stdout:
-        pytest.skip("'%s' has no JAX with its CUDA plugin: pip install 'npu-shim[pjrt-cuda]'" % python)
-    return python
 
 
 def specs():

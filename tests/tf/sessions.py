@@ -5,6 +5,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim import cli
 from npu_shim.rewriter.graph.emulation import ROUNDED
 
 
@@ -21,6 +22,13 @@ def config(**parameters):
         else:
             entry.parameter_map[key].s = tf.compat.as_bytes(value)
     return made
+
+
+def command(capsys, *argv):
+    """Runs the command in this process; returns (exit status, stdout, stderr)."""
+    status = cli.main([str(word) for word in argv])
+    streams = capsys.readouterr()
+    return status, streams.out, streams.err
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import sys
 import forked
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import command as main
 
 from npu_shim import cli
 from npu_shim.cli.graphs import graph_file
@@ -35,13 +36,6 @@ def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("graph") / "graph.pb"
     path.write_bytes(made.as_graph_def().SerializeToString())
     return path
-
-
-def main(capsys, *argv):
-    """Runs the command in this process; returns (exit status, stdout, stderr)."""
-    status = cli.main([str(word) for word in argv])
-    streams = capsys.readouterr()
-    return status, streams.out, streams.err
 
 
 MIX = ("--precision-mode", "allow_mix_precision")

@@ -1,8 +1,6 @@
 """The cost of graphs on cards that are not there. Only what compiles needs JAX with its CUDA plugin."""
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -146,17 +144,6 @@ def test_a_session_on_cards(compiled):
     ]
     assert [described.plan["lowered"] > 0 for described, _ in compiled] == [False, False, True, True]
     assert len(said) == 4
-
-
-@pytest.fixture(scope="module")
-def plugin():
-    """An interpreter with JAX and its CUDA plugin: $NPU_SHIM_JAX, or this one."""
-    python = os.environ.get("NPU_SHIM_JAX") or sys.executable
-    look = "import jax_plugins, pkgutil; print(*(m.name for m in pkgutil.iter_modules(jax_plugins.__path__)))"
-    done = subprocess.run([python, "-c", look], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-    if b"xla_cuda" not in done.stdout:
-        pytest.skip("'%s' has no JAX with its CUDA plugin: pip install 'npu-shim[pjrt-cuda]'" % python)
-    return python
 
 
 def variable(name, shape):

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 import tensorflow.compat.v1 as tf
+from sessions import command as main
 
-from npu_shim import cli
 from npu_shim.configs import extras
 from npu_shim.options import precision
 from npu_shim.options.reports import kept_pages
@@ -36,13 +36,6 @@ def graph(tmp_path_factory):
     path = tmp_path_factory.mktemp("graph") / "graph.pb"
     path.write_bytes(made.as_graph_def().SerializeToString())
     return path
-
-
-def main(capsys, *argv):
-    """Runs the command in this process; returns (exit status, stdout, stderr)."""
-    status = cli.main([str(word) for word in argv])
-    streams = capsys.readouterr()
-    return status, streams.out, streams.err
 
 
 def data_of(path):
