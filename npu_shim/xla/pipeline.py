@@ -8,9 +8,8 @@ PRUNE and RESOURCES run once for a step, SHAPES for each set of feed shapes. `np
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Mapping
 
 from npu_shim.options.passes import Watching
 from npu_shim.rewriter.errors import ConfigError
@@ -306,31 +305,7 @@ def module_of(graph_def: Any, results: Mapping[str, str]) -> Module:
     return module
 
 
-@contextlib.contextmanager
-def ran(
-    line: Pipeline, graph_def: Any, results: Mapping[str, str], context: Context, watching: Watching
-) -> Iterator[Module]:
-    """Context of the module that a pipeline makes of a GraphDef as options ask; it is emptied behind it.
-
-    Args:
-        line: the Pipeline.
-        graph_def: tf.compat.v1.GraphDef; it is not changed.
-        results: as `module_of` takes them.
-        context: for the passes.
-        watching: who looks on.
-
-    Raises:
-        As `pipeline.run` and its passes.
-    """
-    module = module_of(graph_def, results)
+def run(line: Pipeline, module: Module, context: Context, watching: Watching) -> Any:
+    """Runs a pipeline on a module as options ask, and returns it as a GraphDef; errors as of `pipeline.run`."""
     pipeline.run(line, module, context, watching.of(line.name))
-    yield module
-    module.release()
-
-
-def run(
-    line: Pipeline, graph_def: Any, results: Mapping[str, str], context: Context, watching: Watching
-) -> tuple[Any, dict[str, str]]:
-    """Returns the GraphDef that a pipeline makes, and its results; arguments and errors as of `ran`."""
-    with ran(line, graph_def, results, context, watching) as module:
-        return graphdef.write(module), module.results()
+    return graphdef.write(module)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -22,7 +22,8 @@ from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.analysis import writes
 from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, PlanError
-from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import Shape
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.planner.decisions import Plan
 from npu_shim.session.clusters import pruning, unchecked
 from npu_shim.xla import pipeline, rewriting, tracing
@@ -169,6 +170,7 @@ class Prepared:
         state: as in StepFunction.
         plan: as in StepFunction.
         manner: how it is prepared.
+        modules: the module that graph_def was written from, until the first `for_shapes` takes it.
     """
 
     graph_def: Any
@@ -178,6 +180,7 @@ class Prepared:
     state: tuple[StateVariable, ...]
     plan: Plan | None
     manner: Manner
+    modules: list[Module] = field(default_factory=list, repr=False, compare=False)
 
     def on(self, platform: str) -> Prepared:
         """The same as a program for another platform, as JAX names it: "cpu", "gpu"."""
@@ -198,15 +201,13 @@ class Prepared:
         """
         shapes = shapes or [None] * len(self.feeds)
         feeds = {name: feed.with_shape(shape) for (name, feed), shape in zip(self.feeds.items(), shapes)}
-        graph_def = pruning.without_places(self.graph_def)
-        for node in graph_def.node:
-            if node.name in feeds:
-                node.attr["shape"].shape.CopyFrom(feeds[node.name].shape.as_proto())
         manner = self.manner
         context = pipeline.Context(manner.recompute, manner.on_cpu, manner.attention, manner.has_kernels)
         with _shapes_that_fit(feeds):
-            results = {**self.places, **pipeline.results_of(random_ops.advances(graph_def))}
-            graph_def, _ = pipeline.run(pipeline.SHAPES, graph_def, results, context, manner.watching)
+            module = self._module()
+            _set_shapes(module.graph, feeds)
+            graph_def = pipeline.run(pipeline.SHAPES, module, context, manner.watching)
+            module.release()
 
         @without_collector()
         def trace():
@@ -216,6 +217,27 @@ class Prepared:
         given = tuple(feeds.values())
         told = (self.plan, context.recomputation, context.fused)
         return StepFunction(given, self.fetches, self.state, trace, graph_def, *told, self.places)
+
+
+    def _module(self) -> Module:
+        """The module of graph_def, whose results are the places and what advances the state of random ops."""
+        with contextlib.suppress(IndexError):
+            module = self.modules.pop()
+            if module.source is self.graph_def:
+                return module
+        return pipeline.module_of(self.graph_def, _results(self.places, self.graph_def))
+
+
+def _results(places, graph_def):
+    return {**places, **pipeline.results_of(random_ops.advances(graph_def))}
+
+
+def _set_shapes(graph, feeds):
+    """Gives Placeholders the shapes of their feeds."""
+    for name, feed in feeds.items():
+        shape = Shape(tuple(feed.shape.as_list()))
+        if name in graph and graph[name].attrs.get("shape") != shape:
+            graph[name].attrs["shape"] = shape
 
 
 @contextlib.contextmanager
@@ -283,13 +305,13 @@ def lowered(
         manner: as in Prepared.
         values: as in `prepare`.
     """
-    places = pipeline.results_of(map(_name, wanted))
-    with pipeline.ran(pipeline.RESOURCES, graph_def, places, pipeline.Context(), manner.watching) as module:
-        graph_def, places = graphdef.write(module), module.results()
-        written = {handle.name for handle in writes.written(module.graph)}
+    module = pipeline.module_of(pruning.without_places(graph_def), pipeline.results_of(map(_name, wanted)))
+    graph_def = pipeline.run(pipeline.RESOURCES, module, pipeline.Context(), manner.watching)
+    places, written = module.results(), {handle.name for handle in writes.written(module.graph)}
+    module.graph.results = {n: module.graph.value(text) for n, text in _results(places, graph_def).items()}
     with tf_internals.eager_mode():
         state = _state(graph_def, written, values, source)
-    return Prepared(graph_def, wanted, places, feeds, state, plan, manner)
+    return Prepared(graph_def, wanted, places, feeds, state, plan, manner, [module])
 
 
 def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], watching: Watching) -> Any:
@@ -305,7 +327,9 @@ def checked(graph_def: Any, keep: Iterable[str], placeholders: Collection[str], 
         ConfigError: a placeholder is neither fed nor a constant.
     """
     kept = pipeline.results_of([*keep, *placeholders])
-    graph_def, _ = pipeline.run(pipeline.PRUNE, graph_def, kept, pipeline.Context(), watching)
+    module = pipeline.module_of(graph_def, kept)
+    graph_def = pipeline.run(pipeline.PRUNE, module, pipeline.Context(), watching)
+    module.release()
     _require_fed(graph_def, placeholders)
     unchecked.tell(graph_def)
     return graph_def

@@ -20,12 +20,16 @@ Frame = Tuple[str, ...]  # names of loops, outermost first
 def frames(graph: Graph) -> dict[Node, Frame]:
     """Each node's frame, in topological order; of sources in several frames the deepest one counts."""
     found: dict[Node, Frame] = {}
-    if not any(node.op in ENTERS for node in graph.nodes.values()):
+    if not _has_loops(graph):
         return dict.fromkeys(order.topological(graph), ())
     for node in order.topological(graph):
         inside = max((left(source, found) for source in node.sources() if source in found), key=len, default=())
         found[node] = (*inside, node.attrs["frame_name"].decode()) if node.op in ENTERS else inside
     return found
+
+
+def _has_loops(graph: Graph) -> bool:
+    return any(node.op in ENTERS for node in graph.nodes.values())
 
 
 def left(node: Node, found: dict[Node, Frame]) -> Frame:
@@ -35,9 +39,7 @@ def left(node: Node, found: dict[Node, Frame]) -> Frame:
 
 def mixed(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yields (node, a source whose outputs are in another frame than it takes): TensorFlow runs no such node."""
-    found = frames(graph)
-    if not any(found.values()):
-        return
+    found = frames(graph) if _has_loops(graph) else {}
     for node, frame in found.items():
         taken = frame[:-1] if node.op in ENTERS else frame
         for source in node.sources():

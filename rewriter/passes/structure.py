@@ -45,7 +45,8 @@ def _of_graph(graph: Graph, made_by: Iterable[str] | None) -> list[str]:
     if broken:  # what follows goes along the edges
         return broken
     found = [text for node in typed for text in types.wrong(node)]
-    found += ["'%s' is on a cycle, or behind one" % node.name for node in order.unordered(graph)[:1]]
+    if any(node.inputs or node.controls for node in asked):  # a cycle has a new edge, which a touched node takes
+        found += ["'%s' is on a cycle, or behind one" % node.name for node in order.unordered(graph)[:1]]
     return found + ["'%s' takes '%s', which is in another loop" % (n.name, s.name) for n, s in frames.mixed(graph)]
 
 

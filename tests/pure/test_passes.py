@@ -136,6 +136,16 @@ def test_nodes_of_which_more_was_touched_are_asked_for_dtypes_in_another_graph_t
     assert structure.violations(module, ["mine"]) == [violation]
 
 
+@pytest.mark.parametrize("close", [
+    lambda graph: graph["y"].set_inputs([graph["z"].value]), lambda graph: graph["y"].set_controls([graph["z"]]),
+])  # fmt: skip
+def test_a_cycle_that_a_pass_made_is_found_though_it_touched_one_node(close):
+    module = reread(parsed("x:Const{dtype=float32} y:Identity{T=float32}(x) z:Identity{T=float32}(y)"))
+    module.author = "mine"
+    close(module.graph)
+    assert structure.violations(module, ["mine"]) == ["'y' is on a cycle, or behind one"]
+
+
 # -- pipelines ---------------------------------------------------------------------------------------------------------
 
 

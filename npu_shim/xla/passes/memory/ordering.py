@@ -36,7 +36,7 @@ def reads_first(module: Module, context: Any = None) -> None:
 
 def _order(graph: Graph, late: Container[Node]) -> list[Node]:
     """Topological order of all nodes, with those of `late` as late as possible."""
-    open_inputs = {node: len(set(node.sources())) for node in sorted(graph, key=NAME)}
+    open_inputs = {node: _count(node) for node in sorted(graph, key=NAME)}
     ready: collections.deque[Node] = collections.deque()
     last: collections.deque[Node] = collections.deque()
     for node, count in open_inputs.items():
@@ -52,3 +52,9 @@ def _order(graph: Graph, late: Container[Node]) -> list[Node]:
             if not open_inputs[user]:
                 (last if user in late else ready).append(user)
     return order
+
+
+def _count(node: Node) -> int:
+    """How many nodes a node takes or waits for."""
+    most = len(node.inputs) + len(node.controls)
+    return len(set(node.sources())) if most > 1 else most

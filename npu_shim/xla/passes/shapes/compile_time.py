@@ -133,8 +133,8 @@ class _Search:
         asked = self._of_call(node, called) if called else _asked_of(node.op, self._places)
         if asked is None:
             definition = self._ops[node.op]
-            named = enumerate(arguments.of_each(definition.input_arg, node))
-            asked = [number for number, argument in named if _is_asked(definition, argument, self._places)]
+            named, names = enumerate(arguments.of_each(definition.input_arg, node)), _names_asked(node.op, self._places)
+            asked = [number for number, argument in named if argument.name in names]
         data = arguments.data(node) if asked else ()
         return [data[number] for number in asked if number < len(data)]
 
@@ -161,6 +161,13 @@ def _asked_of(op: str, places: bool) -> tuple[int, ...] | None:
     asked = [number for number, each in enumerate(definition.input_arg) if _is_asked(definition, each, places)]
     has_lists = any(each.number_attr or each.type_list_attr for each in definition.input_arg)
     return None if asked and has_lists else tuple(asked)
+
+
+@functools.lru_cache(maxsize=None)
+def _names_asked(op: str, places: bool) -> frozenset[str]:
+    """The names of the inputs of an op that must be compile-time constants."""
+    definition = tf_internals.op_defs()[op]
+    return frozenset(each.name for each in definition.input_arg if _is_asked(definition, each, places))
 
 
 def _is_asked(definition: Any, argument: Any, places: bool) -> bool:
