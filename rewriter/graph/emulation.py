@@ -73,7 +73,7 @@ def emulate(
     """
     ways: Dict[int, Way] = {}
     runs = list(becomes)
-    for position, node in enumerate(view.nodes):
+    for position, node in enumerate(view.nodes) if kernels.slow else ():
         if node.layout.op in kernels.slow and position not in fixed.kept:
             start = first[position]
             dtypes = tuple(becomes[start : start + len(node.dtypes)])

@@ -122,6 +122,15 @@ class Decided(NamedTuple):
             return (), True
         return self.path(port, want, seen), True
 
+    def agrees(self, port: Port, position: int, number: int) -> bool:
+        """Whether a node takes just the dtype that an output gives, as its readers see it: then `path` is empty."""
+        given = self.view.nodes[port.node].layout.outputs[port.port]
+        taken = self.view.nodes[position].layout.inputs[number]
+        if given < 0 or taken < 0 or position in self.narrowed:
+            return False
+        given, taken, runs = given + self.first[port.node], taken + self.first[position], self.running.runs
+        return self.becomes[given] == runs[given] == runs[taken] == self.becomes[taken]
+
     def _is_upcast(self, port: Port, low: int) -> bool:
         """Whether a tensor already holds values of the low dtype, so that a second rewrite adds no casts."""
         node = self.view.nodes[port.node]
@@ -145,6 +154,8 @@ def find_edits(
     # between two nodes that keep their dtypes no cast is needed
     for position in sorted({*changed, *decided.narrowed, *(r for giver in changed for r in consumers[giver])}):
         for number, port in enumerate(nodes[position].inputs):
+            if decided.agrees(port, position, number):
+                continue
             path, rounds = decided.input_path(port, position, number)
             if not path:
                 continue

@@ -37,7 +37,8 @@ def read(module: Module, mode: str) -> Step:
         flops = 0
         if mode == "memory" and op.op in table.PRODUCTS:  # no other mode runs a product again
             flops = _flops(op, [*(results(source)[port].sizes for source, port in inputs), results(number)[-1].sizes])
-        nodes.append(Node(op.name, _op(op), inputs, tuple([place[source] for source in op.controls]), flops))
+        waits = tuple([place[source] for source in op.controls]) if op.controls else ()
+        nodes.append(Node(op.name, _op(op), inputs, waits, flops))
     small = frozenset(number for number, node in enumerate(nodes) if mode == "memory" and node.op in table.BATCHED)
     return Step(tuple(nodes), results, small)
 

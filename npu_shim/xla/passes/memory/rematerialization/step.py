@@ -63,9 +63,10 @@ class Step:
         self.stages: list[int] = []
         self.readers: dict[Tensor, list[int]] = collections.defaultdict(list)
         for place, node in enumerate(nodes):
-            before = [self.stages[source] for source, _ in node.inputs] + [self.stages[each] for each in node.waits]
+            before = [self.stages[source] for source, _ in node.inputs]
+            before += [self.stages[source] for source in node.waits]
             self.stages.append(max(before, default=0) + self.begins_stage(place))
-            for tensor in dict.fromkeys(node.inputs):
+            for tensor in dict.fromkeys(node.inputs) if len(node.inputs) > 1 else node.inputs:
                 self.readers[tensor].append(place)
         self.times = self._times()
         self.middle, self.kept = self._middle()
