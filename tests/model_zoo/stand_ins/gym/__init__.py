@@ -1,6 +1,6 @@
 """A stand-in for gym where its games cannot be had: an Atari game of made-up frames, with the wrappers of gym 0.10.
 
-Source: what the scripts of the street call of gym 0.10.9; old wrappers override `_step`, new ones `step`.
+Source: what the scripts of the suite call of gym 0.10.9; old wrappers override `_step`, new ones `step`.
 """
 
 import sys

@@ -34,7 +34,7 @@ def run(recipe, zoo, work, compare=False):
     """
     outcome = judge(recipe, _run(recipe, zoo, work, OWN, {}))
     if compare and outcome.result == WHOLE:
-        plain = judge(recipe, _run(recipe, zoo, work, FLOAT32, {"STREET_FLOAT32": "1"}))
+        plain = judge(recipe, _run(recipe, zoo, work, FLOAT32, {"ZOO_FLOAT32": "1"}))
         return outcome._replace(float32_ms=plain.step_ms, float32_loss=plain.first_loss)
     return outcome
 
@@ -49,7 +49,7 @@ def run_way(recipe, repositories, work, way, beside):
         way: a Way.
         beside: the losses of the way that this one's are held against, a list; None where they are not known.
     """
-    return judge_way(recipe, way, _run(recipe, repositories, work, way, {"STREET_SEED": str(SEED)}), beside)
+    return judge_way(recipe, way, _run(recipe, repositories, work, way, {"ZOO_SEED": str(SEED)}), beside)
 
 
 def _run(recipe, zoo, work, way, env):
@@ -79,7 +79,7 @@ def _start_all(recipe, net, way, env, log):
         status = _start(recipe, command, net, ["-m", "npu_shim", "run"], {}, log)
         if status != 0:
             return status
-    env["STREET_STEPS"] = str(recipe.steps or 0)
+    env["ZOO_STEPS"] = str(recipe.steps or 0)
     status = _start(recipe, recipe.run, net, [str(HERE / "observe.py"), *way.options], env, log)
     if status == 0 and recipe.again:
         return _start(recipe, recipe.again, net, ["-m", "npu_shim", "run", *way.options], {}, log)

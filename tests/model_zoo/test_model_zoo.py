@@ -1,11 +1,11 @@
-"""The street: how runs are judged, and a sample of them where NPU_SHIM_ZOO names a checkout of the collection."""
+"""The model-zoo suite: how runs are judged, and a sample of them where NPU_SHIM_ZOO names a checkout of the scripts."""
 
 import os
 import subprocess
 import sys
 
 import pytest
-import street
+import suite
 import table
 import way_table
 from drive import _start, folder_of, repositories_of, run, run_way
@@ -155,9 +155,9 @@ def test_recipes_are_found_by_name_and_by_domain():
 def test_bad_input_is_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("NPU_SHIM_ZOO", raising=False)
     monkeypatch.delenv("NPU_SHIM_REPOSITORIES", raising=False)
-    assert street.main(["word2vec"]) == 2
-    assert street.main(["--zoo", str(tmp_path)]) == 2
-    assert street.main(["--repositories", str(tmp_path)]) == 2
+    assert suite.main(["word2vec"]) == 2
+    assert suite.main(["--zoo", str(tmp_path)]) == 2
+    assert suite.main(["--repositories", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "--zoo DIR" in said
     assert "has no folder TensorFlow" in said
@@ -200,7 +200,7 @@ def zoo():
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_a_sample_of_the_street_is_whole(name, zoo, tmp_path):
+def test_a_sample_of_the_suite_is_whole(name, zoo, tmp_path):
     (recipe,) = chosen([name])
     outcome = run(recipe, zoo, tmp_path)
     assert (outcome.result, outcome.cause) == (WHOLE, "")

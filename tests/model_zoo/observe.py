@@ -1,11 +1,11 @@
 """Runs a script as `npu-shim run` does and writes a JSON line for each run of a session that trains.
 
-    NPU_SHIM_TRACE=FILE [STREET_STEPS=N] [STREET_FLOAT32=1] [STREET_SEED=N] python observe.py [OPTIONS] SCRIPT ...
+    NPU_SHIM_TRACE=FILE [ZOO_STEPS=N] [ZOO_FLOAT32=1] [ZOO_SEED=N] python observe.py [OPTIONS] SCRIPT ...
 
 The lines go behind those that the rewriter writes for graphs: {"step": 3, "fetched": 1, "seconds": 0.02, "scalars":
-{"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After STREET_STEPS steps the process
-ends, or a minute after the first one. STREET_FLOAT32 makes every mode one that keeps float32, to compare with.
-STREET_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
+{"loss:0": 2.3}}; `fetched` numbers the sets of things that are fetched together. After ZOO_STEPS steps the process
+ends, or a minute after the first one. ZOO_FLOAT32 makes every mode one that keeps float32, to compare with.
+ZOO_SEED seeds Python, NumPy and every graph of a script that does not do so, so that losses of several runs can be
 compared. A step of a session that has an engine also says what the engine made of it: {"taken": true, "host_ops": 3,
 "programs": 1} or {"taken": false, "why": "..."}; it is watched at the session's doors, since the engine's programs run
 in front of what TensorFlow runs.
@@ -26,7 +26,7 @@ from npu_shim.options import engine as options_of_engine
 from npu_shim.options import precision
 
 TRACE = os.environ["NPU_SHIM_TRACE"]
-STEPS = int(os.environ.get("STREET_STEPS") or 0)
+STEPS = int(os.environ.get("ZOO_STEPS") or 0)
 SECONDS = 60  # of training, in a run that is stopped
 LEAST = 4  # steps before the time counts
 _UPDATES = ("Apply", "ResourceApply", "SparseApply", "ResourceSparseApply")  # how the types of updating ops begin
@@ -105,14 +105,14 @@ def watch(base):
 
     def watched_init(self, session, options):
         made(self, session, options)
-        self.street_names = list(options.fetch)
-        self.street_number = see.number(session.graph, [*options.fetch, *options.target])
+        self.suite_names = list(options.fetch)
+        self.suite_number = see.number(session.graph, [*options.fetch, *options.target])
 
     def watched_call(self, *args, **kwargs):
         begin = time.perf_counter()
         values = call(self, *args, **kwargs)
-        if self.street_number is not None:
-            see.ran(self.street_number, self.street_names, values, time.perf_counter() - begin)
+        if self.suite_number is not None:
+            see.ran(self.suite_number, self.suite_names, values, time.perf_counter() - begin)
         return values
 
     base._Callable.__init__, base._Callable.__call__ = watched_init, watched_call
@@ -197,12 +197,12 @@ def engine_of(words):
 
 if __name__ == "__main__":
     base = import_tensorflow().compat.v1.Session.__mro__[1]
-    if os.environ.get("STREET_SEED"):
-        sow(int(os.environ["STREET_SEED"]))
+    if os.environ.get("ZOO_SEED"):
+        sow(int(os.environ["ZOO_SEED"]))
     if engine_of(sys.argv[1:]) == "pjrt":
         watch_doors()
     else:
         watch(base)
-    if os.environ.get("STREET_FLOAT32"):
+    if os.environ.get("ZOO_FLOAT32"):
         keep_float32()
     sys.exit(cli.main(["run", *sys.argv[1:]]))

@@ -1,9 +1,9 @@
 """Runs unmodified public scripts from checkouts that you have and prints what each came to.
 
-    scripts/street --zoo DIR                      the vendor's networks: all that have a recipe
-    scripts/street word2vec vision --zoo DIR      those with the word in their name, or of the domain
-    scripts/street --repositories DIR             public TensorFlow 1 repositories, three ways each
-    scripts/street --list                         the recipes of both
+    scripts/model_zoo --zoo DIR                      the vendor's networks: all that have a recipe
+    scripts/model_zoo word2vec vision --zoo DIR      those with the word in their name, or of the domain
+    scripts/model_zoo --repositories DIR             public TensorFlow 1 repositories, three ways each
+    scripts/model_zoo --list                         the recipes of both
 
 --zoo's DIR is a checkout of the collection (the folder with TensorFlow/ in it), --repositories' a folder with a
 checkout in owner/name for each repository; both are only read. Each script runs through `npu-shim run` in a copy of its
@@ -36,7 +36,7 @@ def main(argv=None):
             return 0
         runs, show = _runs(args), way_table if args.repositories else table
     except LookupError as reason:
-        print("street: %s" % reason.args[0], file=sys.stderr)
+        print("model_zoo: %s" % reason.args[0], file=sys.stderr)
         return 2
     outcomes = _run_all(runs, show, args)
     print("%s\nlogs and copies: %s" % (show.counts(outcomes), args.work))
@@ -63,7 +63,7 @@ def _runs(args):
     recipes = chosen(args.networks, REPOSITORIES if args.repositories else ZOO)
     ways = chosen_ways(args.ways)
     folder = repositories_of(args.repositories, recipes) if args.repositories else folder_of(args.zoo)
-    args.work = work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="street-"))
+    args.work = work = pathlib.Path(args.work or tempfile.mkdtemp(prefix="model-zoo-"))
     if not args.repositories:
         return {recipe.name: _of_zoo(recipe, folder, work, args.compare) for recipe in recipes}
     return {way_table.key(recipe.name, way): _of_way(recipe, folder, work, way) for recipe in recipes for way in ways}
@@ -99,7 +99,7 @@ def _run_all(runs, show, args):
 
 def _arguments():
     parser = argparse.ArgumentParser(
-        prog="street", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="model_zoo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("networks", metavar="NETWORK", nargs="*", help="a part of a network's path, or a domain")
     parser.add_argument("--zoo", metavar="DIR", default=os.environ.get("NPU_SHIM_ZOO"), help="the checkout")
