@@ -17,6 +17,7 @@ from npu_shim.loss_scale import automatic
 from npu_shim.loss_scale.managers import managers
 from npu_shim.loss_scale.optimizers.optimizer import NPULossScaleOptimizer
 from npu_shim.options.entrances import config_proto, forced
+from npu_shim.rewriter import tf_internals
 from npu_shim.session import devices, lines
 from npu_shim.session.interception import enabling
 
@@ -182,7 +183,10 @@ class TestEnable:
         npu_shim.enable(**options)
         found, own = trained()
         assert own == fused
-        assert all(np.array_equal(a, b) for a, b in zip(found, wanted))
+        exact = tf.__version__.startswith("1.") or tf_internals.onednn_is_on()
+        for one, other in zip(found, wanted):
+            # without oneDNN the gradient of the convolution is oneDNN's all the same: TensorFlow's own has no groups
+            np.testing.assert_allclose(one, other, rtol=0 if exact else 1e-4)
 
     def test_where_nodes_are_shown_products_are_not_fused(self, tmp_path, monkeypatch):
         x = tf.placeholder(tf.float32, [None, 4])

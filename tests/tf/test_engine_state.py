@@ -422,6 +422,6 @@ def test_unpatch_in_the_middle_of_training_loses_no_update(caplog):
 
     (*wanted, _), (*found, count) = trained("session"), trained("pjrt")
     for one, other in zip(tf.compat.v2.nest.flatten(found), tf.compat.v2.nest.flatten(wanted)):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-9)  # the last losses are zero, or nearly
     assert count == 1
     assert "npu_shim: engine: after npu_shim.unpatch(), the session runs everything" in caplog.messages
