@@ -81,7 +81,7 @@ def windows(every):
         yield np.concatenate(rows), np.concatenate(values) / every, np.mean(dense, axis=0)
 
 
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.nightly), 3])
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
 def test_a_window_is_a_step_of_plain_tensorflow(every, scaled, resource):
     for name, optimizer in OPTIMIZERS.items():

@@ -122,7 +122,11 @@ def test_state_goes_through_a_savers_checkpoint(real, float32, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"precision_mode": "allow_mix_precision"}], ids=["float32", "mixed"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.nightly, id="float32"),
+     pytest.param({"precision_mode": "allow_mix_precision"}, id="mixed")],
+)
 def test_a_network_with_ctc_loss_trains_as_in_the_session(options):
     """Convolutions, batch norm, two loops of GRUs and CTCLoss, which is lowered."""
     real = Real("crnn_ctc_train")
