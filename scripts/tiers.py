@@ -25,9 +25,9 @@ AS_THE_REFERENCE = (
     "export", "horovod", "horovod_estimator", "ir_graphs", "iterations", "learning_rates", "loss_scale_checkpoint",
     "loss_scale_golden", "loss_scale_regressions", "loss_scale_safety", "loss_scale_windows", "reference_calls",
     "reference_reads", "saturation", "scopes_around_calls", "step_passes", "untaken_options", "xla_attention",
-    "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc", "xla_legalize_lstm",
-    "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes", "xla_references",
-    "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_writes",
+    "xla_conditionals", "xla_cpu_kernels", "xla_fetches", "xla_loops", "xla_legalize_bodies", "xla_legalize_ctc",
+    "xla_legalize_lstm", "xla_legalize_steps", "xla_legalize_updates", "xla_legalize_values", "xla_dynamic_shapes",
+    "xla_references", "xla_resnet", "xla_if_conversion", "xla_slow_ops", "xla_writes",
 )  # fmt: skip
 
 
