@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import (
+    AccumulatingOptimizer,
     ExponentialUpdateLossScaleManager,
     FixedLossScaleManager,
     NPULossScaleOptimizer,
@@ -79,3 +80,23 @@ def test_an_optimizer_that_skips_the_base_constructor_trains(wrap, resource):
             assert opt.get_slot_names() == ["m", "v"]
             assert opt.get_slot(w, "m").op.name == "w/Adam"
             assert session.run(opt.learning_rate) == pytest.approx(0.1)
+
+
+WRAPPED = {
+    "plain": lambda opt: opt,
+    "scaled": lambda opt: NPULossScaleOptimizer(opt, managers()["exponential"]),
+    "accumulated": lambda opt: AccumulatingOptimizer(NPULossScaleOptimizer(opt, managers()["fixed"]), 1),
+}
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("wrap", WRAPPED)
+def test_gradients_may_be_arrays(wrap, resource):
+    """Regression: plain TensorFlow takes them, and the wrappers read them as tensors: AttributeError."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = tf.get_variable("w", initializer=np.ones(2, np.float32), use_resource=resource)
+        opt = WRAPPED[wrap](tf.train.GradientDescentOptimizer(1.0))
+        step = opt.apply_gradients([(np.float32([0.5, 2.0]), w)])
+        session.run(tf.global_variables_initializer())
+        session.run(step)
+        np.testing.assert_array_equal(session.run(w), [0.5, -1.0])

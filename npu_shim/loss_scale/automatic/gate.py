@@ -13,6 +13,7 @@ from npu_shim.loss_scale.automatic.origin import Origin, can_read, origin_of
 from npu_shim.loss_scale.managers.graph_ops import control_flow_v1, in_branch, outer_graph
 from npu_shim.loss_scale.optimizers.gradients import as_factor
 from npu_shim.loss_scale.optimizers.inner import (
+    as_tensor,
     keep_hyperparameters,
     make_hyperparameters,
     name_scope,
@@ -48,7 +49,8 @@ def applied(
     if outer_graph() is None:
         return apply()
     try:
-        pairs = [(_as_tensor(gradient), variable) for gradient, variable in pairs]
+        with tf.name_scope(SCOPE):
+            pairs = [(None if gradient is None else as_tensor(gradient), variable) for gradient, variable in pairs]
     except (TypeError, ValueError):  # the optimizer refuses it in its own words
         return apply()
     given = [gradient for gradient, _ in pairs if gradient is not None]
@@ -66,14 +68,6 @@ def applied(
         skip_messages.one_line_a_run()
     tested = _tested(optimizer, pairs, origin)
     return _gated(optimizer, apply, tested, managers, name)
-
-
-def _as_tensor(gradient):
-    """A gradient as an optimizer reads it: a number or an array is a constant."""
-    if gradient is None or tf.is_tensor(gradient) or isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    with tf.name_scope(SCOPE):
-        return tf.convert_to_tensor(gradient)
 
 
 def say(registry: Registry, text: str) -> None:

@@ -156,16 +156,26 @@ def run_if(applied: tf.Tensor | None, build: Callable[[], Any]) -> tf.Operation:
 
 
 def pairs_with_gradients(grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """Returns the pairs that have a gradient.
+    """Returns the pairs that have a gradient: Tensor or IndexedSlices, also where an array or a number is given.
 
     Raises:
         ValueError: none has, as from tf.train.Optimizer.
     """
     pairs = tuple(grads_and_vars)
-    given = [(gradient, variable) for gradient, variable in pairs if gradient is not None]
+    given = [(as_tensor(gradient), variable) for gradient, variable in pairs if gradient is not None]
     if not given:
         raise ValueError("npu_shim: no gradients provided for any variable: %s" % [str(v) for _, v in pairs])
     return given
+
+
+def as_tensor(gradient: Any) -> Any:
+    """Returns a gradient as an optimizer of TensorFlow reads it: a number or an array is a constant.
+
+    Raises:
+        TypeError, ValueError: it is no such thing, as from tf.convert_to_tensor.
+    """
+    known = tf.is_tensor(gradient) or isinstance(gradient, tf.IndexedSlices)
+    return gradient if known else tf.convert_to_tensor(gradient)
 
 
 @contextlib.contextmanager
