@@ -202,6 +202,7 @@ def test_passes_run_on_a_file(graph_file, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[:2] == ["# after 1, dead-control-dependencies", "n:NoOp(^w)"]
 
 
+@since_2_15
 def test_attention_becomes_calls_in_a_file(tmp_path, capsys):
     source = """
     q:Placeholder{dtype=float32, shape=<2,2,4,8>} k:Placeholder{dtype=float32, shape=<2,2,6,8>}
