@@ -81,3 +81,26 @@ def test_modify_mixlist(patched, tmp_path):
 
 def test_a_black_list_of_an_op(patched):
     np.testing.assert_array_equal(run(summed, npu_shim_black_list="Add,AddV2"), EXACT)
+
+
+def divided(x):
+    return tf.divide(tf.matmul(x, tf.constant([[1.0, 0.0], [0.0, 1.0]])), tf.constant(3.0), name="divided")
+
+
+DIVISION = {
+    "lists": lambda path: {"npu_shim_black_list": "RealDiv"},
+    "a mixlist": lambda path: {"modify_mixlist": _file(path, json.dumps({"black-list": {"to-add": ["RealDiv"]}}))},
+    "its type": lambda path: {"customize_dtypes": _file(path, "OpType::RealDiv:" + ADDS[2:])},
+    "its name": lambda path: {"customize_dtypes": _file(path, "divided" + ADDS)},
+}
+
+
+def _file(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("way", DIVISION)
+def test_a_division_by_a_constant_of_which_tensorflow_makes_a_product(patched, tmp_path, way):
+    assert np.abs(run(divided) - VALUES / 3).max() > 0.1
+    np.testing.assert_allclose(run(divided, **DIVISION[way](tmp_path / "asked")), VALUES / 3, rtol=1e-6)

@@ -28,7 +28,7 @@ from npu_shim.options.rewriting import rewrite_graph
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, VerifyError
 from npu_shim.session import clusters, devices, lines, nan, pipeline
-from npu_shim.session.interception import call_scopes, enabling, interceptors, session_options
+from npu_shim.session.interception import call_scopes, enabling, interceptors, replaced_ops, session_options
 from npu_shim.session.native import loader
 from npu_shim.session.observers import attaching, trace
 from npu_shim.session.passes import arrivals, remapping
@@ -282,7 +282,9 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     if SEEN.encode() in graph and any(SEEN in node.attr for node in graph_def.node):
         return None  # a server whose own config names NpuOptimizer has it again from the session, which has decided
     call_scopes.mark(graph_def, number, config_proto.is_apart(entry))
-    built = {} if chosen.customized is None else call_scopes.built(number)  # graph_def is what one run needs
+    # graph_def is what one run needs, and not always as it was built
+    built = call_scopes.built(number) if speaks_of_ops(options.values) else {}
+    chosen = replaced_ops.as_asked(graph_def, built, chosen)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)

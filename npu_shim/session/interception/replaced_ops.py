@@ -4,14 +4,19 @@
                                                 ArithmeticOptimizer/AddOpsRewrite_add_1: AddN       as Grappler gives it
 
 Where only some of the old ops are in a scope, all of the new one is.
+
+Constant folding keeps the name of an op whose type it changes: x / 3 becomes x * (1 / 3). What lists and
+customize_dtypes ask of the type that the script built holds for the new one.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+import dataclasses
+from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.precision import Precision
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
 
 MADE = "ArithmeticOptimizer/"  # in the name of each op that it makes: SCOPE/ArithmeticOptimizer/STAGE_OLD
@@ -32,6 +37,36 @@ def mark(graph_def: Any, graph: tf.Graph) -> None:
             for name in (KEEP, TO_FLOAT):
                 if name in op.node_def.attr and name not in node.attr:
                     node.attr[name].CopyFrom(op.node_def.attr[name])
+
+
+def as_asked(graph_def: Any, built: Mapping[str, str], chosen: Precision) -> Precision:
+    """Returns options that ask of nodes what the user asked of the types that they were built with.
+
+    Args:
+        graph_def: tf.compat.v1.GraphDef of what a session runs; nodes of listed types get the attributes of scopes.
+        built: name -> op of the nodes of the session's graph, as the script built it.
+        chosen: the options of the session.
+    """
+    changed = [(node, built[node.name]) for node in graph_def.node if built.get(node.name, node.op) != node.op]
+    by_op = {} if chosen.customized is None else chosen.customized.by_op
+    requests = {}
+    for node, was in changed:
+        entry = chosen.table.entries.get(was)
+        if entry is not None and entry.asked and node.op != "Const":
+            _ask(node, entry.listed, chosen.policy.low)
+        if was in by_op and node.op not in by_op:
+            requests[node.name] = by_op[was]
+    if not requests or chosen.customized is None:
+        return chosen
+    by_name = {**requests, **chosen.customized.by_name}
+    return dataclasses.replace(chosen, customized=dataclasses.replace(chosen.customized, by_name=by_name))
+
+
+def _ask(node: Any, listed: str, low: int) -> None:
+    if listed == "black" and KEEP not in node.attr:
+        node.attr[KEEP].i = 1
+    if listed == "white" and TO_FLOAT not in node.attr:
+        node.attr[TO_FLOAT].type = low
 
 
 def _replaced_by(name: str, graph: tf.Graph, names: set[str]) -> Iterator[tf.Operation]:
