@@ -88,6 +88,25 @@ def test_repeated_rows_are_trained_once(parts):
     )
 
 
+PLACES = {
+    "fetched": lambda places, x: places,
+    "copied and fetched": lambda places, x: tf.identity(places),
+    "sums of a known number": lambda places, x: tf.math.unsorted_segment_sum(x, places, 4),
+    "most": lambda places, x: tf.reduce_max(places),
+    "compared": lambda places, x: tf.cast(tf.equal(places, 1), tf.float32),
+}
+
+
+@pytest.mark.parametrize("use", PLACES)
+def test_places_in_unique_ids_are_counted_from_the_first(use):
+    """Regression: where nobody took the ids themselves, places had the gaps of another numbering, silently."""
+
+    def build(ids, x):
+        return [PLACES[use](tf.unique(tf.minimum(ids, 3))[1], x)]
+
+    assert_as_in_a_session(build)
+
+
 def test_rows_of_partitions_go_back_to_their_places():
     def build(ids, x):
         places = tf.dynamic_partition(tf.range(6), ids % 2, 2)

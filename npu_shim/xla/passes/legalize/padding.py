@@ -26,6 +26,8 @@ HOLE = -1
 IDS, ROWS, SIZE, PLACES = "ids", "rows", "size", "places"  # have holes; arbitrary at holes; shapes; of valid rows
 WRITES = ("ResourceScatter", "ResourceSparseApply")
 SAME = frozenset(["Identity", "Enter", "Exit", "Switch", "StopGradient", "PreventGradient", "Snapshot"])
+PLACES_PASS = SAME | {"Cast", "Reshape"}
+OF_SHAPE = frozenset(["OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"])
 SIZE_MATH = frozenset(["Identity", "ConcatV2", "ExpandDims", "Pack", "Reshape", "Slice", "Squeeze", "StridedSlice"])
 ELEMENTWISE = frozenset([
     "Abs", "Add", "AddV2", "Div", "DivNoNan", "Exp", "Log", "Maximum", "Minimum", "Mul", "MulNoNan", "Neg", "OnesLike",
@@ -80,9 +82,7 @@ class _Walk:
         kinds = [self._kinds.get(output_of(text)) for text in data(node)]
         sized = [kind for kind in kinds if kind is not None and kind.what != PLACES]
         if not sized:
-            if any(kinds) and node.op in SAME | {"Reshape", "Cast"} and kinds[0] is not None:
-                self._give(node, [PLACES, PLACES], kinds[0].unique)
-            return True
+            return not any(kinds) or self._takes_places(node, kinds)
         if node.name in self._keep and not node.op.startswith(WRITES):
             return False
         if node.op in UNIQUE:
@@ -93,6 +93,13 @@ class _Walk:
         if node.op.startswith(WRITES):
             rule = _Walk._update
         return rule is not None and rule(self, node, kinds)
+
+    def _takes_places(self, node, kinds):
+        """Whether it hands places on, or asks for their shape only: with holes they are other numbers."""
+        if node.name in self._keep or kinds[0] is None:
+            return False
+        handed_on = node.op in PLACES_PASS and self._give(node, [PLACES, PLACES], kinds[0].unique)
+        return handed_on or node.op in OF_SHAPE
 
     def _give(self, node, whats, unique):
         self._kinds.update(((node.name, port), Kind(what, unique)) for port, what in enumerate(whats))
