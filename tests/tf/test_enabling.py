@@ -442,3 +442,14 @@ def test_a_config_is_copied_and_soft_placement_stays(monkeypatch):
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     assert devices.softened(config) is config
     assert devices.softened(None) is None
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_ranks_ask_each_other_is_no_session_of_the_script(monkeypatch, size):
+    """Regression: lines said that a session of the script, with the address of rank 0, ran as it was written."""
+    for name, value in {"RANK_SIZE": size, "RANK_ID": 0, "NPU_SHIM_HOSTS": "localhost:1,localhost:2"}.items():
+        monkeypatch.setenv(name, str(value))
+    npu_shim.enable(precision_mode="allow_mix_precision")
+    config = tf_internals.client_session().BaseSession("grpc://localhost:2", tf.Graph())._config
+    asked = config is not None and config_proto.find_npu_optimizer(config) is not None
+    assert asked == (size == 1)

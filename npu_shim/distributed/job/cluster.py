@@ -81,6 +81,13 @@ def is_own(session: tf.Session) -> bool:
     return own and session._config.isolate_session_state
 
 
+def is_of_rank(target: Any) -> bool:
+    """Whether a session's target is the address of one of several ranks: such a session is ours, not the script's."""
+    if ranks.world_size() == 1:
+        return False
+    return tf.compat.as_str_any(target) in ["grpc://" + address for address in ranks.addresses()]
+
+
 def task(rank: int) -> str:
     """Returns the device specification of a rank's process."""
     return "/job:%s/replica:0/task:%d" % (JOB, rank)

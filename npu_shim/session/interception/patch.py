@@ -134,7 +134,7 @@ def _default_config(session):
 
 
 def _base_init(self, original, target, graph, config):
-    config = _completed(config, graph)
+    config = config if cluster.is_of_rank(target) else _completed(config, graph)
     entry = config_proto.find_npu_optimizer(config) if isinstance(config, tf.ConfigProto) else None
     interceptors.known(self)
     if entry is not None:
