@@ -192,6 +192,35 @@ def test_checks_of_all_tensors_fire_and_do_not_keep_a_step_from_the_engine():
     assert taken == 1
 
 
+PARTS = {
+    "to": lambda rows, n: rows[: n + 2],
+    "from and to": lambda rows, n: rows[None, n - 1 : n + 1],
+    "of a row": lambda rows, n: rows[0, :n],
+    "columns": lambda rows, n: rows[..., :n],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
+    """Regression: rows of zeros were counted, so a mean was another."""
+    x, chosen = tf.placeholder(tf.float32, [8, 4]), tf.placeholder(tf.float32, [8])
+    weights = tf.get_variable("w", [4, 4], initializer=tf.random_normal_initializer(seed=1))
+    part = PARTS[name](tf.matmul(x, weights), tf.reduce_sum(tf.cast(chosen > 0, tf.int32)))
+    loss = tf.reduce_mean(tf.square(tf.matmul(x, weights))) + tf.cast(tf.size(part), tf.float32)
+    step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+    def losses(kind):
+        with tf.Session(config=config(kind)) as session:
+            session.run(tf.global_variables_initializer())
+            found = [session.run([loss, step], {x: X, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
+            known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
+            return found, sum(run.step is not None for run in known)
+
+    (wanted, _), (found, taken) = losses("session"), losses("pjrt")
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert taken == 1
+
+
 def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():
     """A fixed random projection was another one in the training steps."""
     x = tf.placeholder(tf.float32, [None, 4])

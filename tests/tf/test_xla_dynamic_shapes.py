@@ -265,6 +265,44 @@ def test_a_slice_that_leaves_out_more_rows_than_there_are_is_empty(name):
                 np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+CUT_SHORT = {
+    "a factor below 0": lambda count: tf.range(8 + count * -1),
+    "a product of differences": lambda count: tf.range((count - 4) * (count - 4)),
+    "a falling range": lambda count: tf.range(6, count, -1),
+    "a computed start": lambda count: tf.range(count, 7),
+    "rows of zeros": lambda count: tf.zeros([8 + count * -1]),
+    "copies of two": lambda count: tf.tile([1, 2], [6 - count]),
+}
+
+
+@pytest.mark.parametrize("name", CUT_SHORT)
+def test_a_size_that_xla_would_cut_short_is_refused(name):
+    """Regression: there were fewer elements than in a session, silently."""
+    with tf.Graph().as_default() as graph:
+        mask = tf.placeholder(tf.bool, [6], "mask")
+        result = tf.reduce_sum(CUT_SHORT[name](tf.shape(tf.boolean_mask(tf.range(6), mask))[0]))
+        with pytest.raises(PlanError, match=r"takes a size from node '.*' that depends on a number of rows"):
+            step_function.build(graph, [result], [mask])
+
+
+COUNTED = {
+    "a limit": lambda count: tf.range(count),
+    "a difference": lambda count: tf.range(1, 8 - count, 2),
+    "a product": lambda count: tf.zeros([count * 2, count]),
+    "of the last axis": lambda count: tf.range(tf.stack([7, count])[-1] * 2),
+    "copies of one": lambda count: tf.tile([1], [6 - count]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_size_that_is_computed_of_a_number_of_rows(name):
+    def build(ids, x):
+        made = COUNTED[name](tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0])
+        return [tf.reduce_sum(made), tf.shape(made)]
+
+    assert_as_in_a_session(build)
+
+
 def masked_step(change, rows=6):
     """A step of rows that a mask chooses, with a variable whose gradient has a part without them: (session, step)."""
     x, mask = tf.placeholder(tf.float32, [rows, 3], "x"), tf.placeholder(tf.bool, [rows], "mask")

@@ -23,7 +23,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
 from npu_shim.xla.passes.legalize.site import NotConstant
-from npu_shim.xla.passes.shapes import static_shapes
+from npu_shim.xla.passes.shapes import open_counts, static_shapes
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
@@ -81,6 +81,7 @@ def require_sound(module: Module, context: Any = None) -> None:
             taken = view.open_inputs(node)
             if taken:
                 view.require_sound(node, taken)
+            view.require_counts(node)
 
 
 def may_be_open(graph_def: Any) -> bool:
@@ -120,6 +121,16 @@ class View:
         shape = self._outputs(name)[number].shape
         return None if shape.rank is None else shape
 
+    def static_shape(self, text: str) -> tf.TensorShape:
+        """The shape of a tensor, in input notation, as far as it is known; of unknown rank for what only loops have."""
+        name, number = output_of(text)
+        tensors = self._outputs(name)
+        return tensors[number].shape if number < len(tensors) else tf.TensorShape(None)
+
+    def source(self, text: str) -> Any:
+        """The NodeDef that a tensor, in input notation, comes from."""
+        return self._nodes[source_of(text)]
+
     def depends_on_open(self, text: str) -> bool:
         """Whether a tensor, in input notation, is computed from tensors of open size."""
         pending, seen = [source_of(text)], set()
@@ -153,6 +164,14 @@ class View:
             inputs = enumerate(arguments.data(origin))
             said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
             raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)
+
+    def require_counts(self, node: Any) -> None:
+        """Raises PlanError if XLA bounds the size of a node wrongly, see `open_counts`."""
+        found = open_counts.problem(node, self)
+        if found:
+            what = "takes a size from node '%s' that depends on a number of rows" % source_of(found[0])
+            sentence = "node '%s' (%s) %s: compiled by XLA it %s; %s"
+            raise PlanError(sentence % (node.name, node.op, what, found[1], IN_SESSION))
 
     def _is_const(self, text):
         name = source_of(text)

@@ -1,8 +1,9 @@
-"""Slices of tensors whose size depends on data: none has fewer rows than 0.
+"""Slices of tensors whose size depends on data: none has fewer rows than 0, or rows that its tensor does not have.
 
     x[2:] of one row      has no rows in a session; compiled by XLA, tf.shape(x[2:])[0] is -1
+    x[:n] of 6 rows       has 6 in a session where n is 8; compiled by XLA, 8
 
-What takes such a tensor divides by -1, or reads memory that is not there. So the size that XLA keeps is set:
+What takes such a tensor divides by -1 or 8, or reads memory that is not there. So the size that XLA keeps is set:
 
     y = StridedSlice(x, [2], ..)   z = Exp(y)     becomes     y = StridedSlice(x, [2], ..)
                                                               z = Exp(XlaSetDynamicDimensionSize(y, 0, max(size, 0)))
@@ -10,7 +11,7 @@ What takes such a tensor divides by -1, or reads memory that is not there. So th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -25,7 +26,7 @@ SCOPE, PART, ROWS = "/counted/", "part", "rows"
 
 
 def never_negative(module: Module, context: Any = None) -> None:
-    """Gives slices of open sizes at least 0 rows, in a module with v1 control flow and feeds of full shapes."""
+    """Gives slices of open sizes the rows that there are, in a module with v1 control flow and feeds of full shapes."""
     graph = module.graph
     chosen = [node for node in graph if node.op == SLICE and _leaves_out_rows(node)]
     if not chosen or module.ops().isdisjoint([*SOURCES, *TAKING]):
@@ -34,12 +35,13 @@ def never_negative(module: Module, context: Any = None) -> None:
     for node, shape in [(node, view.open_shape(node.name)) for node in chosen]:
         if shape is not None:
             users = list(node.value.users)
-            graphdef.insert(graph, _counted(node, shape), after=node, origin=node)
+            places = _places(node, view) if _is_computed(node) else {}
+            graphdef.insert(graph, _counted(node, shape, places), after=node, origin=node)
             node.value.replace_by(graph[node.name + SCOPE + ROWS].value, users)
 
 
 def _leaves_out_rows(node: Node) -> bool:
-    """Whether a slice leaves out rows by their number, in an axis that it keeps: x[2:], x[:-1], x[n:]."""
+    """Whether a slice leaves out rows by their number, in an axis that it keeps: x[2:], x[:-1], x[n:], x[:n]."""
     begin, end = (_constant(value) for value in node.inputs[1:3])
     shrunk, first, last = (node.attrs.get(name, 0) for name in ("shrink_axis_mask", "begin_mask", "end_mask"))
     count = len(begin if begin is not None else end if end is not None else ())
@@ -48,7 +50,7 @@ def _leaves_out_rows(node: Node) -> bool:
     for axis in (k for k in range(count) if not shrunk >> k & 1):
         if not first >> axis & 1 and (begin is None or begin[axis] > 0):
             return True
-        if not last >> axis & 1 and end is not None and end[axis] < 0:
+        if not last >> axis & 1 and (end is None or end[axis] < 0):
             return True
     return False
 
@@ -57,15 +59,61 @@ def _constant(value: Value) -> Any:
     return value.node.attrs["value"].numbers() if value.node.op == "Const" else None
 
 
-def _counted(node: Node, shape: tf.TensorShape) -> list[Any]:
-    """The nodes behind a slice of this shape, some of whose axes are open."""
+def _is_computed(node: Node) -> bool:
+    """Whether a slice's begin or end is computed; its strides are 1 then, else XLA refuses it."""
+    return any(_constant(value) is None for value in node.inputs[1:3])
 
-    def build(rows: Any) -> None:
+
+def _places(node: Node, view: View) -> dict[int, tuple[int, int]]:
+    """Axis of a slice -> (its number among the begins, its axis in what is sliced); empty where these are not known."""
+    rank, count = (view.static_shape(str(node.inputs[k])) for k in (0, 1))
+    if rank.rank is None or count.num_elements() is None:
+        return {}
+    return dict(_kept(node, rank.rank, count.num_elements()))
+
+
+def _kept(node: Node, rank: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yields (axis of a slice, (number among its `count` begins, axis in what is sliced)) for the axes that it cuts."""
+    ellipsis, new, shrunk = (
+        {k for k in range(count) if node.attrs.get(name, 0) >> k & 1}
+        for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+    )
+    into = out_of = 0
+    for number in range(count):
+        whole = rank - (count - len(new - ellipsis) - 1) if number in ellipsis else 1
+        added, taken = number in new - ellipsis, number in shrunk - ellipsis - new
+        if not (added or taken or number in ellipsis):
+            yield into, (number, out_of)
+        into += 0 if taken else whole
+        out_of += 0 if added else whole
+
+
+def _counted(node: Node, shape: tf.TensorShape, places: Mapping[int, tuple[int, int]]) -> list[Any]:
+    """The nodes behind a slice of this shape, some of whose axes are open; `places` is empty where ends are known."""
+
+    def build(rows: Any, sliced: Any, begin: Any, end: Any) -> None:
         rows = tf.identity(rows, PART)
         for axis, size in enumerate(shape.as_list()):
             if size is None:
-                given = [rows, tf.constant(axis), tf.maximum(tf.shape(rows)[axis], 0)]
+                length = _length(node, places[axis], sliced, begin, end) if axis in places else tf.shape(rows)[axis]
+                given = [rows, tf.constant(axis), tf.maximum(length, 0)]
                 rows = tf.get_default_graph().create_op(SET_ROWS, given, [rows.dtype]).outputs[0]
         tf.ensure_shape(rows, shape, name=ROWS)
 
-    return subgraphs.nodes(node.name + SCOPE, [(node.name, tf.as_dtype(node.attrs["T"]))], build, PART)
+    values, indices = (tf.as_dtype(node.attrs[key]) for key in ("T", "Index"))
+    taken = [(node.name, values), *zip(map(str, node.inputs), (values, indices, indices))]
+    return subgraphs.nodes(node.name + SCOPE, taken, build, PART)
+
+
+def _length(node: Node, place: tuple[int, int], sliced: Any, begin: Any, end: Any) -> Any:
+    """How many rows a slice takes of what it slices, along an axis at this place; not positive for none."""
+    number, axis = place
+    first, last = (node.attrs.get(key, 0) >> number & 1 for key in ("begin_mask", "end_mask"))
+    whole = tf.shape(sliced)[axis]
+    return (whole if last else _within(end[number], whole)) - (0 if first else _within(begin[number], whole))
+
+
+def _within(place: Any, size: Any) -> Any:
+    """A place as a session counts it: from the end where it is negative, and never beyond an end."""
+    place = tf.cast(place, tf.int32)
+    return tf.clip_by_value(tf.where_v2(place < 0, place + size, place), 0, size)

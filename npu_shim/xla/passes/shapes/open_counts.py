@@ -1,0 +1,103 @@
+"""Finds sizes that XLA bounds wrongly where they are computed of a number of rows that the data decide.
+
+XLA gives a tensor the largest size that it may have, and computes that from the largest numbers of rows. Sums and
+differences it computes rightly; but
+
+    n = tf.shape(boolean_mask(x))[0], at most 6
+    tf.range(8 + n * -1)         has 2 elements, for every n          tf.range(6, n, -1)         none
+    tf.range(n, 7)               begins too late, or is cut short     tf.tile([1, 2], [6 - n])   half as many
+
+Source: TensorFlow 2.15.1 and 2.21, tried one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.graph import arguments
+from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
+
+SIZES = {**STRICT, "Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}  # op -> inputs that say sizes
+FALLING = frozenset(["Neg", "Sub"])
+PRODUCTS = frozenset(["Div", "Mul", "Pow", "Prod", "RealDiv", "Square", "SquaredDifference", "TruncateDiv"])
+# ops whose result is made of their first input; the others say which part, or along which axis
+OF_FIRST = frozenset([
+    "ExpandDims", "Gather", "GatherV2", "Max", "Min", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sum",
+])  # fmt: skip
+
+
+def problem(node: Any, view: Any) -> tuple[str, str] | None:
+    """Returns (an input, what XLA does with it) of a node whose size XLA bounds wrongly, else None.
+
+    Args:
+        node: NodeDef of the view's graph.
+        view: `dynamic_shapes.View`.
+    """
+    given = arguments.data(node)
+    said = [given[number] for number in SIZES.get(node.op, ()) if number < len(given)]
+    for text in said:
+        if view.source(text).op == "Const" or not view.depends_on_open(text):
+            continue
+        if node.op == "Range" and not _is_rising(node, text, view):
+            return text, "is bounded from its first element up to the most rows that there may be"
+        if node.op == "Tile" and not _repeats_single(node, view):
+            return text, "has as many rows as it has copies"
+        if any(_may_be_negative(view, factor) for factor in _factors(view, text)):
+            return text, "is bounded by the most rows that there may be, though a factor may be negative"
+    return None
+
+
+def _constant(view: Any, text: str) -> Any:
+    node = view.source(text)
+    return tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else None
+
+
+def _is_rising(node: Any, text: str, view: Any) -> bool:
+    """Whether it is the limit alone that is computed, and the range rises; XLA itself refuses a computed step."""
+    start, limit, step = arguments.data(node)
+    by = _constant(view, step)
+    return by is None or (text == limit and bool((by > 0).all()) and not view.depends_on_open(start))
+
+
+def _repeats_single(node: Any, view: Any) -> bool:
+    """Whether each axis whose new size is open has size 1 before."""
+    before, after = view.static_shape(node.input[0]), view.static_shape(node.name)
+    if before.rank is None or after.rank is None:
+        return False
+    return all(size is not None or was == 1 for was, size in zip(before.as_list(), after.as_list()))
+
+
+def _upstream(view: Any, text: str) -> Iterator[Any]:
+    """The nodes that a size is computed of, up to the shapes of tensors."""
+    pending: list[str] = [text]
+    seen: set[str] = set()
+    while pending:
+        node = view.source(pending.pop())
+        if node.name not in seen:
+            seen.add(node.name)
+            yield node
+            pending += [] if node.op in SHAPES else _operands(node)
+
+
+def _operands(node: Any) -> list[str]:
+    given = arguments.data(node)
+    return given[:1] if node.op in OF_FIRST else given[:-1] if node.op == "ConcatV2" else given
+
+
+def _factors(view: Any, text: str) -> Iterator[str]:
+    """What is multiplied, or divided, on the way to a size."""
+    for node in _upstream(view, text):
+        if node.op in PRODUCTS:
+            yield from [node.name] if node.op == "SquaredDifference" else _operands(node)
+
+
+def _may_be_negative(view: Any, text: str) -> bool:
+    """Whether a factor is a difference, or has a negative constant."""
+    for node in _upstream(view, text):
+        if node.op in FALLING or node.op == "SquaredDifference":
+            return True
+        if node.op == "Const" and bool((tf.make_ndarray(node.attr["value"].tensor) < 0).any()):
+            return True
+    return False
