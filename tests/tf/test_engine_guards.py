@@ -197,6 +197,7 @@ PARTS = {
     "from and to": lambda rows, n: rows[None, n - 1 : n + 1],
     "of a row": lambda rows, n: rows[0, :n],
     "columns": lambda rows, n: rows[..., :n],
+    "columns of some rows": lambda rows, n: rows[2:5, :n],
 }
 
 
@@ -207,12 +208,15 @@ def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
     weights = tf.get_variable("w", [4, 4], initializer=tf.random_normal_initializer(seed=1))
     part = PARTS[name](tf.matmul(x, weights), tf.reduce_sum(tf.cast(chosen > 0, tf.int32)))
     loss = tf.reduce_mean(tf.square(tf.matmul(x, weights))) + tf.cast(tf.size(part), tf.float32)
+    loss += tf.stop_gradient(tf.reduce_sum(part))
     step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+
+    rows = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
 
     def losses(kind):
         with tf.Session(config=config(kind)) as session:
             session.run(tf.global_variables_initializer())
-            found = [session.run([loss, step], {x: X, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
+            found = [session.run([loss, step], {x: rows, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
             known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
             return found, sum(run.step is not None for run in known)
 

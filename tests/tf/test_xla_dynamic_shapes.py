@@ -303,6 +303,29 @@ def test_a_size_that_is_computed_of_a_number_of_rows(name):
     assert_as_in_a_session(build)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [lambda x, n: x[:n, 1:], lambda x, n: x[n:, 1:], lambda x, n: x[2:4, :n], lambda x, n: x[n:, None, 1 : n + 1]],
+    ids=["columns", "both begin", "rows", "both are open"],
+)
+def test_a_computed_slice_that_begins_behind_0_in_another_axis_is_refused(part):
+    """Regression: the other axis began at 0, silently."""
+    with tf.Graph().as_default() as graph:
+        x, mask = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.bool, [6], "mask")
+        result = tf.reduce_sum(part(x, tf.shape(tf.boolean_mask(x, mask))[0]))
+        with pytest.raises(PlanError, match="begins behind 0 in another axis: compiled by XLA it begins at 0"):
+            step_function.build(graph, [result], [x, mask])
+
+
+def test_a_computed_slice_that_begins_at_0_in_another_axis():
+    def build(ids, x):
+        n = tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0]
+        parts = x[:n, :2], x[1:n, 1], x[n - 1 :, None, :], x[2, 1:n]
+        return [tf.reduce_sum(each) for each in parts] + [tf.shape(each) for each in parts]
+
+    assert_as_in_a_session(build)
+
+
 def masked_step(change, rows=6):
     """A step of rows that a mask chooses, with a variable whose gradient has a part without them: (session, step)."""
     x, mask = tf.placeholder(tf.float32, [rows, 3], "x"), tf.placeholder(tf.bool, [rows], "mask")

@@ -19,6 +19,8 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import subgraphs
+from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
+from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes.dynamic_shapes import SET_ROWS, SOURCES, TAKING, View
 
 SLICE = "StridedSlice"
@@ -36,6 +38,7 @@ def never_negative(module: Module, context: Any = None) -> None:
         if shape is not None:
             users = list(node.value.users)
             places = _places(node, view) if _is_computed(node) else {}
+            _require_one_begin(node, shape, places)
             graphdef.insert(graph, _counted(node, shape, places), after=node, origin=node)
             node.value.replace_by(graph[node.name + SCOPE + ROWS].value, users)
 
@@ -57,6 +60,18 @@ def _leaves_out_rows(node: Node) -> bool:
 
 def _constant(value: Value) -> Any:
     return value.node.attrs["value"].numbers() if value.node.op == "Const" else None
+
+
+def _require_one_begin(node: Node, shape: tf.TensorShape, places: Mapping[int, tuple[int, int]]) -> None:
+    """Raises NotConstant for x[:n, 1:]: where n is computed, XLA begins at 0 in all axes but that of open size."""
+    begin, masked = _constant(node.inputs[1]), node.attrs.get("begin_mask", 0)
+    opened = [axis for axis in places if shape.as_list()[axis] is None]
+    later = [axis for axis, (k, _) in places.items() if not masked >> k & 1 and (begin is None or begin[k])]
+    if any(axis not in opened or len(opened) > 1 for axis in later):
+        number = next(number for number in (2, 1) if _constant(node.inputs[number]) is None)
+        what = "has computed ends and begins behind 0 in another axis: compiled by XLA it begins at 0"
+        text = "node '%s' (%s) %s; %s" % (node.name, node.op, what, IN_SESSION)
+        raise NotConstant(text, node.name, number)
 
 
 def _is_computed(node: Node) -> bool:
