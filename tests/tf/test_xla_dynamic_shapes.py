@@ -350,7 +350,9 @@ def test_one_row_or_none_is_refused(change, rows, node):
     with tf.Graph().as_default():
         session, fetches, feeds = masked_step(change, rows)
         step = npu_shim.compile_step(session, fetches, feeds)
-        with pytest.raises(PlanError, match="node '%s' gives one row or none, which depends on the data" % node):
+        ours = "node '%s' gives one row or none, which depends on the data" % node
+        later = "cannot be compiled by XLA: .* broadcast"  # TensorFlow 2.21's XLA refuses it by itself
+        with pytest.raises(PlanError, match="%s|%s" % (ours, later)):
             step({"x": np.zeros((rows, 3)), "mask": np.ones(rows, bool)})
 
 
