@@ -70,6 +70,15 @@ def pools(padding, window, strides, batch):
         yield "MaxPoolGradWithArgmax", {"input": image, "grad": pooled, "argmax": places}, attrs
 
 
+def means():
+    """Mean of integers whose sum their dtype does not hold, and of nothing."""
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
+        most = np.iinfo(dtype).max // (3 if dtype.endswith("64") else 1)
+        yield "Mean", {"input": np.array([[most, 7], [most - 1, 8], [most - 5, 2]], dtype), "axis": np.array([0])}, {}
+    for dtype in ("int32", "uint8", "int64", "complex64"):
+        yield "Mean", {"input": np.zeros([0, 2], dtype), "axis": np.array([0])}, {"keep_dims": True}
+
+
 CASES = [  # op, its inputs, its attributes
     product(False, False), product(True, False), product(False, True), product(True, True), product(False, False, 40),
     ("SparseTensorDenseAdd", {"a_indices": PLACES, "a_values": floats(7), "a_shape": SHAPE, "b": floats(4, 5)}, {}),
@@ -96,12 +105,13 @@ CASES = [  # op, its inputs, its attributes
     *pools("SAME", (3, 2), (2, 2), False), *pools("SAME", (2, 2), (1, 1), True),
     *((name, {"y": AT_EDGES, "dy": INCOMING}, {}) for name in ("InvGrad", "ReciprocalGrad", "RsqrtGrad", "SqrtGrad")),
     ("SeluGrad", {"gradients": floats(7), "outputs": np.array([0.0, -0.0, 1.5, -1.5, 3.0, -0.1, 0.1])}, {}),
+    *means(),
     ("InTopK", {"predictions": floats(4, 9), "targets": np.array([0, 8, 3, 3], np.int32)}, {"k": 3}),
     ("ScatterNdNonAliasingAdd", {"input": floats(6, 2), "indices": PICKS[:, None], "updates": floats(8, 2)}, {}),
 ]  # fmt: skip
 # what XLA must know is no feed
 KNOWN = ("a_shape", "sp_shape", "input_shape", "new_shape", "reduction_axes", "size", "output_dim0", "num_segments",
-         "crop_size", "image_size")
+         "crop_size", "image_size", "axis")  # fmt: skip
 ENDS_IN_DATA = ("SegmentSum", "SegmentMean", "SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
 LOW = ("SparseTensorDenseMatMul", "SparseSegment", "ResizeNearestNeighborGrad", "ScatterNdNonAliasingAdd",
        "InvGrad", "ReciprocalGrad", "RsqrtGrad", "SeluGrad", "SqrtGrad")  # fmt: skip
@@ -135,8 +145,8 @@ def test_an_op_gives_what_its_kernel_gives(dtype):
     names = [case[0] for case, tensors in zip(cases, made) for _ in tensors]
     for name, value, wanted in zip(names, found, expected):
         assert value.dtype == wanted.dtype, name
-        if wanted.dtype.kind in "ib":
+        if wanted.dtype.kind in "iub":
             np.testing.assert_array_equal(value, wanted, err_msg=name)
             continue
         tolerance = LENGTHS.get(name, LENGTH) * EPS[dtype]
-        np.testing.assert_allclose(np.float64(value), np.float64(wanted), tolerance, tolerance, err_msg=name)
+        np.testing.assert_allclose(np.complex128(value), np.complex128(wanted), tolerance, tolerance, err_msg=name)

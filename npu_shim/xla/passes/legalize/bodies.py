@@ -32,12 +32,12 @@ class Given(NamedTuple):
 UNKNOWN = Given(tf.TensorShape(None), False, None)
 
 
-def callers_first(graph_def: Any, wanted: Callable[[str], bool]) -> list[str]:
-    """Returns names of the functions that contain a wanted op, directly or through calls; callers before callees.
+def callers_first(graph_def: Any, wanted: Callable[[Any], bool]) -> list[str]:
+    """Returns names of the functions that contain a wanted node, directly or through calls; callers before callees.
 
     Args:
         graph_def: tf.GraphDef; of its library, only what it calls counts.
-        wanted: function from an op's name to whether it is wanted.
+        wanted: function from a NodeDef to whether it is wanted.
     """
     library = {each.signature.name: each for each in graph_def.library.function}
     behind: dict[str, bool] = {}
@@ -48,7 +48,7 @@ def callers_first(graph_def: Any, wanted: Callable[[str], bool]) -> list[str]:
             behind[name] = False  # stops the recursion of a function that calls itself
             nodes = library[name].node_def
             inner = [visit(each) for node in nodes for each in functions.called(node, library) if each in library]
-            behind[name] = any(inner) or any(wanted(node.op) for node in nodes)
+            behind[name] = any(inner) or any(map(wanted, nodes))
             order.append(name)
         return behind[name]
 

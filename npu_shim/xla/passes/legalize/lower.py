@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from npu_shim.xla.passes.legalize import bodies, order, repeated, splice
 from npu_shim.xla.passes.legalize.facts import UNIQUE, UNIQUE_HERE, Facts
 from npu_shim.xla.passes.legalize.ops import uniques
-from npu_shim.xla.passes.legalize.table import BY_ROW, TABLE
+from npu_shim.xla.passes.legalize.table import BY_ROW, DTYPES, TABLE
 
 
 def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
@@ -25,7 +25,7 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
         PlanError: a node cannot be lowered; the error names it and what is missing.
     """
     table = TABLE if table is None else table
-    nested = bodies.callers_first(graph_def, lambda op: op in table or op in UNIQUE)
+    nested = bodies.callers_first(graph_def, lambda node: _is_lowered(node, table) or node.op in UNIQUE)
     given = {}
     graph_def = _lowered(graph_def, keep, table, given, nested)
     for name in nested:
@@ -41,7 +41,7 @@ def lower(graph_def: Any, keep: Iterable[str] = (), table: Mapping[str, Callable
 def _lowered(graph_def, keep, table, given, nested):
     """Lowers one graph or body; merges into `given` the facts that its calls pass to functions in `nested`."""
     graph_def = _without_uniques(_with_rows(graph_def, keep, table), keep)
-    chosen = {node.name: table[node.op] for node in graph_def.node if node.op in table}
+    chosen = {node.name: table[node.op] for node in graph_def.node if _is_lowered(node, table)}
     if not chosen and not nested:
         return graph_def
     facts = Facts(graph_def)
@@ -49,6 +49,10 @@ def _lowered(graph_def, keep, table, given, nested):
     for name, arguments in bodies.calls(graph_def.node, library, facts):
         given[name] = bodies.merged(given.get(name), arguments)
     return _replaced(order.in_turn(graph_def, chosen), chosen, facts)
+
+
+def _is_lowered(node, table):
+    return node.op in table and (node.op not in DTYPES or node.attr["T"].type in DTYPES[node.op])
 
 
 def _library(graph_def):

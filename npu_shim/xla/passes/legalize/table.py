@@ -12,6 +12,7 @@ from npu_shim.xla.passes.legalize.ops import (
     segments,
     sparse_tensors,
     sparse_updates,
+    sums,
 )
 from npu_shim.xla.passes.legalize.ops.renamed import as_op, with_attr
 from npu_shim.xla.passes.legalize.ops.sparse_updates import update
@@ -91,11 +92,17 @@ GRADIENTS = {  # TensorFlow 2.15.1, core/kernels/cwise_ops_gradients.h, relu_op_
     "InvGrad": gradients.nothing_from_nothing("ReciprocalGrad"),
     "SeluGrad": gradients.selu,
 }
+MEANS = {  # TensorFlow 2.15.1, core/kernels/reduction_ops.h
+    "Mean": sums.mean,
+}
 RENAMED = {
     "InTopK": with_attr("InTopKV2", "k"),
     "ScatterNdNonAliasingAdd": as_op("TensorScatterAdd"),
 }
 TABLE = {
     **SPARSE_UPDATES, **VARIABLES, **SPARSE_TENSORS, **SEGMENTS, **BY_ROW, **LOSSES, **RECURRENT, **IMAGES, **GRADIENTS,
-    **RENAMED,
+    **MEANS, **RENAMED,
 }  # fmt: skip
+WHOLE_OR_COMPLEX = (*sums.WIDE, tf.int64, tf.uint64, tf.complex64, tf.complex128)
+# op -> the dtypes T for which it is lowered; the other ops are lowered for all
+DTYPES = {"Mean": frozenset(dtype.as_datatype_enum for dtype in WHOLE_OR_COMPLEX)}

@@ -90,7 +90,7 @@ class _Copy:
     def __init__(self, graph_def: Any, equal: Mapping[tuple[str, str], str]) -> None:
         self._equal = equal
         library = {each.signature.name: each for each in graph_def.library.function}
-        names = bodies.callers_first(graph_def, lambda op: True)
+        names = bodies.callers_first(graph_def, lambda node: True)
         self._library = {name: library[name] for name in names}
         told = called_by_name(graph_def)
         self.flats = {GRAPH: graph_def, **{name: bodies.as_graph(library[name], told, None) for name in names}}
