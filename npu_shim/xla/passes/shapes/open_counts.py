@@ -22,6 +22,10 @@ from npu_shim.xla.passes.shapes.compile_time import SHAPES, STRICT
 SIZES = {**STRICT, "Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}  # op -> inputs that say sizes
 FALLING = frozenset(["Neg", "Sub"])
 PRODUCTS = frozenset(["Div", "Mul", "Pow", "Prod", "RealDiv", "Square", "SquaredDifference", "TruncateDiv"])
+# ops whose numbers are none of their inputs': places of elements, and truth values
+OF_NONE = frozenset([
+    "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual", "Where",
+])  # fmt: skip
 # ops whose result is made of their first input; the others say which part, or along which axis
 OF_FIRST = frozenset([
     "ExpandDims", "Gather", "GatherV2", "Max", "Min", "Prod", "Reshape", "Slice", "Squeeze", "StridedSlice", "Sum",
@@ -70,7 +74,7 @@ def _repeats_single(node: Any, view: Any) -> bool:
 
 
 def _upstream(view: Any, text: str) -> Iterator[Any]:
-    """The nodes that a size is computed of, up to the shapes of tensors."""
+    """The nodes that a size is computed of, up to shapes of tensors and places of elements, which are not negative."""
     pending: list[str] = [text]
     seen: set[str] = set()
     while pending:
@@ -78,7 +82,7 @@ def _upstream(view: Any, text: str) -> Iterator[Any]:
         if node.name not in seen:
             seen.add(node.name)
             yield node
-            pending += [] if node.op in SHAPES else _operands(node)
+            pending += [] if node.op in SHAPES or node.op in OF_NONE else _operands(node)
 
 
 def _operands(node: Any) -> list[str]:
