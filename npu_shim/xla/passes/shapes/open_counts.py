@@ -24,7 +24,8 @@ FALLING = frozenset(["Neg", "Sub"])
 PRODUCTS = frozenset(["Div", "Mul", "Pow", "Prod", "RealDiv", "Square", "SquaredDifference", "TruncateDiv"])
 # ops whose numbers are none of their inputs': places of elements, and truth values
 OF_NONE = frozenset([
-    "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual", "Where",
+    "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot", "LogicalOr", "NotEqual",
+    "Where",
 ])  # fmt: skip
 # ops whose result is made of their first input; the others say which part, or along which axis
 OF_FIRST = frozenset([
