@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import shutil
 
 import numpy as np
 import pytest
 import sessions
 import tensorflow.compat.v1 as tf
 
+from npu_shim import configs
 from npu_shim.options.ops.scopes import keep_dtype_scope, to_float
 
 VALUES = np.float32([[1025, 3], [1, 2047]])  # exact in float16, sums of odd ones beyond 2048 are not
@@ -90,6 +92,7 @@ def divided(x):
 DIVISION = {
     "lists": lambda path: {"npu_shim_black_list": "RealDiv"},
     "a mixlist": lambda path: {"modify_mixlist": _file(path, json.dumps({"black-list": {"to-add": ["RealDiv"]}}))},
+    "ops info": lambda path: {"npu_shim_ops_info_dir": _ops_info(path)},
     "its type": lambda path: {"customize_dtypes": _file(path, "OpType::RealDiv:" + ADDS[2:])},
     "its name": lambda path: {"customize_dtypes": _file(path, "divided" + ADDS)},
 }
@@ -100,7 +103,46 @@ def _file(path, text):
     return str(path)
 
 
+def _ops_info(path):
+    """A folder with the shipped table, but for RealDiv on the black list."""
+    shutil.copytree(configs.folder("ascend910"), str(path))
+    rows = json.loads((path / "elementwise.json").read_text())
+    rows["RealDiv"]["precision_reduce"] = {"flag": "false"}
+    (path / "elementwise.json").write_text(json.dumps(rows))
+    return str(path)
+
+
 @pytest.mark.parametrize("way", DIVISION)
 def test_a_division_by_a_constant_of_which_tensorflow_makes_a_product(patched, tmp_path, way):
     assert np.abs(run(divided) - VALUES / 3).max() > 0.1
     np.testing.assert_allclose(run(divided, **DIVISION[way](tmp_path / "asked")), VALUES / 3, rtol=1e-6)
+
+
+def test_what_is_asked_of_products_is_not_asked_of_a_division_by_a_constant(patched, tmp_path):
+    asked = {"customize_dtypes": _file(tmp_path / "asked", "OpType::Mul:" + ADDS[2:])}
+    np.testing.assert_array_equal(run(divided, **asked), run(divided))
+
+
+def in_function(x):
+    return tf.function(lambda x: tf.reshape(divided(x), [2, 2]), autograph=False)(x)
+
+
+def in_nested_function(x):
+    return tf.function(lambda x: tf.reshape(in_function(x), [2, 2]), autograph=False)(x)
+
+
+def in_branch(x):
+    """The other branch has a product of the same name."""
+    return tf.cond(x[0, 0] > 0, lambda: divided(x), lambda: tf.multiply(x, 2.0, name="divided"))
+
+
+def in_loop(x):
+    return tf.while_loop(lambda k, _: k < 1, lambda k, _: (k + 1, divided(x)), [0, x])[1]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("way", [way for way in DIVISION if way != "its name"])
+@pytest.mark.parametrize("build", [in_function, in_nested_function, in_branch, in_loop])
+def test_a_division_by_a_constant_in_a_function(patched, tmp_path, way, build, version):
+    with sessions.control_flow(version):
+        np.testing.assert_allclose(run(build, **DIVISION[way](tmp_path / "asked")), VALUES / 3, rtol=1e-6)

@@ -21,7 +21,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.graph.graph_view import KEEP, KEEP_WITH_GRADIENTS, TO_FLOAT
-from npu_shim.rewriter.graphdef.functions import KINDS, called
+from npu_shim.rewriter.graphdef.functions import KINDS, called, kind_of, roles
 from npu_shim.rewriter.graphdef.inlined_names import without_traces
 from npu_shim.rewriter.tf_internals import op_defs
 from npu_shim.session import lines
@@ -69,6 +69,22 @@ def built(number: int | None) -> dict[str, str]:
         number: the session's, or None for the session that this thread runs.
     """
     return {op.name: op.type for op in _operations(number)}
+
+
+def built_in_functions(number: int | None) -> dict[str, str]:
+    """Returns place -> op of the nodes that inlining gives a session's graph, as the script built them.
+
+    Args:
+        number: as for `built`.
+    """
+    graph = _session_graph(number)
+    if graph is None:
+        return {}
+    functions = _functions(graph)
+    types: dict[str, str] = {}
+    if functions:
+        _collect_types([op.node_def for op in graph.get_operations()], functions, (), "", types)
+    return types
 
 
 def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
@@ -119,9 +135,7 @@ def _is_call(op):
 
 def _bodies_with_scopes(graph):
     """Maps the name of each function in which ops are in scopes, or in what it calls, to its calls and those ops."""
-    library = tf.GraphDef()
-    graph._copy_functions_to_graph_def(library, 0)
-    functions = {function.signature.name: function for function in library.library.function}
+    functions = _functions(graph)
     nodes = {name: [n for n in body.node_def if _is_call(n.op) or _attributes(n)] for name, body in functions.items()}
     wanted: set[str] = set()
     reached = {name for name, body in nodes.items() if any(map(_attributes, body))}
@@ -129,6 +143,25 @@ def _bodies_with_scopes(graph):
         wanted |= reached
         reached = {name for name in nodes.keys() - wanted if any(wanted & {*called(n, functions)} for n in nodes[name])}
     return {name: nodes[name] for name in wanted}
+
+
+def _functions(graph):
+    """Maps the name of each function of a graph to its FunctionDef."""
+    library = tf.GraphDef()
+    graph._copy_functions_to_graph_def(library, 0)
+    return {function.signature.name: function for function in library.library.function}
+
+
+def _collect_types(nodes, functions, around, prefix, types):
+    """Adds the types of the nodes of the functions that nodes call; a function in itself is not inlined."""
+    for node in nodes:
+        kind = kind_of(node, functions)
+        for name, role in zip(called(node, functions), () if kind is None else roles(node, kind)):
+            if name in functions and name not in around:
+                within = "%s%s%s/" % (prefix, node.name, "" if role == "body" else "[%s]" % role)
+                body = functions[name].node_def
+                types.update((within + inner.name, inner.op) for inner in body)
+                _collect_types(body, functions, (*around, name), within, types)
 
 
 def _collect(nodes, bodies, around, prefix, found):

@@ -284,7 +284,8 @@ def _rewrite_bytes(graph, config, feeds, fetches, preserved):
     call_scopes.mark(graph_def, number, config_proto.is_apart(entry))
     # graph_def is what one run needs, and not always as it was built
     built = call_scopes.built(number) if speaks_of_ops(options.values) else {}
-    chosen = replaced_ops.as_asked(graph_def, built, chosen)
+    if built:
+        chosen = replaced_ops.as_asked(graph_def, {**call_scopes.built_in_functions(number), **built}, chosen)
     done = rewrite_graph(graph_def, feeds, [*fetches, *preserved], chosen, built=built)
     lines.say(done, chosen)
     trace.graph(done.plan, done.seconds)

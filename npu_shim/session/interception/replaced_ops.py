@@ -6,7 +6,7 @@
 Where only some of the old ops are in a scope, all of the new one is.
 
 Constant folding keeps the name of an op whose type it changes: x / 3 becomes x * (1 / 3). What lists and
-customize_dtypes ask of the type that the script built holds for the new one.
+customize_dtypes ask of the type that the script built holds for the new one, in functions too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.options.ops.customize import Custom
 from npu_shim.options.precision import Precision
 from npu_shim.rewriter.graph.graph_view import KEEP, TO_FLOAT
+from npu_shim.rewriter.graphdef.inlined_names import place
+from npu_shim.rewriter.tables.op_table import Entry
 
 MADE = "ArithmeticOptimizer/"  # in the name of each op that it makes: SCOPE/ArithmeticOptimizer/STAGE_OLD
 REPLACED = ("Add", "AddV2", "AddN", "Mul")  # the types of ops of which one new op replaces several
+UNASKED = Custom((), (), 0)
 
 
 def mark(graph_def: Any, graph: tf.Graph) -> None:
@@ -44,22 +48,32 @@ def as_asked(graph_def: Any, built: Mapping[str, str], chosen: Precision) -> Pre
 
     Args:
         graph_def: tf.compat.v1.GraphDef of what a session runs; nodes of listed types get the attributes of scopes.
-        built: name -> op of the nodes of the session's graph, as the script built it.
+        built: name or `place` -> op of the nodes of the session's graph and of its functions, as the script built them.
         chosen: the options of the session.
     """
-    changed = [(node, built[node.name]) for node in graph_def.node if built.get(node.name, node.op) != node.op]
+    changed = [(node, was) for node in graph_def.node for was in [_built_type(node, built)] if was != node.op]
     by_op = {} if chosen.customized is None else chosen.customized.by_op
     requests = {}
     for node, was in changed:
-        entry = chosen.table.entries.get(was)
-        if entry is not None and entry.asked and node.op != "Const":
-            _ask(node, entry.listed, chosen.policy.low)
-        if was in by_op and node.op not in by_op:
-            requests[node.name] = by_op[was]
+        entries = chosen.table.entries
+        if was in entries and node.op != "Const" and _list_counts(entries[was], entries.get(node.op)):
+            _ask(node, entries[was].listed, chosen.policy.low)
+        if was in by_op or node.op in by_op:
+            requests[node.name] = by_op.get(was, UNASKED)
     if not requests or chosen.customized is None:
         return chosen
     by_name = {**requests, **chosen.customized.by_name}
     return dataclasses.replace(chosen, customized=dataclasses.replace(chosen.customized, by_name=by_name))
+
+
+def _built_type(node: Any, built: Mapping[str, str]) -> str:
+    """The type that the script gave a node; of a node that TensorFlow made, the one that it has."""
+    return built.get(node.name) or built.get(place(node.name), node.op)
+
+
+def _list_counts(was: Entry, now: Entry | None) -> bool:
+    """Whether the list of a node's old type is the user's word, or differs from its new type's, if that computes."""
+    return was.asked or (now is not None and now.role == "computes" and now.listed != was.listed)
 
 
 def _ask(node: Any, listed: str, low: int) -> None:
