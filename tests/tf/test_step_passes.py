@@ -317,6 +317,8 @@ x:Placeholder{dtype=float32, shape=<4,2>} i:Placeholder{dtype=int32, shape=<3>}
 n:Const{dtype=int32, value=int32<1>(1)} s:Shape{T=float32}(x) m:AddV2{T=int32}(s, n)
 a:Gather{Tparams=float32, Tindices=int32}(x, i) b:Gather{Tparams=int32, Tindices=int32}(m, n)
 c:Merge{T=int32, N=2}(n, d) d:NextIteration{T=int32}(c) e:Gather{Tparams=float32, Tindices=int32}(x, c)
+u:Placeholder{dtype=uint32, shape=<3>} f:Div{T=uint32}(u, u) j:Placeholder{dtype=int32, shape=<3,1>}
+g:ScatterNd{T=int32, Tindices=int32}(j, i, n)
 """
 
 
@@ -326,6 +328,8 @@ def test_what_tensorflow_alone_checks_is_told_but_for_shapes(caplog):
     unchecked.tell(graphdef.write(text.parse(UNCHECKED), tf.GraphDef))
     (told,) = [record.getMessage() for record in caplog.records if "takes the last row" in record.getMessage()]
     assert told.endswith("an error: 'a', 'e'")
+    others = [record.getMessage() for record in caplog.records if "takes the last row" not in record.getMessage()]
+    assert [other.rpartition(": ")[2] for other in others] == ["'f'", "'g'"]
     unchecked._said.cache_clear()
     function = "function f(r: float32, k: int32) -> (o: float32)\n%s\nend" % body
     unchecked.tell(graphdef.write(text.parse("%s\n%s" % (call, function)), tf.GraphDef))

@@ -14,18 +14,19 @@ from npu_shim.session.clusters.marking import MARK
 
 LOG = logging.getLogger("npu_shim")
 SHOWN = 3  # node names in a line
-INTEGERS = frozenset(dtype.as_datatype_enum for dtype in (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint16))
+SIGNED, UNSIGNED = (tf.int8, tf.int16, tf.int32, tf.int64), (tf.uint8, tf.uint16, tf.uint32, tf.uint64)
+INTEGERS = frozenset(dtype.as_datatype_enum for dtype in SIGNED + UNSIGNED)
 SIZES = ("Shape", "ShapeN", "Size", "Rank", "Const")
 GATHERS = ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd")
 UPDATES = (
     "ScatterAdd", "ScatterSub", "ScatterUpdate", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate",
-    "SparseApply*", "ResourceSparseApply*",
+    "SparseApply*", "ResourceSparseApply*", "ScatterNd", "TensorScatter*",
 )  # fmt: skip
 DIVISIONS = ("Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod")
 # what happens -> (ops, those with a * by how they begin; whether for integers only)
 KINDS = {
     "takes the last row for an index that is out of range": (GATHERS, False),
-    "gives -1 for an integer divided by zero": (DIVISIONS, True),
+    "gives -1, or the largest number, for an integer divided by zero": (DIVISIONS, True),
     "gives NaN for a label that is out of range": (("SparseSoftmaxCrossEntropyWithLogits",), False),
     "leaves out an update of a row whose index is out of range": (UPDATES, False),
     "stays at the limit of a counter": (("CountUpTo", "ResourceCountUpTo"), False),
