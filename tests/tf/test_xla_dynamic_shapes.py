@@ -88,6 +88,20 @@ def test_repeated_rows_are_trained_once(parts):
     )
 
 
+def test_unique_of_no_rows_has_none():
+    """Regression: it had one value, of a row that was not there, and RMSProp updated that row, silently."""
+
+    def build(ids, x):
+        mine = tf.boolean_mask(ids, tf.equal(ids, 7))  # of the last batch, none
+        rows = tf.gather(table(True, 1), mine)
+        loss = tf.reduce_sum(tf.matmul(rows, rows, transpose_a=True))
+        train = tf.train.RMSPropOptimizer(0.1).minimize(loss)
+        different = tf.unique(tf.cast(mine, tf.float32))[0]
+        return [tf.size(different), tf.reduce_sum(different), train]
+
+    assert_as_in_a_session(build)
+
+
 PLACES = {
     "fetched": lambda places, x: places,
     "copied and fetched": lambda places, x: tf.identity(places),

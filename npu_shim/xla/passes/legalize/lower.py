@@ -81,7 +81,7 @@ def _without_uniques(graph_def, keep):
             if node.name in chosen:
                 node.attr[UNIQUE_HERE].b = True
     uniques.refuse(graph_def)
-    return graph_def
+    return uniques.with_sizes(graph_def)
 
 
 def _replaced(graph_def, chosen, facts):

@@ -1,6 +1,6 @@
 """Makes what counts rows by their values ignore padding: tf.unique and tf.where of tensors of open size.
 
-    y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0]));  i = i[:count]
+    y, i = unique(x)     becomes     y, i = unique(where(row < count, all rows of x, x[0] or a hole));  i = i[:count]
     y = where(x)         becomes     y = where(barrier(all rows of (x != 0) & (row < count)))
 
 StableHLO has no tf.where of an open size, so an engine could not run a mask of a mask. The barrier is for TensorFlow's
@@ -17,6 +17,8 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
+from npu_shim.xla.passes.legalize.ops import uniques
+from npu_shim.xla.passes.legalize.padding import HOLE
 from npu_shim.xla.passes.memory.rematerialization.apply import BARRIER
 from npu_shim.xla.passes.shapes.dynamic_shapes import ALL_ROWS, UNIQUE, View
 
@@ -83,14 +85,15 @@ def _without_padding(whole: Any, values: Any, sizes: Sequence[int | None]) -> An
 
 
 def _unique(node: Any) -> list[Any]:
-    """The nodes that replace a tf.unique: padding rows become copies of the first row."""
+    """The nodes that replace a tf.unique: padding rows become copies of the first row, or holes where there is none."""
     dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
 
     def build(values: Any) -> None:
         values = tf.identity(values, "values")
-        count = tf.shape(values)[0]
+        count = tf.identity(tf.shape(values)[0], uniques.COUNT)
         rows = _all_rows(values, 0, "rows")
-        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, rows[0]), index)
+        first = tf.where_v2(count > 0, rows[0], tf.cast(HOLE, dtype)) if dtype in (tf.int32, tf.int64) else rows[0]
+        found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, first), index, uniques.OPEN)
         tf.identity_n([found, places[:count]], "found")
 
     scope = node.name + SCOPE

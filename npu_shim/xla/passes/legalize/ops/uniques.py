@@ -9,9 +9,13 @@ import tensorflow.compat.v1 as tf
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.clusters import traps
+from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize import duplicates, padding
 from npu_shim.xla.passes.legalize.facts import UNIQUE, Facts
 from npu_shim.xla.passes.legalize.site import Site
+
+OPEN, COUNT = "unique_of_open", "count"  # a Unique of a tensor of open size, and how many rows that has
+SET_ROWS = "XlaSetDynamicDimensionSize"
 
 
 def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callable[[Site], Any]]:
@@ -60,6 +64,30 @@ def _outputs(site: Site, found: Any, places: Any) -> list[Any]:
     if "WithCounts" in site.proto.op:
         made.append(tf.math.unsorted_segment_sum(tf.ones_like(made[1]), places, tf.size(found)))
     return made
+
+
+def with_sizes(graph_def: Any) -> Any:
+    """Returns a GraphDef whose Uniques that are left to XLA have no values where what they are of has no rows."""
+    opened = [node for node in graph_def.node if node.op in UNIQUE and node.name.rpartition("/")[2] == OPEN]
+    if not opened:
+        return graph_def
+    made = tf.GraphDef()
+    made.CopyFrom(graph_def)
+    for node in opened:
+        scope = node.name[: -len(OPEN)]
+        taken = [(node.name, tf.as_dtype(node.attr["T"].type)), (scope + COUNT, tf.int32)]
+        for user in made.node:
+            for number, text in enumerate(user.input):
+                if text == node.name:
+                    user.input[number] = scope + "sized/there"
+        made.node.extend(subgraphs.nodes(scope + "sized/", taken, _there, "values"))
+    return made
+
+
+def _there(values: Any, count: Any) -> None:
+    values = tf.identity(values, "values")
+    given = [values, tf.constant(0), tf.minimum(tf.size(values), count)]
+    tf.get_default_graph().create_op(SET_ROWS, given, [values.dtype], name="there")
 
 
 def refuse(graph_def: Any) -> None:
