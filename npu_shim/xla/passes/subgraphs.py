@@ -6,6 +6,8 @@ from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+SET_ROWS = "XlaSetDynamicDimensionSize"
+
 
 def nodes(
     scope: str, taken: Sequence[tuple[str, Any]], build: Callable[..., Any], first: str | None = None
@@ -31,3 +33,8 @@ def nodes(
         if node.op == "Const" and first is not None:
             node.input.append("^" + scope + first)
     return made
+
+
+def with_rows(tensor: Any, axis: Any, count: Any, name: str | None = None) -> Any:
+    """Returns a tensor of which XLA counts `count` rows along an axis; both are int32 scalars, the axis a constant."""
+    return tf.get_default_graph().create_op(SET_ROWS, [tensor, axis, count], [tensor.dtype], name=name).outputs[0]

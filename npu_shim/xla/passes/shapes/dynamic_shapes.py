@@ -24,10 +24,10 @@ from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import open_counts, static_shapes
+from npu_shim.xla.passes.subgraphs import SET_ROWS
 
 UNIQUE = ("Unique", "UniqueV2")
 ALL_ROWS = "XlaRemoveDynamicDimensionSize"  # includes the padding
-SET_ROWS = "XlaSetDynamicDimensionSize"
 SOURCES = frozenset(["DynamicPartition", "Where", *UNIQUE])
 # sources where the number of what they take is open -> the inputs that say it
 TAKING = {"Slice": (1, 2), "StridedSlice": (1, 2), "TopKV2": (1,)}

@@ -21,7 +21,7 @@ from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION
 from npu_shim.xla.passes.legalize.site import NotConstant
-from npu_shim.xla.passes.shapes.dynamic_shapes import SET_ROWS, SOURCES, TAKING, View
+from npu_shim.xla.passes.shapes.dynamic_shapes import SOURCES, TAKING, View
 
 SLICE = "StridedSlice"
 SCOPE, PART, ROWS = "/counted/", "part", "rows"
@@ -111,8 +111,7 @@ def _counted(node: Node, shape: tf.TensorShape, places: Mapping[int, tuple[int, 
         for axis, size in enumerate(shape.as_list()):
             if size is None:
                 length = _length(node, places[axis], sliced, begin, end) if axis in places else tf.shape(rows)[axis]
-                given = [rows, tf.constant(axis), tf.maximum(length, 0)]
-                rows = tf.get_default_graph().create_op(SET_ROWS, given, [rows.dtype]).outputs[0]
+                rows = subgraphs.with_rows(rows, tf.constant(axis), tf.maximum(length, 0))
         tf.ensure_shape(rows, shape, name=ROWS)
 
     values, indices = (tf.as_dtype(node.attrs[key]) for key in ("T", "Index"))

@@ -15,7 +15,6 @@ from npu_shim.xla.passes.legalize.facts import UNIQUE, Facts
 from npu_shim.xla.passes.legalize.site import Site
 
 OPEN, COUNT = "unique_of_open", "count"  # a Unique of a tensor of open size, and how many rows that has
-SET_ROWS = "XlaSetDynamicDimensionSize"
 
 
 def rows(graph_def: Any, keep: Iterable[str], facts: Facts) -> dict[str, Callable[[Site], Any]]:
@@ -86,8 +85,7 @@ def with_sizes(graph_def: Any) -> Any:
 
 def _there(values: Any, count: Any) -> None:
     values = tf.identity(values, "values")
-    given = [values, tf.constant(0), tf.minimum(tf.size(values), count)]
-    tf.get_default_graph().create_op(SET_ROWS, given, [values.dtype], name="there")
+    subgraphs.with_rows(values, tf.constant(0), tf.minimum(tf.size(values), count), "there")
 
 
 def refuse(graph_def: Any) -> None:
