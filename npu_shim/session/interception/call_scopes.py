@@ -45,16 +45,13 @@ def register_graph(number: int, graph: Any) -> None:
     _graphs[number] = graph
 
 
-def any_in(graph: Any) -> bool:
-    """Whether a graph, None for the default one, has scopes that `mark` copies to other nodes."""
+def any_in(graph: Any) -> tuple[bool, bool]:
+    """Whether a graph, None for the default one, has scopes that `mark` copies to other nodes, and in its functions."""
     graph = tf.get_default_graph() if graph is None else graph
-    return isinstance(graph, tf.Graph) and bool(_in_scopes(graph))
-
-
-def any_in_functions(graph: Any) -> bool:
-    """Whether ops in the functions of a graph, None for the default one, are in scopes."""
-    graph = tf.get_default_graph() if graph is None else graph
-    return isinstance(graph, tf.Graph) and bool(_bodies_with_scopes(graph))
+    if not isinstance(graph, tf.Graph):
+        return False, False
+    bodies = _bodies_with_scopes(graph)
+    return bool(_in_scopes(graph, bodies)), bool(bodies)
 
 
 def watch(graph: Any) -> None:
@@ -98,7 +95,7 @@ def mark(graph_def: Any, number: int | None, apart: bool = True) -> None:
     graph = _session_graph(number)
     if graph is not None:
         replaced_ops.mark(graph_def, graph)
-    scoped = _in_scopes(graph)
+    scoped = {} if graph is None else _in_scopes(graph, _bodies_with_scopes(graph))
     if scoped and not apart:
         lines.once(LATE % next(iter(scoped)))
     known = built(number) if scoped else ()
@@ -116,16 +113,14 @@ def _operations(number):
     return () if graph is None else graph.get_operations()
 
 
-def _in_scopes(graph):
-    """Maps the name of each call in a scope to the attributes of the scopes.
+def _in_scopes(graph, bodies):
+    """Maps the name of each call in a scope to the attributes of the scopes; `bodies` are `_bodies_with_scopes`'.
 
     The names are those that inlining gives.
     """
-    if graph is None:
-        return {}
     nodes = [op.node_def for op in graph.get_operations() if _is_call(op.type)]
     found: dict[str, dict[str, Any]] = {}
-    _collect(nodes, _bodies_with_scopes(graph) if nodes else {}, (), "", found)
+    _collect(nodes, bodies, (), "", found)
     return found
 
 

@@ -143,8 +143,8 @@ def _base_init(self, original, target, graph, config):
         session_options.keep(self, number, options)
         in_session = _engine(options.values) is None
         remaps = in_session and remapping.may_stay(options.values)
-        apart = call_scopes.any_in(graph)
-        as_built = speaks_of_ops(options.values) or call_scopes.any_in_functions(graph)
+        apart, in_functions = call_scopes.any_in(graph)
+        as_built = in_functions or speaks_of_ops(options.values)
         config = config_proto.for_session(config, options.values, number, not target, remaps, apart, as_built)
         if not in_session:
             _prepare_for_engine(config)
