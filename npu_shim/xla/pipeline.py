@@ -18,6 +18,7 @@ from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline, Property
+from npu_shim.rewriter.tables.slow_kernels import SLOW
 from npu_shim.xla.passes import dead_control_dependencies, function_names, legalize
 from npu_shim.xla.passes.attention import fusion
 from npu_shim.xla.passes.attention.report import ELSEWHERE, OFF, Attention
@@ -114,7 +115,7 @@ def _fuse_attention(module: Module, context: Context) -> None:
 
 def _float32_on_cpu(module: Module, context: Context) -> None:
     if context.on_cpu:
-        protos_with_kept(cpu_kernels.as_float32)(module, context)
+        cpu_kernels.as_float32(module)
 
 
 def _of(ops: Iterable[str], where: str) -> Callable[[Module], Iterable[str]]:
@@ -279,6 +280,7 @@ SHAPES = Pipeline(
             _float32_on_cpu,
             "after whatever looks for products and their sums, which finds them in the dtypes that were decided",
             requires=(FUNCTIONAL,),
+            needs_ops=frozenset(SLOW),
         ),
         Pass(
             "unique-function-names",

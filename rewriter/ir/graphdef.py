@@ -250,9 +250,9 @@ def _write_function(function: Function, proto: Any) -> None:
     else:
         proto.CopyFrom(function.proto)
     del proto.node_def[:]
-    _write_nodes(function, proto.node_def, _body_text)
+    _write_nodes(function, proto.node_def, body_text)
     for name, value in function.results.items():
-        proto.ret[name] = _body_text(value)
+        proto.ret[name] = body_text(value)
     for name, node in function.effects.items():
         proto.control_ret[name] = node.name
 
@@ -273,7 +273,7 @@ def _first(node: Node, output: str) -> int:
     raise ConfigError("node '%s' (%s) has no output '%s'" % (node.name, node.op, output))
 
 
-def _body_text(value: Value) -> str:
+def body_text(value: Value) -> str:
     """A tensor as an input in a function's body names it."""
     node = value.node
     if node.op == ARGUMENT:

@@ -5,6 +5,7 @@ import pathlib
 import pytest
 import reference_material
 import tensorflow.compat.v1 as tf
+from passes_as_text import after, stays
 
 from npu_shim import cli
 from npu_shim.cli.graphs import opt
@@ -12,7 +13,7 @@ from npu_shim.options import passes
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError
 from npu_shim.rewriter.ir import graphdef, text
-from npu_shim.rewriter.passes import pipeline, structure
+from npu_shim.rewriter.passes import pipeline
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.session.clusters import unchecked
 from npu_shim.xla import step_function
@@ -20,26 +21,11 @@ from npu_shim.xla.passes import dead_control_dependencies
 from npu_shim.xla.passes.memory import ordering
 from npu_shim.xla.passes.resources import dynamic_stitch, fetched, slice_writes
 from npu_shim.xla.passes.shapes import dynamic_shapes
-from npu_shim.xla.pipeline import PIPELINES, SHAPES, Context
+from npu_shim.xla.pipeline import PIPELINES, SHAPES
 from npu_shim.xla.sources import Source
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "passes.md"
 since_2_15 = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps")
-
-
-def after(run, source):
-    module = text.parse(source)
-    assert structure.violations(module) == []
-    pipeline.run(Pipeline("tests", "runs one pass", (Pass("tested", run, ""),)), module, Context())
-    assert structure.violations(module) == []
-    return text.show(module)
-
-
-def stays(run, source):
-    module = text.parse(source)
-    before, version = text.show(module), module.version
-    run(module, Context())
-    assert (text.show(module), module.version) == (before, version)
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
