@@ -162,7 +162,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "reference-to-resource",
-            protos(references.to_resources),
+            references.to_resources,
             "XLA has no reference variables; what follows knows resource variables only",
             ensures=(NO_REFERENCES,),
             needs_ops=frozenset(VARIABLES),

@@ -8,7 +8,7 @@ edit names.
 """
 
 from itertools import chain
-from typing import Any, Collection, Iterable, Iterator, Sequence, Tuple
+from typing import Any, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -37,12 +37,12 @@ def require_original(plan: Plan, before: Any, after: Any, touched: Collection[in
     Raises:
         VerifyError: with every violation.
     """
-    originals, left = list(before.node), list(after.node)[: len(before.node)]
-    for position in touched:  # of no other node is a copy needed
-        left[position] = _copy(left[position])
-    _take_back(plan, originals, left, touched)
+    reversed_ = _copy(after)
+    del reversed_.node[len(before.node) :]
+    _take_back(plan, before.node, reversed_.node, touched)
     violations = [*_inserted_stay_plain(plan, before, after)]
-    violations += _differences(before, after, zip(originals, left))
+    if _bytes(before) != _bytes(reversed_):
+        violations += [*_differences(before, reversed_)] or ["the graph has changed outside of its nodes"]
     if violations:
         raise VerifyError(violations)
 
@@ -83,9 +83,9 @@ def _take_mark_back(proto: Any, was: Any, mark: str) -> None:
         proto.attr.pop(mark, None)
 
 
-def _differences(before: Any, after: Any, nodes: Iterable[Tuple[Any, Any]]) -> Iterator[str]:
+def _differences(before: Any, after: Any) -> Iterator[str]:
     """One line for each node that is not its original again, and for all else in which two graphs differ."""
-    for was, now in nodes:
+    for was, now in zip(before.node, after.node):
         if _bytes(was) != _bytes(now):
             yield "'%s' (%s) has changed in %s" % (was.name, was.op, ", ".join(_parts(was, now)))
     for name in ("library", "versions"):
