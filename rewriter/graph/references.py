@@ -19,11 +19,16 @@ to the variable itself, also from behind what it takes for no work at all, as v/
 An ordinary tensor that an op writes in place (a decoder's cache, the parts of tf.parallel_stack) is memory as a
 variable's is: a Cast behind it would be a copy of what is not written yet, or that others write no more.
 
+A Cast in the script is a copy from when it runs; whoever reads it must not be led to the memory in front of it:
+
+    c = Cast(v16/read); u: v16 += 1, after c; a Mul in float16 of c, after u        v16/read would give it the new value
+
 Calls are read as inlining.py writes them out: the body runs after what the call waits for, and what waits for the call
 runs after the body. A body that takes memory from before such a write reads it in float32: TensorFlow's own optimizer
 writes the body into its caller, and moves a Cast from behind the argument to the variable, where it waits no more.
 """
 
+from itertools import chain
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .graph_view import GraphView, Node, is_border, is_border_name
@@ -82,10 +87,15 @@ class Readings(NamedTuple):
         before: position of an op that gives a variable's memory after a write, or values that may turn out to be it ->
             positions of what lets it wait. A Cast of it waits for the same, since TensorFlow's arithmetic optimizer
             moves a Cast to the variable itself.
+        copies: positions of the Casts that copy the memory of what is written.
     """
 
     late: FrozenSet[int] = frozenset()
     before: Mapping[int, Tuple[int, ...]] = {}
+    copies: FrozenSet[int] = frozenset()
+
+
+NO_READINGS = Readings()
 
 
 def readings(view: GraphView) -> Readings:
@@ -93,15 +103,18 @@ def readings(view: GraphView) -> Readings:
     nodes, consumers = view.nodes, view.consumers()
     writers, written = _writers(view)  # written grows: position -> bits of the writers that it runs after
     if not writers:
-        return Readings()
+        return NO_READINGS
     own = {position: bit for position, bit in written.items() if nodes[position].op in IN_PLACE}  # no read of a write
     controls = _controls(view)
     _spread(written, consumers, controls)
     late: Set[int] = set()
     before: Dict[int, Set[int]] = {}
+    casts = set(view.of_ops(["Cast"]))
+    copies: Set[int] = set()
     for variable, bits in writers.items():
         in_loop = any(nodes[consumer].op == "RefEnter" for consumer in consumers[variable])
         memory = _memory(view, variable, consumers)
+        copies |= casts.intersection(chain.from_iterable(consumers[giver] for giver in memory)) - memory
         givers = [giver for giver in memory if not nodes[giver].layout.ref_outputs]
         if not in_loop and not any(written.get(p, 0) & bits for g in givers for p in (g, *consumers[g])):
             continue  # as in most training steps: it is read before it is written
@@ -117,7 +130,8 @@ def readings(view: GraphView) -> Readings:
             late.update(consumers[giver], _upstream(nodes, giver, memory))
         for giver in waits.keys() - lost:
             before.setdefault(giver, set()).update(waits[giver])
-    return Readings(frozenset(late), {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()})
+    waits_of = {giver: tuple(sorted(nodes_)) for giver, nodes_ in before.items()}
+    return Readings(frozenset(late), waits_of, frozenset(copies))
 
 
 def _writers(view: GraphView) -> Tuple[Dict[int, int], Dict[int, int]]:

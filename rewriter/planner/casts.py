@@ -2,7 +2,8 @@
 
 Four cases need none: a consumer of an up-cast reads the input of the up-cast; a consumer of an integer's cast to
 float32 gets the integer cast to the low dtype; a fetched tensor's up-cast keeps the fetched name and serves the float32
-consumers too; a constant is written in the low dtype (`folded`).
+consumers too; a constant is written in the low dtype (`folded`). The first two do not hold for
+a Cast that copies a variable: see references.py.
 """
 
 from bisect import bisect_right
@@ -12,6 +13,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tup
 from ..graph.emulation import Running, Way
 from ..graph.folding import known
 from ..graph.graph_view import GraphView, Node, Port
+from ..graph.references import NO_READINGS, Readings
 from ..tables.dtypes import FLOAT32, FLOATS, LOW
 from ..tables.dtypes import name as dtype_name
 
@@ -19,7 +21,6 @@ Consumer = Tuple[int, int]  # node position, data input number
 Path = Tuple[int, ...]  # the dtypes that a tensor is cast to, one after the other; float16, float32 rounds
 Needs = Dict[Tuple[Port, Path], List[Consumer]]
 Narrowed = Tuple[int, int]  # slot whose inputs are rounded first, and the low dtype that they are rounded to
-NO_WAITING: Mapping[int, Tuple[int, ...]] = {}
 RENAMED = "-in-"  # a fetched node x that is lowered is called x-in-float16
 INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16", "int32", "int64"})
 
@@ -137,15 +138,13 @@ class Decided(NamedTuple):
         return node.op == "Cast" and port not in self.view.fed and self.given(node.inputs[0]) == low
 
 
-def find_edits(
-    decided: Decided, consumers: Sequence[Sequence[int]], before: Mapping[int, Tuple[int, ...]] = NO_WAITING
-) -> Edits:
+def find_edits(decided: Decided, consumers: Sequence[Sequence[int]], read: Readings = NO_READINGS) -> Edits:
     """Finds the casts for decided slots.
 
     Args:
         decided: the decisions.
         consumers: positions of the nodes that read each node's outputs.
-        before: node position -> what a Cast of its outputs waits for besides.
+        read: how the graph reads its reference variables.
     """
     nodes = decided.view.nodes
     changed = {*changed_nodes(nodes, decided.first, decided.running.runs), *decided.running.ways}
@@ -159,11 +158,12 @@ def find_edits(
             path, rounds = decided.input_path(port, position, number)
             if not path:
                 continue
-            behind = None if rounds else _written_upcast(decided, port, path[-1])
+            copied = port.node in read.copies
+            behind = None if rounds or copied else _written_upcast(decided, port, path[-1])
             origin = behind or port
             if behind is not None:
                 path, _ = decided.input_path(behind, position, number)
-            elif not rounds:
+            elif not rounds and not copied:
                 origin = _integer_behind(decided, port, path[-1])
             if path:
                 needs.setdefault((origin, path), []).append((position, number))
@@ -172,7 +172,7 @@ def find_edits(
     names = {node.name for node in nodes}
     boundaries = _boundaries(decided, names)
     casts = sorted(_casts(decided, needs, boundaries, names), key=lambda cast: cast.name)
-    return waiting(Edits(tuple(casts), reconnections, boundaries), before)
+    return waiting(Edits(tuple(casts), reconnections, boundaries), read.before)
 
 
 def waiting(edits: Edits, before: Mapping[int, Tuple[int, ...]]) -> Edits:

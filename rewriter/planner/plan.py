@@ -95,7 +95,7 @@ def _by_producers(
     if policy.changes:
         running = emulate(view, state.first, state.becomes, kernels, _fixed_nodes(state), state.consumers)
     decided = Decided(view, state.first, state.becomes, running, state.narrowed)
-    edits = find_edits(decided, state.consumers, state.readings.before)
+    edits = find_edits(decided, state.consumers, state.readings)
     return Plan(view, policy, state.first, state.becomes, state.reasons, state.because, running, edits)
 
 
@@ -379,5 +379,3 @@ def _decide_cast(state: State, position: int, node: Node, entry: Entry) -> None:
 def _is_reference(state: State, node: Node) -> bool:
     port = node.inputs[0]
     return port.port in state.view.nodes[port.node].layout.ref_outputs
-
-

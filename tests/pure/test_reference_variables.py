@@ -108,3 +108,10 @@ def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():
     assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "p": {"w", "z"}, "t": {"w", "z"}
     }  # fmt: skip
+
+
+def test_casts_that_copy_what_is_written():
+    view = parse(
+        "v:VariableV2 u:VariableV2; r:Identity(v) s:Reshape(r) q:Identity(u) c:Cast@hf(s) d:Cast@hf(q) w:AssignAdd(v,c)"
+    )
+    assert [view.nodes[position].name for position in readings(view).copies] == ["c"]

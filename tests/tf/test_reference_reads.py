@@ -246,3 +246,47 @@ def test_what_is_written_in_place_is_no_copy(mode, patched):
     for plain, low in zip(*results):
         np.testing.assert_array_equal(low, plain)
     assert (results[0][2][16:32] == 7).all()
+
+
+# what a Cast of the script has read before the write, and a reader of it in the Cast's old dtype afterwards
+COPIES = {
+    "float16": (tf.float16, lambda r: tf.cast(r, tf.float32)),
+    "float16 behind a Reshape": (tf.float16, lambda r: tf.cast(tf.reshape(r, [16, 16]), tf.float32)),
+    "float32": (tf.float32, lambda r: tf.cast(r, tf.float16)),
+    "integers": (tf.int32, lambda r: tf.cast(r, tf.float32)),
+}
+
+
+def copies_before_writes():
+    """Fetches of what reads copies after the write; also of a loop that writes in every iteration."""
+    fetches = []
+    product = tf.matmul(tf.placeholder_with_default(np.eye(16, dtype=np.float32), [16, 16]), START)
+    for case, (dtype, copied) in COPIES.items():
+        with tf.variable_scope(case.replace(" ", "_"), use_resource=False):
+            v = tf.get_variable("v", initializer=START.astype(dtype.as_numpy_dtype))
+            copy = copied(v.value())
+            with tf.control_dependencies([copy, product]):
+                written = tf.assign_add(v, tf.ones([16, 16], dtype))
+            with tf.control_dependencies([written]):
+                fetches.append(tf.identity(tf.cast(product, copy.dtype) * copy).name)
+
+            def body(i, h, v=v, copy=tf.cast(copied(v.value()), tf.float32)):
+                h = tf.matmul(h, np.eye(16, dtype=np.float32) / 2) + copy
+                with tf.control_dependencies([h]), tf.control_dependencies([tf.assign_add(v, tf.ones_like(v))]):
+                    return i + 1, tf.identity(h)
+
+            looped = tf.while_loop(lambda i, h: i < 3, body, [0, product], parallel_iterations=1, back_prop=False)[1]
+            fetches.append(tf.identity(looped).name)
+    tf.global_variables_initializer()
+    return fetches
+
+
+@pytest.mark.parametrize("how", [*HOW, {"precision_mode": "force_fp32"}])
+def test_a_cast_of_the_script_copies(how):  # float16 readers were led to the variable, which had been written by then
+    with sessions.control_flow(1), tf.Graph().as_default() as made:
+        fetches = copies_before_writes()
+    graph_def = made.as_graph_def()
+    for fetch in fetches:
+        [wanted] = run(graph_def, [fetch])
+        [value] = run(npu_shim.rewrite(graph_def, [fetch], **how)[0], [fetch])
+        np.testing.assert_allclose(value, wanted, rtol=2e-3, err_msg=fetch)

@@ -13,7 +13,7 @@ where that is wrong we differ, see tests/tf/test_grappler_differences.py.
 """
 
 from dataclasses import replace
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 from ...errors import PlanError, raise_first
 from ...graph.emulation import Running
@@ -117,7 +117,7 @@ def plan(
         _raise_what_cannot_be_low(painter)
         _settle_clusters(painter, containers.clusters)
         _settle_loops(painter)
-        _retarget_casts(painter)
+        _retarget_casts(painter, read.copies)
     planned = _to_plan(painter, policy)
     return replace(planned, edits=waiting(planned.edits, read.before))
 
@@ -220,11 +220,14 @@ def _settle_loops(painter: _Painter) -> None:
                 painter.unable[vertex] = (Reason.MERGE, -1 if vertex == cause else cause)
 
 
-def _retarget_casts(painter: _Painter) -> None:
-    """Makes an existing Cast to float32 write low precision if all its consumers are low; fed or fetched ones stay."""
+def _retarget_casts(painter: _Painter, copies: FrozenSet[int]) -> None:
+    """Makes an existing Cast to float32 write low precision if all its consumers are low.
+
+    What is fed or fetched stays, and what copies a variable: to its own dtype a Cast copies nothing.
+    """
     graph = painter.graph
     for position, node in enumerate(graph.view.nodes):
-        if node.op != "Cast" or graph.marks[position].kept in (Reason.FETCHED, Reason.FED):
+        if node.op != "Cast" or position in copies or graph.marks[position].kept in (Reason.FETCHED, Reason.FED):
             continue
         slots = [k for k in node.layout.outputs if k >= 0 and node.dtypes[k] == FLOAT32]
         for vertex in (graph.first[position] + k for k in slots):
