@@ -257,6 +257,17 @@ COPIES = {
 }
 
 
+def looped(product, v, copy):
+    """A loop that adds up the copy of a variable, which it writes in every iteration."""
+
+    def body(i, h):
+        h = tf.matmul(h, np.eye(16, dtype=np.float32) / 2) + copy
+        with tf.control_dependencies([h]), tf.control_dependencies([tf.assign_add(v, tf.ones_like(v))]):
+            return i + 1, tf.identity(h)
+
+    return tf.while_loop(lambda i, h: i < 3, body, [0, product], parallel_iterations=1, back_prop=False)[1]
+
+
 def copies_before_writes():
     """Fetches of what reads copies after the write; also of a loop that writes in every iteration."""
     fetches = []
@@ -269,14 +280,7 @@ def copies_before_writes():
                 written = tf.assign_add(v, tf.ones([16, 16], dtype))
             with tf.control_dependencies([written]):
                 fetches.append(tf.identity(tf.cast(product, copy.dtype) * copy).name)
-
-            def body(i, h, v=v, copy=tf.cast(copied(v.value()), tf.float32)):
-                h = tf.matmul(h, np.eye(16, dtype=np.float32) / 2) + copy
-                with tf.control_dependencies([h]), tf.control_dependencies([tf.assign_add(v, tf.ones_like(v))]):
-                    return i + 1, tf.identity(h)
-
-            looped = tf.while_loop(lambda i, h: i < 3, body, [0, product], parallel_iterations=1, back_prop=False)[1]
-            fetches.append(tf.identity(looped).name)
+            fetches.append(tf.identity(looped(product, v, tf.cast(copied(v.value()), tf.float32))).name)
     tf.global_variables_initializer()
     return fetches
 
