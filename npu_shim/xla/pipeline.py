@@ -94,14 +94,6 @@ def _functionalize(module: Module, context: Context) -> None:
     graphdef.replace(module, graph_def)
 
 
-def _unique_functions(graph_def: Any) -> Any:
-    if not graph_def.library.function:
-        return graph_def
-    made = type(graph_def)()
-    made.CopyFrom(graph_def)
-    return function_names.unique(made)
-
-
 def _rematerialize(module: Module, context: Context) -> None:
     context.recomputation = rematerialization.recomputed(module, context.recompute, context.on_cpu)
 
@@ -209,7 +201,7 @@ SHAPES = Pipeline(
         ),
         Pass(
             "mask-open-uniques",
-            protos(open_sources.masked),
+            open_sources.masked,
             "of tf.unique, and of tf.where: before legalization, which gives tf.unique padding that these masks know",
             needs_ops=open_sources.OPS,
         ),
@@ -284,8 +276,8 @@ SHAPES = Pipeline(
         ),
         Pass(
             "unique-function-names",
-            protos(_unique_functions),
-            "last: the names are a hash of all that the step is",
+            function_names.unique,
+            "last: the names are a hash of all that the step is, as a GraphDef: it stays one from here on",
         ),
     ),
     given=(NO_REFERENCES,),

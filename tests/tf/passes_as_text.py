@@ -1,6 +1,8 @@
 """Passes alone: text in, text out."""
 
-from npu_shim.rewriter.ir import text
+import tensorflow.compat.v1 as tf
+
+from npu_shim.rewriter.ir import graphdef, text
 from npu_shim.rewriter.passes import pipeline, structure
 from npu_shim.rewriter.passes.pipeline import Pass, Pipeline
 from npu_shim.xla.pipeline import PIPELINES, Context
@@ -8,9 +10,16 @@ from npu_shim.xla.pipeline import PIPELINES, Context
 PASSES = {step.name: step.run for line in PIPELINES for step in line.passes}
 
 
+def module_of(source):
+    """The module that a text is, which can be written as a GraphDef."""
+    module = text.parse(source)
+    graphdef.write(module, tf.GraphDef).versions.producer = tf.version.GRAPH_DEF_VERSION
+    return module
+
+
 def after(run, source, **context):
     """The text of what a pass (its name or its function) makes of a text."""
-    module = text.parse(source)
+    module = module_of(source)
     assert structure.violations(module) == []
     step = Pass("tested", PASSES.get(run, run), "")
     pipeline.run(Pipeline("tests", "runs one pass", (step,)), module, Context(**context))
@@ -20,7 +29,7 @@ def after(run, source, **context):
 
 def stays(run, source, **context):
     """Asserts that a pass changes nothing in a text."""
-    module = text.parse(source)
+    module = module_of(source)
     before, version = text.show(module), module.version
     PASSES.get(run, run)(module, Context(**context))
     assert (text.show(module), module.version) == (before, version)

@@ -1,8 +1,12 @@
 """Passes of compiled steps that rewrite values, branches and state: text in, text out."""
 
+import re
+
 import pytest
 import tensorflow.compat.v1 as tf
 from passes_as_text import after, stays
+
+from npu_shim.xla.passes.legalize.ops import uniques
 
 pytestmark = pytest.mark.skipif(tf.__version__.startswith("1."), reason="TensorFlow 1.15.5 compiles no steps")
 
@@ -52,3 +56,48 @@ def test_a_product_in_a_function_returns_the_dtype_of_the_signature():
 ])  # fmt: skip
 def test_other_ops_and_what_is_fetched_stay(on_cpu, nodes):
     stays("float32-kernels-on-cpu", LOW + nodes, on_cpu=on_cpu)
+
+
+# -- mask-open-uniques -------------------------------------------------------------------------------------------------
+
+OPEN = "p:Placeholder{dtype=bool, shape=<4>} w:Where{T=bool}(p) x:Placeholder{dtype=int64, shape=<4>}\n"
+
+
+def test_unique_of_an_open_size_takes_the_first_row_for_padding():
+    out = after("mask-open-uniques", OPEN + "f:Reshape{T=int64, Tshape=int32}(w, s) s:Const{dtype=int32, "
+                "value=int32<1>(-1)} u:Unique{T=int64, out_idx=int32}(f, ^x) return u:0=u:1").splitlines()  # fmt: skip
+    assert out[-2] == "u:IdentityN{T=[int64, int32], _npu_shim_unique=true}(u/open/found, u/open/found:1, ^x)"
+    assert "u/open/values:Identity{T=int64}(f)" in out
+    assert [line for line in out if ":Unique{" in line] == [
+        "u/open/%s:Unique{T=int64, out_idx=int32}(u/open/SelectV2_1)" % uniques.OPEN
+    ]
+    assert out[-1] == "return u:0=u:1"
+
+
+def test_where_of_a_mask_of_open_size_takes_the_rows_that_are_there():
+    out = after("mask-open-uniques", OPEN + "a:GatherV2{Taxis=int32, Tindices=int64, Tparams=int64}(x, w, z) "
+                "z:Const{dtype=int32, value=int32<>(0)} v:Where{T=int64}(a, ^x) return v:0=v").splitlines()  # fmt: skip
+    assert out[-2] == "v:Where{T=bool}(v/open/mask, ^x)"
+    assert [line.partition("(")[2] for line in out if line.startswith("v/open/values:")] == ["a)"]
+
+
+@pytest.mark.parametrize("node", ["u:Unique{T=int64, out_idx=int32}(x)", "u:Where{T=int64}(x)", "u:Neg{T=int64}(w)"])
+def test_uniques_and_masks_of_known_sizes_stay(node):
+    stays("mask-open-uniques", OPEN + node + " return u:0=u")
+
+
+# -- unique-function-names ---------------------------------------------------------------------------------------------
+
+CALL = "x:Placeholder{dtype=float32} y:PartitionedCall{Tin=[float32], Tout=[float32], f=@f}(x) return y:0=y\n"
+BODY = "function f(a: float32) -> (b: float32) c:%s{T=float32}(a) return b=c end"
+
+
+def test_functions_are_named_for_all_that_the_step_is():
+    texts = [after("unique-function-names", CALL + BODY % op) for op in ("Neg", "Neg", "Exp")]
+    names = [re.search(r"function (f_[0-9a-f]{16})\(", out).group(1) for out in texts]
+    assert names[0] == names[1] != names[2]
+    assert all("f=@%s}(x)" % name in out for name, out in zip(names, texts))
+
+
+def test_a_step_without_functions_stays():
+    stays("unique-function-names", "x:Placeholder{dtype=float32} y:Neg{T=float32}(x) return y:0=y")

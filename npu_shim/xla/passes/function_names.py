@@ -6,16 +6,23 @@ import hashlib
 import re
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.module import Module
 
-def unique(graph_def: Any) -> Any:
-    """Appends a hash of the graph to its functions' names, in place; returns the GraphDef."""
-    library = graph_def.library
-    digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True)).hexdigest()[:16]
-    names = rename(library.function, graph_def.node, digest)
-    for gradient in library.gradient:
+
+def unique(module: Module, context: Any = None) -> None:
+    """Appends a hash of the module to its functions' names."""
+    source = graphdef.write(module)
+    if not source.library.function:
+        return
+    digest = hashlib.sha256(source.SerializeToString(deterministic=True)).hexdigest()[:16]
+    made = type(source)()
+    made.CopyFrom(source)
+    names = rename(made.library.function, made.node, digest)
+    for gradient in made.library.gradient:
         gradient.function_name = names.get(gradient.function_name, gradient.function_name)
         gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
-    return graph_def
+    graphdef.replace(module, made)
 
 
 def rename(functions: Sequence[Any], nodes: Iterable[Any], suffix: str) -> dict[str, str]:

@@ -11,10 +11,14 @@ on tensors of open size gets one too.
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.graph import Node
+from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize.facts import UNIQUE_HERE, Facts
 from npu_shim.xla.passes.legalize.ops import uniques
@@ -27,26 +31,20 @@ OPS = frozenset([WHERE, *UNIQUE])
 SCOPE, MASK = "/open/", "mask"
 
 
-def masked(graph_def: Any) -> Any:
-    """Returns a GraphDef whose tf.unique and tf.where ignore padding rows; the same object if it has neither.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
-    """
-    if not any(node.op in OPS for node in graph_def.node):
-        return graph_def
+def masked(module: Module, context: Any = None) -> None:
+    """Has tf.unique and tf.where ignore padding rows, in a module with v1 control flow and feeds of full shapes."""
+    graph_def, graph = graphdef.write(module), module.graph
+    counting = [node for node in graph_def.node if node.op in OPS]
+    if not counting:
+        return
     view, facts = View(graph_def), Facts(graph_def)
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-    for node in graph_def.node:
-        is_open = bool(view.open_inputs(node)) if node.op in (WHERE, *UNIQUE) else False
+    for node in counting:
+        is_open = bool(view.open_inputs(node))
         shape = view.open_shape(node.input[0]) if is_open else None
-        if node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
-            made.node.extend(_where(node, shape))
-        elif node.op in UNIQUE and is_open and 0 not in facts.distinct(node):
-            made.node.extend(_unique(node))
-        else:
-            made.node.extend([node])
-    return made
+        if node.op in UNIQUE and is_open and 0 not in facts.distinct(node):
+            _mask_unique(graph[node.name])
+        elif node.op == WHERE and is_open == (shape is not None) and view.depends_on_open(node.input[0]):
+            _mask_where(graph[node.name], shape)
 
 
 def _all_rows(tensor: Any, axis: int, name: str | None = None) -> Any:
@@ -54,9 +52,9 @@ def _all_rows(tensor: Any, axis: int, name: str | None = None) -> Any:
     return tf.get_default_graph().create_op(ALL_ROWS, given, [tensor.dtype], name=name).outputs[0]
 
 
-def _where(node: Any, shape: tf.TensorShape | None) -> list[Any]:
-    """The nodes that replace a tf.where, without the padding of an input of this shape; None for one of known size."""
-    dtype = tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.bool
+def _mask_where(node: Node, shape: tf.TensorShape | None) -> None:
+    """Takes from a tf.where the padding of its input, which is of this shape; None for one of known size."""
+    dtype = tf.as_dtype(node.attrs.get("T", tf.bool))
 
     def build(values: Any) -> None:
         values = tf.identity(values, "values")
@@ -66,12 +64,9 @@ def _where(node: Any, shape: tf.TensorShape | None) -> list[Any]:
         types = tf.AttrValue(list=tf.AttrValue.ListValue(type=[tf.bool.as_datatype_enum]))
         tf.get_default_graph().create_op(BARRIER, [whole], [tf.bool], attrs={"T": types}, name=MASK)
 
-    scope = node.name + SCOPE
-    last = tf.NodeDef()
-    last.CopyFrom(node)
-    last.input[0] = scope + MASK
-    last.attr["T"].type = tf.bool.as_datatype_enum
-    return [*subgraphs.nodes(scope, [(node.input[0], dtype)], build, "values"), last]
+    _insert(node, dtype, build)
+    node.set_input(0, node.graph[node.name + SCOPE + MASK].value)
+    node.attrs["T"] = DType(tf.bool.as_datatype_enum)
 
 
 def _without_padding(whole: Any, values: Any, sizes: Sequence[int | None]) -> Any:
@@ -84,9 +79,9 @@ def _without_padding(whole: Any, values: Any, sizes: Sequence[int | None]) -> An
     return whole
 
 
-def _unique(node: Any) -> list[Any]:
-    """The nodes that replace a tf.unique: padding rows become copies of the first row, or holes where there is none."""
-    dtype, index = tf.as_dtype(node.attr["T"].type), tf.as_dtype(node.attr["out_idx"].type)
+def _mask_unique(node: Node) -> None:
+    """Makes padding rows of a tf.unique copies of the first row, or holes where there is none."""
+    dtype, index = (tf.as_dtype(node.attrs[name]) for name in ("T", "out_idx"))
 
     def build(values: Any) -> None:
         values = tf.identity(values, "values")
@@ -96,10 +91,15 @@ def _unique(node: Any) -> list[Any]:
         found, places = tf.unique(tf.where_v2(tf.range(tf.size(rows)) < count, rows, first), index, uniques.OPEN)
         tf.identity_n([found, places[:count]], "found")
 
-    scope = node.name + SCOPE
-    made = subgraphs.nodes(scope, [(node.input[0], dtype)], build, "values")
-    last = tf.NodeDef(name=node.name, op="IdentityN", input=[scope + "found", scope + "found:1"])
-    last.input.extend(text for text in node.input if text[0] == "^")
+    _insert(node, dtype, build)
+    found, waits = node.name + SCOPE + "found", ["^" + control.name for control in node.controls]
+    last = tf.NodeDef(name=node.name, op="IdentityN", input=[found, found + ":1", *waits])
     last.attr[UNIQUE_HERE].b = True
     last.attr["T"].list.type.extend([dtype.as_datatype_enum, index.as_datatype_enum])
-    return [*made, last]
+    graphdef.become(node, last)
+
+
+def _insert(node: Node, dtype: Any, build: Callable[[Any], None]) -> None:
+    """Puts what `build` makes of a node's input before it."""
+    made = subgraphs.nodes(node.name + SCOPE, [(str(node.inputs[0]), dtype)], build, "values")
+    graphdef.insert(node.graph, made, before=node, origin=node)
