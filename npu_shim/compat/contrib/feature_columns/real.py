@@ -10,8 +10,37 @@ import tensorflow.compat.v1 as tf
 from npu_shim.compat.contrib.feature_columns.base import _CategoricalColumn, _DenseColumn, _FeatureColumn, with_rank
 
 
+class _Numbers(_FeatureColumn):
+    """What columns of numbers have in common; they are dense."""
+
+    column_name: str
+    normalizer: Any
+
+    HIDDEN = ("normalizer",)
+
+    @property
+    def name(self) -> str:
+        return self.column_name
+
+    @property
+    def normalizer_fn(self) -> Any:
+        """The function that normalizes the raw feature, or None."""
+        return self.normalizer
+
+    def _transform_feature(self, inputs):
+        tensor = inputs.get(self.column_name)
+        if self.normalizer is None:
+            return tensor
+        if isinstance(tensor, tf.SparseTensor):
+            return tensor.with_values(self.normalizer(tensor.values))
+        return self.normalizer(tensor)
+
+    def _to_dnn_input_layer(self, input_tensor, weight_collections=None, trainable=True, output_rank=2):
+        return with_rank(self._to_dense_tensor(input_tensor), output_rank, self.name)
+
+
 @dataclasses.dataclass(frozen=True)
-class _RealValuedColumn(_DenseColumn):
+class _RealValuedColumn(_Numbers, _DenseColumn):
     """Numbers [batch, dimension], normalized by a function of the script's."""
 
     column_name: str
@@ -20,38 +49,24 @@ class _RealValuedColumn(_DenseColumn):
     dtype: Any
     normalizer: Any
 
-    HIDDEN = ("normalizer",)
-
-    @property
-    def name(self) -> str:
-        return self.column_name
-
     @property
     def config(self) -> dict[str, Any]:
         default = None if self.default_value is None else list(self.default_value)
         return {self.column_name: tf.io.FixedLenFeature([self.dimension], self.dtype, default)}
 
     @property
-    def normalizer_fn(self) -> Any:
-        """The function that normalizes the raw feature, or None."""
-        return self.normalizer
-
-    @property
     def _variable_shape(self):
         return tf.TensorShape([self.dimension])
 
     def _transform_feature(self, inputs):
-        return tf.cast(_normalized(self, inputs.get(self.column_name)), tf.float32)
-
-    def _to_dnn_input_layer(self, input_tensor, weight_collections=None, trainable=True, output_rank=2):
-        return with_rank(self._to_dense_tensor(input_tensor), output_rank, self.name)
+        return tf.cast(super()._transform_feature(inputs), tf.float32)
 
     def _to_dense_tensor(self, input_tensor):
         return input_tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class _RealValuedVarLenColumn(_FeatureColumn):
+class _RealValuedVarLenColumn(_Numbers):
     """As many numbers as an example has: [batch, most] with a default value behind the last, or a SparseTensor."""
 
     column_name: str
@@ -60,12 +75,6 @@ class _RealValuedVarLenColumn(_FeatureColumn):
     normalizer: Any
     is_sparse: bool
 
-    HIDDEN = ("normalizer",)
-
-    @property
-    def name(self) -> str:
-        return self.column_name
-
     @property
     def config(self) -> dict[str, Any]:
         if self.is_sparse:
@@ -73,29 +82,10 @@ class _RealValuedVarLenColumn(_FeatureColumn):
         kind = tf.io.FixedLenSequenceFeature([], self.dtype, allow_missing=True, default_value=self.default_value)
         return {self.column_name: kind}
 
-    @property
-    def normalizer_fn(self) -> Any:
-        """The function that normalizes the raw feature, or None."""
-        return self.normalizer
-
-    def _transform_feature(self, inputs):
-        return _normalized(self, inputs.get(self.column_name))
-
-    def _to_dnn_input_layer(self, input_tensor, weight_collections=None, trainable=True, output_rank=2):
-        return with_rank(self._to_dense_tensor(input_tensor), output_rank, self.name)
-
     def _to_dense_tensor(self, input_tensor):
         if self.is_sparse:
             raise ValueError("%s is sparse: it cannot be added to a dense input (is_sparse=False can)" % self.name)
         return tf.cast(input_tensor, tf.float32)
-
-
-def _normalized(column, tensor):
-    if column.normalizer is None:
-        return tensor
-    if isinstance(tensor, tf.SparseTensor):
-        return tensor.with_values(column.normalizer(tensor.values))
-    return column.normalizer(tensor)
 
 
 @dataclasses.dataclass(frozen=True)

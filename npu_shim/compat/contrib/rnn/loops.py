@@ -35,18 +35,13 @@ def stack_bidirectional_rnn(
     Raises:
         ValueError: the cells are not two lists of one length, or there are not as many states.
     """
-    states_fw, states_bw = [], []
-    layers = _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
-    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
-        for index, (fw, bw, state_fw, state_bw) in enumerate(layers):
-            with tf.variable_scope("cell_%d" % index) as cell_scope:
-                inputs, state_fw, state_bw = tf.nn.static_bidirectional_rnn(
-                    fw, bw, inputs, initial_state_fw=state_fw, initial_state_bw=state_bw, dtype=dtype,
-                    sequence_length=sequence_length, scope=cell_scope,
-                )  # fmt: skip
-            states_fw.append(state_fw)
-            states_bw.append(state_bw)
-    return inputs, tuple(states_fw), tuple(states_bw)
+
+    def layer(inputs, cell_scope, fw, bw, state_fw, state_bw):
+        return tf.nn.static_bidirectional_rnn(
+            fw, bw, inputs, state_fw, state_bw, dtype=dtype, sequence_length=sequence_length, scope=cell_scope
+        )
+
+    return _stacked(inputs, _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw), layer, scope)
 
 
 def stack_bidirectional_dynamic_rnn(
@@ -62,38 +57,31 @@ def stack_bidirectional_dynamic_rnn(
     scope: Any = None,
     swap_memory: bool = False,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """As `stack_bidirectional_rnn` with tf.nn.bidirectional_dynamic_rnn; inputs and outputs are [batch, time, depth].
+    """As `stack_bidirectional_rnn` with tf.nn.bidirectional_dynamic_rnn, whose arguments are the others.
 
-    Args:
-        cells_fw: list of RNNCell, one per layer.
-        cells_bw: list of RNNCell, one per layer.
-        inputs: [batch, time, depth].
-        initial_states_fw: optional list of states.
-        initial_states_bw: optional list of states.
-        dtype: of the zero states.
-        sequence_length: optional int32 [batch].
-        parallel_iterations: as in tf.while_loop.
-        time_major: whether inputs and outputs are [time, batch, depth].
-        scope: optional variable scope.
-        swap_memory: as in tf.while_loop.
-
-    Returns:
-        (outputs, tuple of forward states, tuple of backward states).
+    Inputs and outputs are [batch, time, depth], or [time, batch, depth] if `time_major`.
     """
-    states_fw, states_bw = [], []
-    layers = _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
+
+    def layer(inputs, cell_scope, fw, bw, state_fw, state_bw):
+        outputs, states = tf.nn.bidirectional_dynamic_rnn(
+            fw, bw, inputs, initial_state_fw=state_fw, initial_state_bw=state_bw, dtype=dtype,
+            sequence_length=sequence_length, parallel_iterations=parallel_iterations, time_major=time_major,
+            swap_memory=swap_memory,
+        )  # fmt: skip
+        return (tf.concat(outputs, 2), *states)
+
+    return _stacked(inputs, _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw), layer, scope)
+
+
+def _stacked(inputs, layers, layer, scope):
+    """(Outputs, forward states, backward states) of layers; each reads both directions of the one below."""
+    states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
-        for index, (fw, bw, state_fw, state_bw) in enumerate(layers):
-            with tf.variable_scope("cell_%d" % index):
-                outputs, (state_fw, state_bw) = tf.nn.bidirectional_dynamic_rnn(
-                    fw, bw, inputs, initial_state_fw=state_fw, initial_state_bw=state_bw, dtype=dtype,
-                    sequence_length=sequence_length, parallel_iterations=parallel_iterations, time_major=time_major,
-                    swap_memory=swap_memory,
-                )  # fmt: skip
-            inputs = tf.concat(outputs, 2)
-            states_fw.append(state_fw)
-            states_bw.append(state_bw)
-    return inputs, tuple(states_fw), tuple(states_bw)
+        for index, cells_and_states in enumerate(layers):
+            with tf.variable_scope("cell_%d" % index) as cell_scope:
+                inputs, *both = layer(inputs, cell_scope, *cells_and_states)
+            states.append(both)
+    return (inputs, *map(tuple, zip(*states)))
 
 
 def _layers(cells_fw, cells_bw, states_fw, states_bw):

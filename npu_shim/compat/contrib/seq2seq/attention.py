@@ -51,6 +51,9 @@ class _BaseAttentionMechanism(AttentionMechanism):
         name: the name scope.
     """
 
+    _SCOPE: str  # variables are made in
+    _score: Any  # of a query, before the alignments
+
     def __init__(
         self, query_layer, memory, probability_fn, memory_sequence_length=None, memory_layer=None,
         check_inner_dims_defined=True, score_mask_value=None, custom_key_value_fn=None, name=None,
@@ -114,8 +117,49 @@ class _BaseAttentionMechanism(AttentionMechanism):
         """Returns the state before the first step, here the alignments."""
         return self.initial_alignments(batch_size, dtype)
 
+    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
+        """Returns (alignments, next state)."""
+        with tf.variable_scope(None, self._SCOPE, [query]):
+            score = self._score(query)
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
 
-class BahdanauAttention(_BaseAttentionMechanism):
+
+class _Additive(_BaseAttentionMechanism):
+    """v . tanh(W m + U q); `normalize` gives v a learned length and adds a bias."""
+
+    def __init__(self, num_units, dtype, normalize, **given):
+        layers = {"%s_layer" % of: _dense(num_units, "%s_layer" % of, dtype) for of in ("query", "memory")}
+        super().__init__(**layers, **given)
+        self._num_units, self._normalize, self._name = num_units, normalize, given["name"]
+
+    def _score(self, query):
+        processed = self.query_layer(query) if self.query_layer else query
+        v = tf.get_variable("attention_v", [self._num_units], dtype=query.dtype)
+        if not self._normalize:
+            return _bahdanau_score(processed, self.keys, v)
+        start = tf.constant_initializer(np.sqrt(1.0 / self._num_units))
+        gain = tf.get_variable("attention_g", shape=(), dtype=query.dtype, initializer=start)
+        zeros = tf.zeros_initializer()
+        bias = tf.get_variable("attention_b", [self._num_units], dtype=query.dtype, initializer=zeros)
+        return _bahdanau_score(processed, self.keys, v, gain, bias)
+
+
+class _Multiplicative(_BaseAttentionMechanism):
+    """q . W m; `scale` multiplies it by a learned scalar."""
+
+    def __init__(self, num_units, dtype, scale, **given):
+        super().__init__(query_layer=None, memory_layer=_dense(num_units, "memory_layer", dtype), **given)
+        self._num_units, self._scale, self._name = num_units, scale, given["name"]
+
+    def _score(self, query):
+        gain = None
+        if self._scale:
+            gain = tf.get_variable("attention_g", shape=(), dtype=query.dtype, initializer=tf.ones_initializer())
+        return _luong_score(query, self.keys, gain)
+
+
+class BahdanauAttention(_Additive):
     """Additive attention, v . tanh(W m + U q) (Bahdanau et al. 2015), normalized on request (Salimans et al. 2016).
 
     Args:
@@ -130,6 +174,8 @@ class BahdanauAttention(_BaseAttentionMechanism):
         name: the name scope.
     """
 
+    _SCOPE = "bahdanau_attention"
+
     def __init__(
         self,
         num_units: int,
@@ -142,30 +188,14 @@ class BahdanauAttention(_BaseAttentionMechanism):
         custom_key_value_fn: Any = None,
         name: str = "BahdanauAttention",
     ) -> None:  # fmt: skip
-        probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
         super().__init__(
-            query_layer=_dense(num_units, "query_layer", dtype),
-            memory_layer=_dense(num_units, "memory_layer", dtype),
-            memory=memory,
-            probability_fn=lambda score, _: probability_fn(score),
-            custom_key_value_fn=custom_key_value_fn,
-            memory_sequence_length=memory_sequence_length,
-            score_mask_value=score_mask_value,
-            name=name,
-        )
-        self._num_units = num_units
-        self._normalize = normalize
-        self._name = name
-
-    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
-        """Returns (alignments, next state)."""
-        with tf.variable_scope(None, "bahdanau_attention", [query]):
-            score = _additive_score(self, query, np.sqrt(1.0 / self._num_units))
-        alignments = self._probability_fn(score, state)
-        return alignments, alignments
+            num_units, dtype, normalize, memory=memory, probability_fn=_softmax(probability_fn),
+            memory_sequence_length=memory_sequence_length, score_mask_value=score_mask_value,
+            custom_key_value_fn=custom_key_value_fn, name=name,
+        )  # fmt: skip
 
 
-class LuongAttention(_BaseAttentionMechanism):
+class LuongAttention(_Multiplicative):
     """Multiplicative attention, q . W m (Luong et al. 2015), scaled on request.
 
     Args:
@@ -180,6 +210,8 @@ class LuongAttention(_BaseAttentionMechanism):
         name: the name scope.
     """
 
+    _SCOPE = "luong_attention"
+
     def __init__(
         self,
         num_units: int,
@@ -192,27 +224,11 @@ class LuongAttention(_BaseAttentionMechanism):
         custom_key_value_fn: Any = None,
         name: str = "LuongAttention",
     ) -> None:  # fmt: skip
-        probability_fn = tf.nn.softmax if probability_fn is None else probability_fn
         super().__init__(
-            query_layer=None,
-            memory_layer=_dense(num_units, "memory_layer", dtype),
-            memory=memory,
-            probability_fn=lambda score, _: probability_fn(score),
-            custom_key_value_fn=custom_key_value_fn,
-            memory_sequence_length=memory_sequence_length,
-            score_mask_value=score_mask_value,
-            name=name,
-        )
-        self._num_units = num_units
-        self._scale = scale
-        self._name = name
-
-    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
-        """Returns (alignments, next state)."""
-        with tf.variable_scope(None, "luong_attention", [query]):
-            score = _dot_score(self, query)
-        alignments = self._probability_fn(score, state)
-        return alignments, alignments
+            num_units, dtype, scale, memory=memory, probability_fn=_softmax(probability_fn),
+            memory_sequence_length=memory_sequence_length, score_mask_value=score_mask_value,
+            custom_key_value_fn=custom_key_value_fn, name=name,
+        )  # fmt: skip
 
 
 class _BaseMonotonicAttentionMechanism(_BaseAttentionMechanism):
@@ -222,8 +238,14 @@ class _BaseMonotonicAttentionMechanism(_BaseAttentionMechanism):
         """Returns the alignments before the first step: all on the first."""
         return tf.one_hot(tf.zeros([batch_size], tf.int32), self._alignments_size, dtype=dtype)
 
+    def _score(self, query):
+        """Its sister's score, and a learned bias."""
+        score, start = super()._score(query), tf.constant_initializer(self._score_bias_init)
+        bias = tf.get_variable("attention_score_bias", shape=(), dtype=query.dtype, initializer=start)
+        return score + bias
 
-class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
+
+class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism, _Additive):
     """Monotonic attention with the additive score.
 
     Args:
@@ -240,6 +262,8 @@ class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
         name: the name scope.
     """
 
+    _SCOPE = "bahdanau_monotonic_attention"
+
     def __init__(
         self,
         num_units: int,
@@ -255,29 +279,16 @@ class BahdanauMonotonicAttention(_BaseMonotonicAttentionMechanism):
         name: str = "BahdanauMonotonicAttention",
     ) -> None:  # fmt: skip
         super().__init__(
-            query_layer=_dense(num_units, "query_layer", dtype),
-            memory_layer=_dense(num_units, "memory_layer", dtype),
-            memory=memory,
-            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed),
-            memory_sequence_length=memory_sequence_length,
-            score_mask_value=score_mask_value,
-            name=name,
-        )
-        self._num_units = num_units
-        self._normalize = normalize
+            num_units, dtype, normalize, memory=memory, memory_sequence_length=memory_sequence_length, name=name,
+            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed), score_mask_value=score_mask_value,
+        )  # fmt: skip
         self._score_bias_init = score_bias_init
-        self._name = name
-
-    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
-        """Returns (alignments, next state)."""
-        with tf.variable_scope(None, "bahdanau_monotonic_attention", [query]):
-            score = _additive_score(self, query, np.sqrt(1.0 / self._num_units)) + _bias(self, query)
-        alignments = self._probability_fn(score, state)
-        return alignments, alignments
 
 
-class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
+class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism, _Multiplicative):
     """Monotonic attention with the multiplicative score; arguments as of its sister and LuongAttention."""
+
+    _SCOPE = "luong_monotonic_attention"
 
     def __init__(
         self,
@@ -294,25 +305,10 @@ class LuongMonotonicAttention(_BaseMonotonicAttentionMechanism):
         name: str = "LuongMonotonicAttention",
     ) -> None:  # fmt: skip
         super().__init__(
-            query_layer=None,
-            memory_layer=_dense(num_units, "memory_layer", dtype),
-            memory=memory,
-            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed),
-            memory_sequence_length=memory_sequence_length,
-            score_mask_value=score_mask_value,
-            name=name,
-        )
-        self._num_units = num_units
-        self._scale = scale
+            num_units, dtype, scale, memory=memory, memory_sequence_length=memory_sequence_length, name=name,
+            probability_fn=_monotonic(sigmoid_noise, mode, sigmoid_noise_seed), score_mask_value=score_mask_value,
+        )  # fmt: skip
         self._score_bias_init = score_bias_init
-        self._name = name
-
-    def __call__(self, query: Any, state: Any) -> tuple[tf.Tensor, Any]:
-        """Returns (alignments, next state)."""
-        with tf.variable_scope(None, "luong_monotonic_attention", [query]):
-            score = _dot_score(self, query) + _bias(self, query)
-        alignments = self._probability_fn(score, state)
-        return alignments, alignments
 
 
 def _dtype_of(layer):
@@ -323,28 +319,9 @@ def _dense(num_units, name, dtype):
     return tf.layers.Dense(num_units, name=name, use_bias=False, dtype=dtype or tf.float32)
 
 
-def _additive_score(mechanism, query, initial_gain):
-    processed = mechanism.query_layer(query) if mechanism.query_layer else query
-    v = tf.get_variable("attention_v", [mechanism._num_units], dtype=query.dtype)
-    if not mechanism._normalize:
-        return _bahdanau_score(processed, mechanism.keys, v)
-    gain = tf.get_variable(
-        "attention_g", shape=(), dtype=query.dtype, initializer=tf.constant_initializer(initial_gain)
-    )
-    bias = tf.get_variable("attention_b", [mechanism._num_units], dtype=query.dtype, initializer=tf.zeros_initializer())
-    return _bahdanau_score(processed, mechanism.keys, v, gain, bias)
-
-
-def _dot_score(mechanism, query):
-    gain = None
-    if mechanism._scale:
-        gain = tf.get_variable("attention_g", shape=(), dtype=query.dtype, initializer=tf.ones_initializer())
-    return _luong_score(query, mechanism.keys, gain)
-
-
-def _bias(mechanism, query):
-    start = tf.constant_initializer(mechanism._score_bias_init)
-    return tf.get_variable("attention_score_bias", shape=(), dtype=query.dtype, initializer=start)
+def _softmax(probability_fn):
+    """A function of the score alone, tf.nn.softmax by default, as one of score and previous alignments."""
+    return lambda score, _: (probability_fn or tf.nn.softmax)(score)
 
 
 def _monotonic(noise, mode, seed):

@@ -40,7 +40,29 @@ class Helper:
         raise NotImplementedError
 
 
-class CustomHelper(Helper):
+class _Sampling(Helper):
+    """A helper that knows the batch, and the shape and dtype of a sample."""
+
+    _batch_size: Any = None
+    _sample_ids_shape: Any = tf.TensorShape([])
+    _sample_ids_dtype: Any = tf.int32
+
+    @property
+    def batch_size(self) -> Any:
+        if self._batch_size is None:
+            raise ValueError("batch_size accessed before initialize was called")
+        return self._batch_size
+
+    @property
+    def sample_ids_shape(self) -> Any:
+        return self._sample_ids_shape
+
+    @property
+    def sample_ids_dtype(self) -> Any:
+        return self._sample_ids_dtype
+
+
+class CustomHelper(_Sampling):
     """A helper made of three functions.
 
     Args:
@@ -62,23 +84,8 @@ class CustomHelper(Helper):
         self._initialize_fn = initialize_fn
         self._sample_fn = sample_fn
         self._next_inputs_fn = next_inputs_fn
-        self._batch_size = None
         self._sample_ids_shape = tf.TensorShape(sample_ids_shape or [])
         self._sample_ids_dtype = sample_ids_dtype or tf.int32
-
-    @property
-    def batch_size(self) -> Any:
-        if self._batch_size is None:
-            raise ValueError("batch_size accessed before initialize was called")
-        return self._batch_size
-
-    @property
-    def sample_ids_shape(self) -> Any:
-        return self._sample_ids_shape
-
-    @property
-    def sample_ids_dtype(self) -> Any:
-        return self._sample_ids_dtype
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
         """Returns (finished, first inputs) of `initialize_fn`."""
@@ -98,23 +105,7 @@ class CustomHelper(Helper):
         return self._next_inputs_fn(time=time, outputs=outputs, state=state, sample_ids=sample_ids)
 
 
-class _Int32Samples(Helper):
-    """A helper whose samples are int32 scalars."""
-
-    @property
-    def batch_size(self):
-        return self._batch_size
-
-    @property
-    def sample_ids_shape(self):
-        return tf.TensorShape([])
-
-    @property
-    def sample_ids_dtype(self):
-        return tf.int32
-
-
-class GreedyEmbeddingHelper(_Int32Samples):
+class GreedyEmbeddingHelper(_Sampling):
     """Reads the embedding of the most probable id of the last step.
 
     Args:
@@ -190,7 +181,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         return _categorical(logits, self._seed)
 
 
-class InferenceHelper(Helper):
+class InferenceHelper(_Sampling):
     """Samples with one function and stops with another.
 
     Args:
@@ -213,23 +204,11 @@ class InferenceHelper(Helper):
     ) -> None:
         self._sample_fn = sample_fn
         self._end_fn = end_fn
-        self._sample_shape = tf.TensorShape(sample_shape)
-        self._sample_dtype = sample_dtype
+        self._sample_ids_shape = tf.TensorShape(sample_shape)
+        self._sample_ids_dtype = sample_dtype
         self._next_inputs_fn = next_inputs_fn
         self._start_inputs = tf.convert_to_tensor(start_inputs, name="start_inputs")
         self._batch_size = tf.shape(self._start_inputs)[0]
-
-    @property
-    def batch_size(self) -> Any:
-        return self._batch_size
-
-    @property
-    def sample_ids_shape(self) -> Any:
-        return self._sample_shape
-
-    @property
-    def sample_ids_dtype(self) -> Any:
-        return self._sample_dtype
 
     def initialize(self, name: str | None = None) -> tuple[Any, Any]:
         """Returns (nothing has finished, the start inputs)."""

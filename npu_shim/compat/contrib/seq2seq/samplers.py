@@ -13,6 +13,8 @@ class Sampler:
     """The interface that BasicDecoderV2 expects of a sampler; here, a helper made by `initialize` does the work."""
 
     _helper: Any = None
+    _sample_ids_shape: Any = tf.TensorShape([])
+    _sample_ids_dtype: Any = tf.int32
 
     def initialize(self, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Takes the tensors; returns (finished bool [batch], first inputs)."""
@@ -34,12 +36,12 @@ class Sampler:
     @property
     def sample_ids_shape(self) -> Any:
         """Shape of one sample, without the batch."""
-        return tf.TensorShape([])
+        return self._sample_ids_shape
 
     @property
     def sample_ids_dtype(self) -> Any:
         """Dtype of the samples."""
-        return tf.int32
+        return self._sample_ids_dtype
 
     def _starts(self, helper):
         self._helper = helper
@@ -74,14 +76,6 @@ class CustomSampler(Sampler):
         self._functions = (sample_fn, next_inputs_fn)
         self._sample_ids_shape = tf.TensorShape(sample_ids_shape or [])
         self._sample_ids_dtype = sample_ids_dtype or tf.int32
-
-    @property
-    def sample_ids_shape(self) -> Any:
-        return self._sample_ids_shape
-
-    @property
-    def sample_ids_dtype(self) -> Any:
-        return self._sample_ids_dtype
 
     def initialize(self, inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
         """Returns what `initialize_fn` makes of the tensors."""
@@ -223,14 +217,7 @@ class InferenceSampler(Sampler):
     ) -> None:
         self._functions = (sample_fn, sample_shape, sample_dtype)
         self._ends = (end_fn, next_inputs_fn)
-
-    @property
-    def sample_ids_shape(self) -> Any:
-        return tf.TensorShape(self._functions[1])
-
-    @property
-    def sample_ids_dtype(self) -> Any:
-        return self._functions[2]
+        self._sample_ids_shape, self._sample_ids_dtype = tf.TensorShape(sample_shape), sample_dtype
 
     def initialize(self, start_inputs: Any) -> tuple[Any, Any]:
         """Takes the first inputs [batch, ...]."""

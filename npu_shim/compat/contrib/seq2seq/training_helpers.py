@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.contrib.seq2seq.decoders import _transpose_batch_time
-from npu_shim.compat.contrib.seq2seq.helpers import _categorical, _embedding_fn, _Int32Samples
+from npu_shim.compat.contrib.seq2seq.helpers import _categorical, _embedding_fn, _Sampling
 
 
-class TrainingHelper(_Int32Samples):
+class TrainingHelper(_Sampling):
     """Reads the given inputs step by step (teacher forcing).
 
     Args:
