@@ -9,6 +9,7 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_bridge.npu_init import npu_scope
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.clusters import MARK, mark, marking, traps
 from npu_shim.session.interception import patch as npu_session
 
@@ -20,7 +21,7 @@ def out_of(build):
     """Names of the nodes that stay out of clusters, of a graph that `build` makes."""
     with tf.Graph().as_default() as graph:
         build(tf.placeholder(tf.float32, [None, 8], "x"), tf.placeholder(tf.int32, [None], "n"))
-    return traps.left_out(graph.as_graph_def())
+    return traps.left_out(graphdef.read(graph.as_graph_def()).graph)
 
 
 def test_a_network_and_its_gradient_have_no_traps():

@@ -6,29 +6,18 @@ The devices of several workers have another job, and XLA refuses a cluster on tw
 
 from __future__ import annotations
 
-import tensorflow.compat.v1 as tf
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir.definitions import registered
+from npu_shim.rewriter.ir.graph import Graph, Node
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import source_of
 
-
-def left_out(graph_def: tf.GraphDef) -> set[str]:
+def left_out(graph: Graph) -> set[str]:
     """Returns the names of the nodes that depend on constants alone, without the constants themselves."""
-    ops = tf_internals.op_defs()
-    nodes = {node.name: node for node in graph_def.node}
-    known: dict[str, bool] = {}  # whether a node's value is constant
-    for name in nodes:
-        waiting = [name]
-        while waiting:
-            node = nodes[waiting[-1]]
-            inputs = [source_of(each) for each in node.input if not each.startswith("^")]
-            if not inputs or node.op not in ops or ops[node.op].is_stateful:
-                known[node.name] = node.op == "Const"
-            elif node.name not in known:
-                known[node.name] = False  # where a loop comes back to it
-                waiting.extend(taken for taken in inputs if taken not in known)
-                continue
-            else:
-                known[node.name] = all(known[taken] for taken in inputs)
-            waiting.pop()
-    return {name for name, is_constant in known.items() if is_constant and nodes[name].op != "Const"}
+    constants = {node for node in graph if node.op == "Const"}
+    folded: set[Node] = set()
+    for node in order.topological(graph):  # what a loop comes back to is none
+        definition = registered(node.op)
+        is_pure = definition is not None and not definition.is_stateful
+        if is_pure and node.inputs and all(value.node in constants or value.node in folded for value in node.inputs):
+            folded.add(node)
+    return {node.name for node in folded}

@@ -22,9 +22,11 @@ import tensorflow.compat.v1 as tf
 from npu_shim.distributed.job import ranks
 from npu_shim.options.ops.scopes import OPT_OUT
 from npu_shim.pjrt import program_cache
+from npu_shim.rewriter.collector import without_collector
 from npu_shim.rewriter.errors import ConfigError, one_of
 from npu_shim.rewriter.graph.emulation import ROUNDED
 from npu_shim.rewriter.graph.kernel_table import device_type
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.clusters import conditionals, folded, moves, roots, slow_ops, traps
 
 LOG = logging.getLogger("npu_shim")
@@ -102,11 +104,8 @@ def mark(
         keep: names of nodes or tensors that are fed, fetched or run.
         check: called with the name of each pass in this one, and the graph before it and after it.
     """
-    target, out = accelerator(), traps.left_out(graph_def) | roots.left_out(graph_def)
-    if target == "CPU":
-        out |= slow_ops.left_out(graph_def)
-    if ranks.world_size() > 1:
-        out |= folded.left_out(graph_def)
+    target = accelerator()
+    out = _left_out(graph_def, target)
 
     def stays_out(node):
         opted_out = OPT_OUT in node.attr or ROUNDED in node.attr  # XLA would remove the rounding
@@ -123,6 +122,19 @@ def mark(
                 node.attr[OWN].b = True
     check("clusters", functional, marked)
     return marked
+
+
+@without_collector()
+def _left_out(graph_def, target):
+    """Names of the nodes that stay out of clusters for what they are."""
+    module = graphdef.read(graph_def)
+    out = traps.left_out(module.graph) | roots.left_out(module.graph)
+    if target == "CPU":
+        out |= slow_ops.left_out(module)
+    if ranks.world_size() > 1:
+        out |= folded.left_out(module.graph)
+    module.release()
+    return out
 
 
 def log_clusters(count: int) -> None:

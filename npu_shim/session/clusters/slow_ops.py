@@ -7,8 +7,10 @@ inside, 3 times with this table).
 
 from __future__ import annotations
 
-import collections
 from typing import Any
+
+from npu_shim.rewriter.ir.graph import Value
+from npu_shim.rewriter.ir.module import Module
 
 LIMIT = 1.5  # an op is here if the median of its rows is above
 # op type -> how many times longer it takes in a cluster than by TensorFlow's kernel, median over shapes
@@ -45,32 +47,30 @@ INSIDE = frozenset([
 ])  # fmt: skip
 
 
-def left_out(graph_def: Any) -> set[str]:
-    """Returns the names of the nodes of a GraphDef that stay out of clusters on CPUs: slow ops and calls of such."""
-    functions = {function.signature.name: function.node_def for function in graph_def.library.function}
+def left_out(module: Module) -> set[str]:
+    """Returns the names of a graph's nodes that stay out of clusters on CPUs: slow ops and calls of such.
+
+    Args:
+        module: as it was read from a GraphDef.
+    """
+    functions = {function.signature.name: function.node_def for function in module.source.library.function}
     slow, found = set(), set(SLOW)
     while found:  # functions that call what was found, directly or through others
         slow |= found
         found = {name for name, nodes in functions.items() if any(_names(node) & slow for node in nodes)} - slow
-    return {node.name for node in graph_def.node if _names(node) & slow} | _biases_of_images(graph_def)
+    return {
+        node.name
+        for node in module.graph
+        if _names(node.proto) & slow or (node.op == BIAS and _is_of_image(node.inputs[0]))
+    }
 
 
-def _biases_of_images(graph_def: Any) -> set[str]:
-    """Names of the BiasAddGrad nodes whose gradient a convolution takes too.
+def _is_of_image(gradient: Value) -> bool:
+    """Whether a convolution takes the gradient that a BiasAddGrad takes: it is that of an image.
 
     dy -> BiasAddGrad, dy -> Identity -> Conv2DBackpropFilter
     """
-    readers = collections.defaultdict(list)
-    for node in graph_def.node:
-        for text in node.input:
-            readers[text.partition(":")[0]].append(node)
-
-    def reaches_convolution(name: str) -> bool:
-        return any(
-            "Conv" in node.op or (node.op == "Identity" and reaches_convolution(node.name)) for node in readers[name]
-        )
-
-    return {node.name for node in graph_def.node if node.op == BIAS and reaches_convolution(node.input[0])}
+    return any("Conv" in user.op or (user.op == "Identity" and _is_of_image(user.value)) for user in gradient.users)
 
 
 def _names(node: Any) -> set[str]:

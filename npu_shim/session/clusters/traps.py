@@ -12,10 +12,12 @@ Strings are out as well. TensorFlow itself leaves out everything else that XLA c
 from __future__ import annotations
 
 import collections
-from typing import Any, Sequence
+import functools
+from typing import Sequence
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph import arguments
+from npu_shim.rewriter.ir.attributes import DType
+from npu_shim.rewriter.ir.definitions import registered
+from npu_shim.rewriter.ir.graph import CONTROL, Graph, Node
 
 STRING = 7  # tf.string
 # the sizes of their results are data
@@ -48,68 +50,76 @@ BROADCASTS = frozenset([
 ENDS = ("ResourceScatter", "ResourceSparseApply", "Scatter", "SparseApply", "SparseSegment")  # sparse updates
 
 
-def left_out(graph_def: Any) -> set[str]:
-    """Returns the names of the nodes of a GraphDef that stay out of clusters."""
-    return _Spread(graph_def).out
+def left_out(graph: Graph) -> set[str]:
+    """Returns the names of the nodes of a graph that stay out of clusters."""
+    return {node.name for node in _Spread(graph).out}
 
 
-def sized_by_data(graph_def: Any) -> frozenset[str]:
-    """Returns the names of the nodes of a GraphDef that may give tensors whose sizes are data."""
-    return frozenset(_Spread(graph_def).dynamic)
+def sized_by_data(graph: Graph) -> frozenset[Node]:
+    """Returns the nodes of a graph that may give tensors whose sizes are data."""
+    return frozenset(_Spread(graph).dynamic)
 
 
 class _Spread:
     """Propagates from the nodes whose values or sizes are data to those that depend on them."""
 
-    def __init__(self, graph_def: Any) -> None:
-        self._inputs = {node.name: list(map(arguments.source_of, arguments.data(node))) for node in graph_def.node}
-        self._ops = {node.name: node.op for node in graph_def.node}
+    def __init__(self, graph: Graph) -> None:
         # nodes whose values, and whose sizes, change from step to step
-        self._varying: set[str] = set()
-        self.dynamic: set[str] = set()
-        self.out = {node.name for node in graph_def.node if _has_strings(node)}
-        consumers = collections.defaultdict(list)
-        for name, sources in self._inputs.items():
-            for source in sources:
-                consumers[source].append(name)
-        pending = collections.deque(self._ops)
+        self._varying: set[Node] = set()
+        self.dynamic: set[Node] = set()
+        self.out = {node for node in graph if _has_strings(node)}
+        pending = collections.deque(graph)
         while pending:
-            name = pending.popleft()
-            before = name in self._varying, name in self.dynamic
-            self._visit(name, self._ops[name], self._inputs[name])
-            if before != (name in self._varying, name in self.dynamic):
-                pending.extend(consumers[name])
+            node = pending.popleft()
+            before = node in self._varying, node in self.dynamic
+            self._visit(node, [value.node for value in node.inputs])
+            if before != (node in self._varying, node in self.dynamic):
+                pending.extend(user for value in node.values() if value.index != CONTROL for user in value.users)
 
-    def _visit(self, name: str, op: str, inputs: Sequence[str]) -> None:
-        sized_by_data = any(inputs[k] in self._varying for k in SIZES.get(op, ()) if k < len(inputs))
-        takes_dynamic = any(source in self.dynamic for source in inputs)
-        if sized_by_data or takes_dynamic or op in DYNAMIC:
-            self.out.add(name)
-        if self._is_varying(op, inputs):
-            self._varying.add(name)
-        if op in DYNAMIC or sized_by_data or (takes_dynamic and self._keeps_sizes(op, inputs)):
-            self.dynamic.add(name)
+    def _visit(self, node: Node, sources: Sequence[Node]) -> None:
+        sizes = SIZES.get(node.op, ())
+        is_sized_by_data = any(sources[k] in self._varying for k in sizes if k < len(sources))
+        takes_dynamic = not self.dynamic.isdisjoint(sources)
+        if is_sized_by_data or takes_dynamic or node.op in DYNAMIC:
+            self.out.add(node)
+        if self._is_varying(node.op, sources):
+            self._varying.add(node)
+        if node.op in DYNAMIC or is_sized_by_data or (takes_dynamic and self._keeps_sizes(node.op, sources)):
+            self.dynamic.add(node)
 
-    def _is_varying(self, op: str, inputs: Sequence[str]) -> bool:
+    def _is_varying(self, op: str, sources: Sequence[Node]) -> bool:
         if op in SHAPE_OPS:
-            return any(source in self.dynamic for source in inputs)
-        if not inputs:
+            return not self.dynamic.isdisjoint(sources)
+        if not sources:
             return op != "Const"
-        if op == "Merge" and any(self._ops.get(source) == "NextIteration" for source in inputs):
+        if op == "Merge" and any(source.op == "NextIteration" for source in sources):
             return True  # another value in every iteration
-        return any(source in self._varying for source in inputs)
+        return not self._varying.isdisjoint(sources)
 
-    def _keeps_sizes(self, op: str, inputs: Sequence[str]) -> bool:
+    def _keeps_sizes(self, op: str, sources: Sequence[Node]) -> bool:
         if op in RESIZES or op in REDUCES or op in SHAPE_OPS or op.startswith(ENDS):
             return False
         if op in BROADCASTS:
-            return all(source in self.dynamic or self._ops.get(source) == "Const" for source in inputs)
+            return all(source in self.dynamic or source.op == "Const" for source in sources)
         return True
 
 
-def _has_strings(node: Any) -> bool:
-    definition = tf_internals.op_defs().get(node.op)
-    both = [] if definition is None else [*definition.input_arg, *definition.output_arg]
-    if any(argument.type == STRING for argument in both):
-        return True
-    return any(attr.type == STRING or STRING in attr.list.type for attr in node.attr.values())
+def _has_strings(node: Node) -> bool:
+    takes_strings, types = _types_of(node.op)
+    values = map(node.attrs.get, node.attrs if types is None else types)
+    dtypes = (dtype for value in values for dtype in (value if type(value) is tuple else (value,)))
+    return takes_strings or any(isinstance(dtype, DType) and dtype == STRING for dtype in dtypes)
+
+
+@functools.lru_cache(maxsize=None)
+def _types_of(op: str) -> tuple[bool, list[str] | None]:
+    """(Whether an op takes or gives strings, the names of its attributes that may say so); None for those of any."""
+    definition = registered(op)
+    if definition is None:
+        return False, None
+    types = [
+        name
+        for name, (kind, _, allowed) in definition.attributes.items()
+        if kind in ("type", "list(type)") and (not allowed or STRING in allowed)
+    ]
+    return any(argument.dtype == STRING for argument in (*definition.inputs, *definition.outputs)), types

@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.rewriter.errors import PlanError
 from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
 from npu_shim.session.clusters import traps
 from npu_shim.xla.passes import subgraphs
 from npu_shim.xla.passes.legalize import duplicates, padding
@@ -94,7 +95,7 @@ def refuse(graph_def: Any) -> None:
     Source: TensorFlow 2.15.1, tf.unique(tf.unique([3, 1, 3])[0]) gave [3, 1, 3].
     """
     left = [node for node in graph_def.node if node.op in UNIQUE]
-    sized = traps.sized_by_data(graph_def) if left else ()
+    sized = {node.name for node in traps.sized_by_data(graphdef.read(graph_def).graph)} if left else ()
     for node in left:
         if source_of(node.input[0]) in sized:
             raise PlanError(
