@@ -10,16 +10,23 @@ call's node its part, under its own name.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, Sequence
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.collectives import buckets, keys
 from npu_shim.distributed.job import settings
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.attributes import DType, decoded
+from npu_shim.rewriter.ir.graph import Node
 
 MARK, SHAPE = "_npu_shim_fusion", "_npu_shim_fusion_shape"
 REDUCE = "CollectiveReduce"
+INT32 = DType(tf.int32.as_datatype_enum)
 FIRST_KEY, KEYS = 2**30 + 2**10, 2**30 - 2**11  # instance keys of fused calls, above those of `keys`
 
 _taken: dict[int, str] = {}  # key of a fused call -> the keys of those in it
@@ -41,89 +48,78 @@ def mark(reduced: tf.Tensor, fusion: int, fusion_id: int) -> None:
 
 def fused(graph_def: tf.GraphDef) -> tf.GraphDef:
     """Returns the graph with its marked collectives fused, or the graph itself where there is nothing to fuse."""
-    marked = [node for node in graph_def.node if MARK in node.attr]
-    if len(marked) < 2:
+    if sum(MARK in node.attr for node in graph_def.node) < 2:
         return graph_def
-    levels = _levels(graph_def, {node.name for node in marked})
-    groups: dict[tuple[Any, ...], list[Any]] = {}
-    for node in sorted(marked, key=lambda node: -node.attr["instance_key"].i):
-        groups.setdefault((levels[node.name], *_kind(node)), []).append(node)
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    own = {node.name: node for node in made.node}
+    module = graphdef.read(graph_def)
+    marked = dict.fromkeys(node for node in module.graph if MARK in node.attrs)
+    levels = _levels(module.graph, marked)
+    groups: dict[tuple[Any, ...], list[Node]] = {}
+    for node in sorted(marked, key=lambda node: -node.attrs["instance_key"]):
+        groups.setdefault((levels[node], *_kind(node)), []).append(node)
     for nodes in groups.values():
         for bucket in _buckets(nodes):
             if len(bucket) > 1:
-                _fuse(made, [own[node.name] for node in bucket])
-    return made
+                _fuse(bucket)
+    return graphdef.write(module)
 
 
 def _kind(node):
-    return (node.attr[MARK].s, node.device, *(node.attr[name].SerializeToString(deterministic=True)
-            for name in ("T", "group_key", "group_size", "merge_op", "final_op")))  # fmt: skip
+    return (node.device, *map(node.attrs.get, (MARK, "T", "group_key", "group_size", "merge_op", "final_op")))
 
 
-def _buckets(nodes: Sequence[Any]) -> list[list[Any]]:
+def _buckets(nodes: Sequence[Node]) -> list[list[Node]]:
     # numbers as names: the order of the keys, which all ranks have in common
     last = len(nodes) - 1
     members = [buckets.Member(str(last - at), "", _bytes(node)) for at, node in enumerate(nodes)]
-    by_bytes, size = nodes[0].attr[MARK].s == b"by bytes", nodes[0].attr["group_size"].i
+    by_bytes, size = nodes[0].attrs[MARK] == b"by bytes", nodes[0].attrs["group_size"]
     limit = settings.bucket_bytes(size) if by_bytes else float("inf")
     return [[nodes[at] for at in bucket] for bucket in buckets.by_bytes(members, limit)]
 
 
 def _elements(node):
-    count = 1
-    for dim in node.attr[SHAPE].shape.dim:
-        count *= dim.size
-    return count
+    return int(np.prod(node.attrs[SHAPE].dims, dtype=int))
 
 
 def _bytes(node):
-    return _elements(node) * tf.as_dtype(node.attr["T"].type).size
+    return _elements(node) * tf.as_dtype(node.attrs["T"]).size
 
 
-def _levels(graph_def, marked):
-    """Returns marked node -> how many marked nodes come before it on the longest way: equals do not need each other."""
-    inputs = {node.name: [] if node.op in ("NextIteration", "RefNextIteration") else [
-        each.lstrip("^").partition(":")[0] for each in node.input] for node in graph_def.node}  # fmt: skip
-    level: dict[str, int] = {}
-    waiting = [(name, False) for name in marked]
-    while waiting:
-        name, is_ready = waiting.pop()
-        if is_ready:
-            level[name] = max((level[each] + (each in marked) for each in inputs[name]), default=0)
-        elif name not in level:
-            waiting.append((name, True))
-            waiting += [(each, False) for each in inputs[name] if each not in level]
-    return {name: level[name] for name in marked}
+def _levels(graph, marked):
+    """Returns node -> how many marked nodes come before it on the longest way: equals do not need each other."""
+    levels: dict[Node, int] = {}
+    for node in order.topological(graph):
+        sources = [source for source in node.sources() if source in levels]  # not those of a loop's next iteration
+        levels[node] = max((levels[source] + (source in marked) for source in sources), default=0)
+    return levels
 
 
-def _fuse(graph, nodes):
+def _fuse(nodes):
     """Makes nodes parts of one collective; each keeps its name and its consumers."""
     first, scope = nodes[0], nodes[0].name + "/npu_shim_fused"
-    dtype = first.attr["T"].type
-    flat = [_reshaped(graph, "%s/in_%d" % (scope, at), node.input[0], [-1], node) for at, node in enumerate(nodes)]
-    axis = _constant(graph, scope + "/axis", 0, first)
-    joined = graph.node.add(name=scope + "/concat", op="ConcatV2", device=first.device, input=[*flat, axis])
-    joined.attr["N"].i, joined.attr["T"].type, joined.attr["Tidx"].type = len(nodes), dtype, tf.int32.as_datatype_enum
-    waits = sorted({each for node in nodes for each in node.input if each.startswith("^")})
-    whole = graph.node.add(name=scope + "/all", op=REDUCE, device=first.device, input=[joined.name, *waits])
-    for name, value in first.attr.items():
-        if name not in (MARK, SHAPE):
-            whole.attr[name].CopyFrom(value)
-    whole.attr["instance_key"].i = _key(",".join(str(node.attr["instance_key"].i) for node in nodes))
-    sizes = _constant(graph, scope + "/sizes", [_elements(node) for node in nodes], first)
-    parts = graph.node.add(name=scope + "/split", op="SplitV", device=first.device, input=[whole.name, sizes, axis])
-    parts.attr["num_split"].i, parts.attr["T"].type = len(nodes), dtype
-    parts.attr["Tlen"].type = tf.int32.as_datatype_enum
+    dtype, add = first.attrs["T"], functools.partial(first.graph.add, device=first.device, origin=first)
+    flat = []
     for at, node in enumerate(nodes):
-        shape = [dim.size for dim in node.attr[SHAPE].shape.dim]
-        node.op = "Reshape"
-        del node.input[:]
-        node.input.extend(["%s:%d" % (parts.name, at), _constant(graph, "%s/shape_%d" % (scope, at), shape, node)])
-        node.attr.clear()
-        node.attr["T"].type, node.attr["Tshape"].type = dtype, tf.int32.as_datatype_enum
+        name = "%s/in_%d" % (scope, at)
+        flat.append(add(name, "Reshape", attrs={"T": dtype, "Tshape": INT32}))
+        flat[-1].set_inputs([node.inputs[0], _constant(add, name + "/shape", [-1])])
+    axis = _constant(add, scope + "/axis", 0)
+    values = [*(node.value for node in flat), axis]
+    joined = add(scope + "/concat", "ConcatV2", values, attrs={"N": len(nodes), "T": dtype, "Tidx": INT32})
+    waits = sorted({wait for node in nodes for wait in node.controls}, key=lambda wait: wait.name)
+    attrs = {name: value for name, value in first.attrs.items() if name not in (MARK, SHAPE)}
+    attrs["instance_key"] = _key(",".join(str(node.attrs["instance_key"]) for node in nodes))
+    whole = add(scope + "/all", REDUCE, [joined.value], waits, attrs)
+    sizes = _constant(add, scope + "/sizes", list(map(_elements, nodes)))
+    attrs = {"num_split": len(nodes), "T": dtype, "Tlen": INT32}
+    parts = add(scope + "/split", "SplitV", [whole.value, sizes, axis], attrs=attrs)
+    for at, node in enumerate(nodes):
+        shape = _constant(add, "%s/shape_%d" % (scope, at), list(node.attrs[SHAPE].dims))
+        for name in node.attrs:
+            del node.attrs[name]
+        node.attrs["T"], node.attrs["Tshape"] = dtype, INT32
+        node.set_op("Reshape")
+        node.set_inputs([parts.output(at), shape])
+        node.set_controls([])
 
 
 def _key(parts):
@@ -135,15 +131,6 @@ def _key(parts):
     return next(key for key in tries if _taken.setdefault(key, parts) == parts)
 
 
-def _reshaped(graph, name, source, shape, like):
-    made = graph.node.add(name=name, op="Reshape", device=like.device)
-    made.input.extend([source, _constant(graph, name + "/shape", shape, like)])
-    made.attr["T"].type, made.attr["Tshape"].type = like.attr["T"].type, tf.int32.as_datatype_enum
-    return name
-
-
-def _constant(graph, name, value, like):
-    made = graph.node.add(name=name, op="Const", device=like.device)
-    made.attr["dtype"].type = tf.int32.as_datatype_enum
-    made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))
-    return name
+def _constant(add, name, numbers):
+    proto = tf.make_tensor_proto(numbers, tf.int32)
+    return add(name, "Const", attrs={"dtype": INT32, "value": decoded(tf.AttrValue(tensor=proto))}).value

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any, Iterable, Mapping
+
+from npu_shim.rewriter.analysis import order
+from npu_shim.rewriter.graph.arguments import source_of
+from npu_shim.rewriter.ir import graphdef
 
 PREFIX = "Collective"  # of the types of TensorFlow's collectives
 
@@ -14,13 +19,13 @@ def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:
         graph_def: tf.compat.v1.GraphDef.
         fetches: names of tensors and operations.
     """
-    nodes = {node.name: node for node in graph_def.node}
-    found: dict[str, int] = {}
-    bodies = [node for function in graph_def.library.function for node in function.node_def]
-    for node in [*_needed(nodes, fetches), *bodies]:
-        if node.op.startswith(PREFIX):
-            found[node.op] = found.get(node.op, 0) + 1
-    return found
+    module = graphdef.read(graph_def)
+    if not any(op.startswith(PREFIX) for op in module.ops()):
+        return {}
+    names = [source_of(name) for name in fetches]
+    run = order.ancestors(module.graph[name] for name in names if name in module.graph)
+    bodies = (node for function in graph_def.library.function for node in function.node_def)
+    return collections.Counter(node.op for node in [*run, *bodies] if node.op.startswith(PREFIX))
 
 
 def as_text(found: Mapping[str, int], calls: int, programs: int | None) -> str:
@@ -40,17 +45,3 @@ def as_text(found: Mapping[str, int], calls: int, programs: int | None) -> str:
         return line + "\n"
     around = "1 program" if programs == 1 else "%d programs" % programs if programs else "no program"
     return "%s; engine pjrt: %s around them (--engine)\n" % (line, around)
-
-
-def _needed(nodes: dict[str, Any], fetches: Iterable[str]) -> list[Any]:
-    """Returns the nodes that a run computes."""
-    waiting, seen = [name.lstrip("^").partition(":")[0] for name in fetches], set()
-    needed = []
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in nodes:
-            continue
-        seen.add(name)
-        needed.append(nodes[name])
-        waiting += [each.lstrip("^").partition(":")[0] for each in nodes[name].input]
-    return needed

@@ -66,13 +66,13 @@ def _numbered(scope: str, name: str, count: int) -> list[str]:
 
 
 def _output(name: str, number: int) -> str:
-    return "%s:%d" % (name, number)
+    return "%s:%d" % (name, number) if number else name
 
 
 def _waits(graphs: Graphs, joined: Any) -> set[str]:
     """What the collectives waited for that are laid end to end."""
-    scope = joined.name[: -len("concat")]
-    members = [now.name for now in graphs.after.values() if now.input and now.input[0].startswith(scope + "split:")]
+    split = joined.name[: -len("concat")] + "split"
+    members = [now.name for now in graphs.after.values() if now.input and arguments.source_of(now.input[0]) == split]
     return {text for name in members if name in graphs.before for text in arguments.controls(graphs.before[name])}
 
 

@@ -234,6 +234,8 @@ class LuongAttention(_Multiplicative):
 class _BaseMonotonicAttentionMechanism(_BaseAttentionMechanism):
     """Mechanisms whose alignment starts at the first step of the memory and only moves on (Raffel et al. 2017)."""
 
+    _score_bias_init: float
+
     def initial_alignments(self, batch_size, dtype):
         """Returns the alignments before the first step: all on the first."""
         return tf.one_hot(tf.zeros([batch_size], tf.int32), self._alignments_size, dtype=dtype)
