@@ -40,6 +40,7 @@ from npu_shim.xla.passes.shapes import (
     array_rows,
     compile_time,
     dynamic_shapes,
+    open_calls,
     open_slices,
     open_sources,
     optionals,
@@ -188,9 +189,15 @@ SHAPES = Pipeline(
     "makes a step with feeds of full shapes a graph that XLA compiles as a whole",
     (
         Pass(
+            "inline-open-calls",
+            open_calls.inline,
+            "first: what looks after tensors of open size looks at the nodes of the graph",
+            needs_ops=dynamic_shapes.OPENING,
+        ),
+        Pass(
             "optionals-to-values",
             protos(optionals.as_values),
-            "first: an Optional hides a value from every pass that asks for shapes",
+            "before the rest: an Optional hides a value from every pass that asks for shapes",
             needs_ops=optionals.OPS,
         ),
         Pass(

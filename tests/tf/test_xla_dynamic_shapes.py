@@ -169,7 +169,6 @@ REFUSED = {
     ),
     "MatrixDiagPartV3": lambda a: tf.linalg.diag_part(tf.matmul(a, a, transpose_b=True)),
     "Slice": lambda a: tf.gradients(tf.concat([a, tf.ones([1, 3]), a], 0) ** 2, a)[0],
-    "PartitionedCall": lambda a: tf.function(lambda t: tf.cumsum(t), autograph=False)(a),
 }
 
 

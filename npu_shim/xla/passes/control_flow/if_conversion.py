@@ -29,6 +29,7 @@ from npu_shim.rewriter.ir.attributes import Callee
 from npu_shim.rewriter.ir.graph import Node, Value
 from npu_shim.rewriter.ir.module import Function, Module
 from npu_shim.rewriter.tables import dtypes
+from npu_shim.xla.passes import inlined
 
 IFS = ("If", "StatelessIf")
 TESTS = frozenset(["IsFinite", "IsInf", "IsNan"])
@@ -80,14 +81,10 @@ def _branch(node: Node, name: str) -> Function:
     return node.graph.module.functions[node.attrs[name].name]
 
 
-def _nodes(body: Function) -> list[Node]:
-    return [node for node in body if node not in body.arguments]
-
-
 def _is_plain(node: Node, branch: str, most: int | None) -> bool:
     """Whether a branch reads and writes variables at most: `most` of them, None for any number."""
     body = _branch(node, branch)
-    if not all(map(_is_cheap, _nodes(body))):
+    if not all(map(_is_cheap, inlined.nodes_of(body))):
         return False
     handles = [value for value in node.inputs[1:] if value.node.op == "VarHandleOp"]
     written = _written(body)
@@ -195,24 +192,7 @@ def _read(name: str, handle: Value, waits: Iterable[str]) -> Any:
 def _inlined(node: Node, branch: str, waits: list[str]) -> tuple[list[Any], list[str]]:
     """(NodeDefs of a branch, its results); ops on variables wait for `waits`."""
     body, scope = _branch(node, branch), "%s%s/" % (node.name + SCOPE, branch.partition("_")[0])
-    given = dict(zip(body.arguments, node.inputs[1:]))
-    protos = []
-    for inner in _nodes(body):
-        proto = graphdef.written(inner, tf.NodeDef())
-        proto.name = scope + inner.name
-        controls = ["^" + (given[source].node.name if source in given else scope + source.name)
-                    for source in inner.controls]  # fmt: skip
-        proto.input[:] = [_text(value, given, scope) for value in inner.inputs] + controls
-        proto.attr.pop("_class", None)  # may name a node of another graph
-        if tf_internals.op_defs()[inner.op].is_stateful:
-            proto.input.extend(text for text in dict.fromkeys(waits) if text not in proto.input)
-        protos.append(proto)
-    return protos, [_text(body.results[output.name], given, scope) for output in body.signature.outputs]
-
-
-def _text(value: Value, given: dict[Node, Value], scope: str) -> str:
-    """A tensor of a branch as inputs of the graph around it name it."""
-    return str(given[value.node]) if value.node in given else scope + str(value)
+    return inlined.as_nodes(body, dict(zip(body.arguments, node.inputs[1:])), scope, waits)
 
 
 def _choice(name, predicate, first, second, dtype):

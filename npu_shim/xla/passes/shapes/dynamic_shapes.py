@@ -10,7 +10,7 @@ compute what a session computes. tf.unique and tf.where ignore the padding (open
 from __future__ import annotations
 
 import collections
-from typing import Any, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -22,6 +22,7 @@ from npu_shim.rewriter.graphdef import functions, registry
 from npu_shim.rewriter.ir import graphdef
 from npu_shim.rewriter.ir.module import Module
 from npu_shim.xla.passes.control_flow.functionalization import IN_SESSION, V1_OPS
+from npu_shim.xla.passes.legalize import bodies
 from npu_shim.xla.passes.legalize.site import NotConstant
 from npu_shim.xla.passes.shapes import open_counts, static_shapes
 from npu_shim.xla.passes.subgraphs import SET_ROWS
@@ -48,8 +49,8 @@ SOUND = frozenset([
     # of all rows
     "All", "Any", "ArgMax", "ArgMin", "BiasAddGrad", "L2Loss", "Max", "Mean", "Min", "Prod", "Sum",
     # of each row
-    "BatchMatMul", "BatchMatMulV2", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Einsum", "LogSoftmax",
-    "MatMul", "OneHot", "Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    "BatchMatMul", "BatchMatMulV2", "BroadcastTo", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "Einsum",
+    "LogSoftmax", "MatMul", "OneHot", "Softmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
     # rows at other places
     "ConcatV2", "ExpandDims", "Gather", "GatherNd", "GatherV2", "Pack", "Pad", "PadV2", "Reshape", "ResourceGather",
     "ResourceGatherNd", "ResourceScatterAdd", "ResourceScatterSub", "ResourceScatterUpdate", "Reverse", "ReverseV2",
@@ -75,21 +76,51 @@ def require_sound(module: Module, context: Any = None) -> None:
         PlanError: an op not known to be correct on a tensor of open size takes one; the error names its node.
     """
     graph_def = graphdef.write(module)
-    if may_be_open(graph_def):
-        view = View(graph_def, static_shapes.of_module(module))
-        for node in graph_def.node if view.has_open else ():
-            taken = view.open_inputs(node)
-            if taken:
-                view.require_sound(node, taken)
-            view.require_counts(node)
+    if may_be_open_inside(graph_def):
+        _require_sound(View(graph_def, static_shapes.of_module(module)), graph_def)
+
+
+def _require_sound(view: View, graph_def: Any, above: tuple[str, ...] = ()) -> None:
+    """Looks at a graph, and at the bodies of its branches and loops, with the shapes that each call gives them."""
+    for node in graph_def.node if view.has_open else ():
+        taken = view.open_inputs(node)
+        if taken and above and node.op in UNIQUE:
+            raise PlanError(view.told(node, taken, "takes padding for values in a branch or loop of version 2"))
+        if taken:
+            view.require_sound(node, taken)
+        view.require_counts(node)
+    library = {function.signature.name: function for function in graph_def.library.function}
+    for node in graph_def.node:
+        for name in set(functions.called(node, library)).intersection(library).difference(above):
+            given, opened = view.given(node, library[name])
+            if opened or _opens(library[name], library, above):
+                body = bodies.as_graph(library[name], graph_def.library, given)
+                _require_sound(View(body, opening=opened), body, (*above, name))
+
+
+def _opens(function: Any, library: Mapping[str, Any], above: Sequence[str]) -> bool:
+    """Whether a function may have open sizes, itself or in what it calls."""
+    inner = (*above, function.signature.name)
+    called = {name for node in function.node_def for name in functions.called(node, library)}
+    called = called.intersection(library).difference(inner)
+    return _may_open(function.node_def) or any(_opens(library[name], library, inner) for name in called)
 
 
 def may_be_open(graph_def: Any) -> bool:
     """Whether a GraphDef may have open sizes: what takes a part has them only where no constants say which."""
-    opening = [node for node in graph_def.node if node.op in OPENING]
+    return _may_open(graph_def.node)
+
+
+def may_be_open_inside(graph_def: Any) -> bool:
+    """Whether a GraphDef or one of its functions may have open sizes."""
+    return any(map(_may_open, (graph_def.node, *(function.node_def for function in graph_def.library.function))))
+
+
+def _may_open(nodes: Sequence[Any]) -> bool:
+    opening = [node for node in nodes if node.op in OPENING]
     if not opening or any(node.op in SOURCES for node in opening):
         return bool(opening)
-    constants = {node.name for node in graph_def.node if node.op == "Const"}
+    constants = {node.name for node in nodes if node.op == "Const"}
     return not constants.issuperset(source_of(text) for node in opening for text in arguments.data(node)[1:])
 
 
@@ -99,14 +130,16 @@ class View:
     Args:
         graph_def: tf.compat.v1.GraphDef with v1 control flow and Placeholders of full shapes; it is not changed.
         inferred: its `static_shapes.loopless`, if that is there already.
+        opening: names of nodes that are given tensors of open size.
     """
 
-    def __init__(self, graph_def: Any, inferred: Any = None) -> None:
+    def __init__(self, graph_def: Any, inferred: Any = None, opening: Collection[str] = ()) -> None:
         self._nodes: dict[str, Any] = {node.name: node for node in graph_def.node}
         self._library = {function.signature.name: function for function in graph_def.library.function}
         self._kernels = registry.xla_kernels()
         self._inferred = static_shapes.loopless(graph_def) if inferred is None else inferred
-        self._origins = self._reached()
+        self._giving = frozenset(bodies.callers_first(graph_def, lambda node: node.op in SOURCES))
+        self._origins = self._reached(opening)
 
     @property
     def has_open(self) -> bool:
@@ -158,12 +191,32 @@ class View:
         elif node.op == "StridedSlice" and taken[0] == node.input[0] and self._counts_from_the_end(node):
             problem = "counts from the end of the most rows that there may be; x[-1] is x[tf.shape(x)[0] - 1]"
         if problem:
-            origin = self._nodes[self._origins[source_of(taken[0])]]
-            what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
-            text = "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
+            origin = self._origin(taken)
+            text = self.told(node, taken, problem)
             inputs = enumerate(arguments.data(origin))
             said = [n for n, given in inputs if n in TAKING.get(origin.op, ()) and not self._is_const(given)]
             raise NotConstant(text, origin.name, said[0]) if said else PlanError(text)
+
+    def told(self, node: Any, taken: Sequence[str], problem: str) -> str:
+        """A sentence on what a node does wrongly with those inputs."""
+        origin = self._origin(taken)
+        what = "takes a number of rows that depends on the data, from node '%s' (%s)" % (origin.name, origin.op)
+        return "node '%s' (%s) %s: compiled by XLA it %s; %s" % (node.name, node.op, what, problem, IN_SESSION)
+
+    def given(self, node: Any, function: Any) -> tuple[list[Any], list[str]]:
+        """Returns what a call gives a function: a list of `bodies.Given`, and names of arguments of open size."""
+        kind = functions.kind_of(node, self._library)
+        texts = arguments.data(node)[1 if kind == functions.BRANCH else 0 :]
+        shapes, values = list(map(self.static_shape, texts)), [None] * len(texts)
+        if kind == functions.LOOP:  # what holds in every iteration
+            outputs = [tensor.shape for tensor in self._outputs(node.name)]
+            shapes = [shape.most_specific_compatible_shape(other) for shape, other in zip(shapes, outputs)]
+        else:
+            values = [tf.make_ndarray(self.source(text).attr["value"].tensor) if self._is_const(text) else None
+                      for text in texts]  # fmt: skip
+        names = [argument.name for argument in function.signature.input_arg]
+        given = [bodies.Given(shape, False, value) for shape, value in zip(shapes, values)]
+        return given, [name for name, text in zip(names, texts) if self._is_open(text)]
 
     def require_counts(self, node: Any) -> None:
         """Raises PlanError if XLA bounds the size of a node wrongly, see `open_counts`."""
@@ -172,6 +225,9 @@ class View:
             what = "takes a size from node '%s' that depends on a number of rows" % source_of(found[0])
             sentence = "node '%s' (%s) %s: compiled by XLA it %s; %s"
             raise PlanError(sentence % (node.name, node.op, what, found[1], IN_SESSION))
+
+    def _origin(self, taken):
+        return self._nodes[self._origins[source_of(taken[0])]]
 
     def _is_const(self, text):
         name = source_of(text)
@@ -194,10 +250,9 @@ class View:
             return ()
         return [sizes for _, sizes in self._inferred.results(name)]
 
-    def _reached(self):
+    def _reached(self, given):
         """Maps each node that depends on an open size to the node that the size comes from."""
-        opening = [node for node in self._nodes.values() if node.op in OPENING]
-        pending = [node.name for node in opening if node.op in SOURCES or self._takes_openly(node)]
+        pending = [name for name, node in self._nodes.items() if name in given or self._is_source(node)]
         if not pending:
             return {}
         consumers = collections.defaultdict(list)
@@ -214,6 +269,12 @@ class View:
                     origins[consumer] = origins[name]
                     pending.append(consumer)
         return origins
+
+    def _is_source(self, node):
+        """Whether an open size comes from a node, or from a body that it calls."""
+        if node.op in OPENING:
+            return node.op in SOURCES or self._takes_openly(node)
+        return bool(self._giving) and not self._giving.isdisjoint(functions.called(node, self._library))
 
     def _takes_openly(self, node):
         """Whether a node takes a part of open size of a tensor of known size."""
