@@ -149,7 +149,7 @@ RESOURCES = Pipeline(
         ),
         Pass(
             "hoist-branch-reads",
-            protos(branch_reads.before_branches),
+            branch_reads.before_branches,
             "while reads of resource variables are the script's own: those that the next pass makes stay in place",
             needs_ops=frozenset(["Switch"]),
         ),

@@ -3,7 +3,7 @@
 import pytest
 from definitions import known
 
-from npu_shim.rewriter.analysis import cache, frames, order, writes
+from npu_shim.rewriter.analysis import branches, cache, frames, order, writes
 from npu_shim.rewriter.ir import text
 
 LOOP = """
@@ -137,3 +137,22 @@ def test_what_takes_a_handle_writes_unless_it_reads_or_passes_on(handle, writers
 def test_a_function_that_calls_itself_ends():
     made = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () b:f(a) end")
     assert not writes.writes(made["c"], made["v"])
+
+
+COND = """
+x:Placeholder p:Placeholder i:Identity(p) s:Switch(x, i) a:Exp(s:1) b:Neg(s) n:NoOp(^s) m:Merge(b, a) k:NoOp(^a)
+q:Placeholder t:Switch(a, q) c:Log(t) d:Log(t:1) o:Merge(c, d, ^b) f:Merge(r, a) r:NextIteration(f) g:Merge(^a)
+l:LoopCond(p) w:Switch(a, l) u:Exp(w:1) z:Exp(z) y:Exp(z, a)
+"""
+
+
+def test_the_branches_that_nodes_are_in():
+    made = graph(COND)
+    found = branches.branches(made)
+    inside = {node.name: sorted("%s=%d" % branch for branch in of) for node, of in found.items() if of}
+    assert inside == {
+        "a": ["p=1"], "b": ["p=0"], "k": ["p=1"], "t": ["p=1"], "c": ["p=1", "q=0"], "d": ["p=1", "q=1"],
+        "o": ["p=0", "p=1"], "f": ["p=1"], "r": ["p=1"], "w": ["p=1"], "u": ["p=1"],
+    }  # fmt: skip
+    assert [node.name for node in made if node not in found] == ["z", "y"]
+    assert branches.decides(made["s"]) is made["p"].value

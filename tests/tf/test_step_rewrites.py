@@ -101,3 +101,40 @@ def test_functions_are_named_for_all_that_the_step_is():
 
 def test_a_step_without_functions_stays():
     stays("unique-function-names", "x:Placeholder{dtype=float32} y:Neg{T=float32}(x) return y:0=y")
+
+
+# -- hoist-branch-reads ------------------------------------------------------------------------------------------------
+
+COND = """p:Placeholder{dtype=bool} i:Identity{T=bool}(p) v:VarHandleOp{dtype=float32, shape=<2>} n:NoOp
+s:Switch{T=resource}(v, i, ^n) x:Placeholder{dtype=float32} q:Switch{T=float32}(x, p) o:NoOp(^q) """
+
+
+def test_a_read_in_a_branch_is_made_before_it():
+    out = after("hoist-branch-reads", COND + "r:ReadVariableOp{dtype=float32}(s:1, ^n) return r:0=r").splitlines()
+    assert out[-4:] == [
+        "r/before:ReadVariableOp{dtype=float32}(v, ^n, ^i)",
+        "r/before/side:Switch{T=float32}(r/before, i)",
+        "r:Identity{T=float32}(r/before/side:1)",
+        "return r:0=r",
+    ]
+
+
+def test_a_gather_in_two_branches_is_made_before_both():
+    source = COND + """t:Switch{T=resource}(s:1, d) d:Placeholder{dtype=bool} k:Placeholder{dtype=int32}
+    r:ResourceGather{Tindices=int32, dtype=float32}(t, k) return r:0=r"""
+    out = after("hoist-branch-reads", source).splitlines()
+    assert "r/before:Identity{T=float32}(r/before/before/side:1)" in out
+    assert "r/before/before:ReadVariableOp{dtype=float32}(v, ^d, ^n, ^i)" in out
+    assert out[-2] == (
+        "r:GatherV2{Taxis=int32, Tindices=int32, Tparams=float32, batch_dims=0}(r/before/side, k, r/before/axis)"
+    )
+
+
+@pytest.mark.parametrize("nodes", [
+    "a:AssignVariableOp{dtype=float32}(s:1, q:1) r:ReadVariableOp{dtype=float32}(s:1, ^a) return r:0=r",
+    "r:ReadVariableOp{dtype=float32}(v, ^n) return r:0=r",
+    """e:Enter{T=resource, frame_name='l'}(v) z:LoopCond(f) f:Enter{T=bool, frame_name='l'}(p)
+    w:Switch{T=resource}(e, z) r:ReadVariableOp{dtype=float32}(w:1) return r:0=r""",
+])  # fmt: skip
+def test_reads_behind_a_write_outside_of_branches_and_in_loops_stay(nodes):
+    stays("hoist-branch-reads", COND + nodes)

@@ -11,104 +11,92 @@ sees the memory as it is when the consumer runs, see late_reads.py.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping
 
 import tensorflow.compat.v1 as tf
 
-from npu_shim.rewriter import tf_internals
-from npu_shim.rewriter.graph.arguments import controls, output_of, source_of
-from npu_shim.session.clusters.branches import SWITCHES, Branches
+from npu_shim.rewriter.analysis import branches
+from npu_shim.rewriter.ir import graphdef
+from npu_shim.rewriter.ir.definitions import registered
+from npu_shim.rewriter.ir.graph import Graph, Node
+from npu_shim.rewriter.ir.module import Module
 
 GATHER = "ResourceGather"
+READS = ("ReadVariableOp", GATHER)
 
 
-def before_branches(graph_def: Any) -> Any:
-    """Returns a GraphDef with its reads of variables hoisted out of branches; the same object if there are none.
-
-    Args:
-        graph_def: tf.compat.v1.GraphDef with v1 control flow; it is not changed.
-    """
-    while True:  # a read leaves one tf.cond in each pass
-        movable = _movable(graph_def)
-        if not movable:
-            return graph_def
-        nodes = {node.name: node for node in graph_def.node}
-        made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
-        for node in graph_def.node:
-            is_moved = node.name in movable
-            made.node.extend(_moved(node, _switch(node, nodes), movable[node.name]) if is_moved else [node])
-        graph_def = made
+def before_branches(module: Module, context: Any = None) -> None:
+    """Hoists reads of variables out of branches, in a module with v1 control flow."""
+    while _leave_a_branch(module.graph):
+        pass
 
 
-def _movable(graph_def):
-    """Maps each read that can be hoisted to its control inputs outside the branch."""
-    nodes, ops = {node.name: node for node in graph_def.node}, tf_internals.op_defs()
-    reads = [node for node in graph_def.node if _switch(node, nodes)]
-    if not reads:
-        return {}
-    view = Branches(graph_def)
-    found = {n.name: _waits(n, _switch(n, nodes), view, ops) for n in reads if n.name in view.of}
-    return {name: waits for name, waits in found.items() if waits is not None}
+def _leave_a_branch(graph: Graph) -> bool:
+    """Hoists reads out of one tf.cond each; returns whether there were any."""
+    reads = [(node, switch) for node in graph if node.op in READS for switch in _switch(node)]
+    inside = branches.branches(graph) if reads else {}
+    hoisted = [(node, switch, _waits(node, switch, inside)) for node, switch in reads if node in inside]
+    movable = [(node, switch, waits) for node, switch, waits in hoisted if waits is not None]
+    for node, switch, waits in movable:
+        _move(node, switch, ["^" + wait.name for wait in waits])
+    return bool(movable)
 
 
-def _switch(node, nodes):
-    """The tf.cond's Switch that passes a read its handle; None for other nodes."""
-    if node.op not in ("ReadVariableOp", GATHER):
-        return None
-    source = nodes[source_of(node.input[0])]
-    if source.op != "Switch" or nodes[source_of(source.input[1])].op == "LoopCond":
-        return None
-    return source
+def _switch(read: Node) -> list[Node]:
+    """The tf.cond's Switch that passes a read its handle, if there is one."""
+    source = read.inputs[0].node
+    return [source] if source.op == "Switch" and source.inputs[1].node.op != "LoopCond" else []
 
 
-def _waits(node, switch, view, ops):
-    """A read's control inputs once hoisted; None if it must follow a side effect in its branch."""
-    branch = view.predicate(switch), output_of(node.input[0])[1]
-    pending, seen, found = [source_of(text) for text in controls(node)], set(), {}
+def _waits(read: Node, switch: Node, inside: Mapping[Node, branches.Inside]) -> list[Node] | None:
+    """What a read waits for once hoisted; None if it must follow a side effect in its branch."""
+    branch = branches.decides(switch), read.inputs[0].index
+    pending, seen, found = list(read.controls), set(), []
     while pending:
-        name = pending.pop()
-        if name in seen:
+        node = pending.pop()
+        if node in seen:
             continue
-        seen.add(name)
-        inside = view.nodes.get(name)
-        if inside is None:
+        seen.add(node)
+        if node not in inside:
             return None
-        if inside.op in SWITCHES and branch not in view.of[name]:
-            pending.extend(map(source_of, inside.input))  # the branch begins here
-        elif branch not in view.of[name]:
-            found["^" + name] = None
-        elif _has_effects(inside, ops):
+        is_inside = branch in inside[node]
+        if is_inside and _has_effects(node):
             return None
+        if is_inside or node.op in branches.SWITCHES:  # the branch begins at such a Switch
+            pending.extend(node.sources())
         else:
-            pending.extend(map(source_of, inside.input))
-    found.update(dict.fromkeys(text for text in switch.input if text[0] == "^"))
-    return [*found, "^" + source_of(switch.input[1])]
+            found.append(node)
+    return list(dict.fromkeys([*found, *switch.controls, switch.inputs[1].node]))
 
 
-def _has_effects(node, ops):
-    if node.op not in ops or any(argument.is_ref for argument in ops[node.op].input_arg):
+def _has_effects(node: Node) -> bool:
+    definition = registered(node.op)
+    if definition is None or any(argument.is_ref for argument in definition.inputs):
         return True
-    return ops[node.op].is_stateful and node.op not in ("ReadVariableOp", GATHER)
+    return definition.is_stateful and node.op not in READS
 
 
-def _moved(node, switch, waits):
-    """The nodes that replace a read."""
-    scope, dtype = node.name + "/before", node.attr["dtype"].type
-    read = tf.NodeDef(name=scope, op="ReadVariableOp", input=[switch.input[0], *dict.fromkeys(waits)])
+def _move(node: Node, switch: Node, waits: list[str]) -> None:
+    """Reads before a Switch, and passes the value through it."""
+    scope, dtype, port = node.name + "/before", node.attrs["dtype"], node.inputs[0].index
+    read = tf.NodeDef(name=scope, op="ReadVariableOp", input=[str(switch.inputs[0]), *waits])
     read.attr["dtype"].type = dtype
-    side = tf.NodeDef(name=scope + "/side", op="Switch", input=[scope, switch.input[1]])
+    side = tf.NodeDef(name=scope + "/side", op="Switch", input=[scope, str(switch.inputs[1])])
     side.attr["T"].type = dtype
-    value = "%s:%d" % (side.name, output_of(node.input[0])[1])
-    controls = [text for text in node.input if text[0] == "^" and text not in waits]
-    if node.op != GATHER:
+    protos, value = [read, side], "%s:%d" % (side.name, port)
+    controls = [text for text in ("^" + control.name for control in node.controls) if text not in waits]
+    if node.op == GATHER:
+        indices = node.inputs[1]
+        axis = tf.NodeDef(name=scope + "/axis", op="Const", input=["^" + indices.node.name])
+        axis.attr["dtype"].type = tf.int32.as_datatype_enum
+        axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
+        taken = tf.NodeDef(name=node.name, op="GatherV2", input=[value, str(indices), axis.name, *controls])
+        taken.attr["Tparams"].type, taken.attr["Tindices"].type = dtype, node.attrs["Tindices"]
+        taken.attr["Taxis"].type = tf.int32.as_datatype_enum
+        taken.attr["batch_dims"].i = node.attrs.get("batch_dims", 0)
+        protos.append(axis)
+    else:
         taken = tf.NodeDef(name=node.name, op="Identity", input=[value, *controls])
         taken.attr["T"].type = dtype
-        return [read, side, taken]
-    axis = tf.NodeDef(name=scope + "/axis", op="Const", input=["^" + source_of(node.input[1])])
-    axis.attr["dtype"].type = tf.int32.as_datatype_enum
-    axis.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(0, tf.int32))
-    taken = tf.NodeDef(name=node.name, op="GatherV2", input=[value, node.input[1], axis.name, *controls])
-    taken.attr["Tparams"].type, taken.attr["Tindices"].type = dtype, node.attr["Tindices"].type
-    taken.attr["Taxis"].type = tf.int32.as_datatype_enum
-    taken.attr["batch_dims"].i = node.attr["batch_dims"].i
-    return [read, side, axis, taken]
+    graphdef.insert(node.graph, protos, before=node, origin=node)
+    graphdef.become(node, taken)
