@@ -52,7 +52,7 @@ def migrate_checkpoint(
     update_state: str = "no",
     verify: bool = True,
     progress: bool = False,
-    **options: Any
+    **options: Any,
 ) -> Migration:
     """Writes the checkpoint `source` again at `target`, with its model tensors as `to`.
 
@@ -253,12 +253,12 @@ def _renamed_object_graph(array, migration_plan):
 def _verify(prefix, migration):
     """Reads the written checkpoint again and compares names, dtypes, shapes and checksums."""
     reader = files.Reader(prefix)
-    found = reader.tensors()
+    tensors = reader.tensors()
     expected = {a.new_name: a for a in migration.plan.kept()}
-    wrong = sorted(set(found) ^ set(expected))
-    for name in sorted(set(found) & set(expected)):
+    wrong = sorted(set(tensors) ^ set(expected))
+    for name in sorted(set(tensors) & set(expected)):
         action = expected[name]
-        same = (found[name].dtype, found[name].shape) == (action.new_dtype, tuple(action.shape))
+        same = (tensors[name].dtype, tensors[name].shape) == (action.new_dtype, tuple(action.shape))
         if not same or files.checksum(reader.read(name, action.new_dtype)) != migration.checksums[name]:
             wrong.append(name)
     if wrong:
@@ -291,4 +291,3 @@ def _with_bar(actions, wanted):
     except ImportError:
         return actions
     return tqdm(actions, unit="tensor")
-

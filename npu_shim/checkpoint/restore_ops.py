@@ -68,14 +68,14 @@ def ways(
     stored = COUNTERS if on_request and read.dtype in COUNTERS else ()
     stored = stored_dtypes if read.dtype in CASTABLE else stored
     others = [d for d in stored if d != read.dtype] + ([read.dtype] if on_request else [])
-    found = {d.as_datatype_enum: functools.partial(_read_as, read=read, stored=d) for d in others}
+    ways = {d.as_datatype_enum: functools.partial(_read_as, read=read, stored=d) for d in others}
     if read.slice_spec and tf.float16 in (*stored, read.dtype):
-        found[WHOLE_FLOAT16] = functools.partial(_part_of_whole, read=read)
+        ways[WHOLE_FLOAT16] = functools.partial(_part_of_whole, read=read)
     if on_request:
-        found[UNKNOWN] = functools.partial(_initial_value, read=read)
+        ways[UNKNOWN] = functools.partial(_initial_value, read=read)
     else:
-        found[UNKNOWN] = functools.partial(_read_as, read=read, stored=read.dtype)
-    return found
+        ways[UNKNOWN] = functools.partial(_read_as, read=read, stored=read.dtype)
+    return ways
 
 
 def selected(
@@ -128,14 +128,14 @@ def numbers(reads: Sequence[Read], stored: Mapping[str, Stored], parts: Mapping[
         stored: see `stored_tensors`.
         parts: see `checkpoint.index.slices`.
     """
-    found = []
+    numbers = []
     for read in reads:
         dtype = stored[read.name].dtype if read.name in stored else None
         if is_cut_from_whole(read, stored, parts):
-            found.append(WHOLE_FLOAT16)
+            numbers.append(WHOLE_FLOAT16)
         else:
-            found.append(UNKNOWN if dtype is None else dtype.as_datatype_enum)
-    return found
+            numbers.append(UNKNOWN if dtype is None else dtype.as_datatype_enum)
+    return numbers
 
 
 def is_cut_from_whole(read: Read, stored: Mapping[str, Stored], parts: Mapping[str, Any]) -> bool:
@@ -189,14 +189,16 @@ def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
 
         def attempt(i, dtype=dtype, wanted=wanted):
             value = tf.raw_ops.RestoreV2(
-                prefix=filename, tensor_names=[names[i]], shape_and_slices=[wanted[i]], dtypes=[dtype])
+                prefix=filename, tensor_names=[names[i]], shape_and_slices=[wanted[i]], dtypes=[dtype]
+            )
             with tf.control_dependencies(value):
                 return tf.identity(i)
 
         succeeded = _ignoring_errors(tf.data.Dataset.range(len(reads)).map(attempt))
         marks = succeeded.reduce(
             tf.zeros([len(reads)], tf.bool),
-            lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)))
+            lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)),
+        )
         found = tf.where(marks, tf.fill([len(reads)], number), found)
     return found
 
@@ -244,7 +246,10 @@ def warn_of_lost(lost: Iterable[tuple[str, Any]]) -> list[Any]:
         some = counts > 0
         return tf.print(
             "npu_shim: values beyond 65504 became infinite in float16: tensors",
-            tf.boolean_mask(names, some), "counts", tf.boolean_mask(counts, some), summarize=-1,
+            tf.boolean_mask(names, some),
+            "counts",
+            tf.boolean_mask(counts, some),
+            summarize=-1,
         )
 
     return [tf.cond(tf.reduce_any(counts > 0), lambda: _true_after(warn()), lambda: tf.constant(True))]

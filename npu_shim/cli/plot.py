@@ -38,9 +38,9 @@ def main(args: argparse.Namespace) -> int:
     _figure()
     if not os.path.isdir(args.folder):
         raise ConfigError("LOGDIR is '%s', expected a folder with event files" % args.folder)
-    found = _scalars(args.folder)
-    tags = _chosen(sorted(found, key=lambda tag: (not tag.startswith(OURS), tag)), args.tag)
-    picture = _drawn({tag: found[tag] for tag in tags})
+    scalars = _scalars(args.folder)
+    tags = _chosen(sorted(scalars, key=lambda tag: (not tag.startswith(OURS), tag)), args.tag)
+    picture = _drawn({tag: scalars[tag] for tag in tags})
     with atomic_write.file(out) as f:
         f.write(picture)
     print("npu-shim: wrote %s, %d plot%s" % (out, len(tags), "" if len(tags) == 1 else "s"))
@@ -52,7 +52,7 @@ def _chosen(tags: Sequence[str], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         if not fnmatch.filter(tags, pattern):
             raise ConfigError("--tag: no scalar is called '%s'%s" % (pattern, nearest(pattern, tags)))
-    chosen = [tag for tag in tags if not patterns or any(fnmatch.fnmatchcase(tag, each) for each in patterns)]
+    chosen = [tag for tag in tags if not patterns or any(fnmatch.fnmatchcase(tag, pattern) for pattern in patterns)]
     if len(chosen) > MOST:
         raise ConfigError("%d scalars are more than one picture holds (%d): choose some by --tag" % (len(chosen), MOST))
     return chosen
@@ -67,14 +67,14 @@ def _scalars(folder: str) -> Scalars:
     files = sorted(_event_files(folder))
     if not files:
         raise ConfigError("LOGDIR '%s' has no event files (*tfevents*), expected what a FileWriter writes" % folder)
-    found: Scalars = {}
+    scalars: Scalars = {}
     for path in files:
         run = os.path.relpath(os.path.dirname(path), folder)
         for tag, step, value in _read(path):
-            found.setdefault(tag, {}).setdefault(run, []).append((step, value))
-    if not found:
+            scalars.setdefault(tag, {}).setdefault(run, []).append((step, value))
+    if not scalars:
         raise ConfigError("no event file in LOGDIR '%s' has a scalar that can be read" % folder)
-    return found
+    return scalars
 
 
 def _event_files(folder: str) -> Iterator[str]:

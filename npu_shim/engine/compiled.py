@@ -69,7 +69,9 @@ class Running:
                     self._is_there = True
                 self._is_newer = True
                 fetched = self._device.run(number, *steps)
-                return [as_result(fetched[each.name]) for each in self._prepared.fetches if not isinstance(each, str)]
+                return [
+                    as_result(fetched[fetch.name]) for fetch in self._prepared.fetches if not isinstance(fetch, str)
+                ]
             except RuntimeError as error:
                 raise self._recovered(error) from error
 

@@ -62,12 +62,12 @@ def _lines(made: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:
     which = "one program" if len(counts) == 1 else "%d programs" % len(counts)
     yield "engine: %s of %s ops" % (which, " and ".join(map(str, counts)))
     for place, words in ((Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")):
-        found = [name for name in sorted(made.reasons) if made.places.get(name) is place]
-        if found:
-            yield "  in the session, %s (%d):" % (words, len(found))
-            yield from ("    '%s' (%s): %s" % (name, nodes[name].op, made.reasons[name]) for name in found[:SHOWN])
-        if len(found) > SHOWN:
-            yield "    ... and %d others" % (len(found) - SHOWN)
+        names = [name for name in sorted(made.reasons) if made.places.get(name) is place]
+        if names:
+            yield "  in the session, %s (%d):" % (words, len(names))
+            yield from ("    '%s' (%s): %s" % (name, nodes[name].op, made.reasons[name]) for name in names[:SHOWN])
+        if len(names) > SHOWN:
+            yield "    ... and %d others" % (len(names) - SHOWN)
     for words, tensors in (("fed to it", made.fed), ("read from it", made.shown)):
         if tensors:
             yield "  %s: %s" % (words, ", ".join(tensors))

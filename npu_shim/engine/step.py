@@ -100,7 +100,7 @@ class Part:
 
     def _with_passed(self, described):
         """The Manifest, where what stays on the device is neither fed nor fetched."""
-        last = sum(not isinstance(each, str) for each in self.prepared.fetches)
+        last = sum(not isinstance(fetch, str) for fetch in self.prepared.fetches)
         passed = range(last - len(self.program.passed), last)  # they are the last of what is fetched
         rows = [replace(t, kind=PASSED) if n in passed else t for n, t in enumerate(described.results)]
         arguments = [replace(t, kind=PASSED) if t.name in self.program.taken else t for t in described.arguments]
@@ -269,7 +269,7 @@ def make(source, request, nodes, taken, options, steps=()):
         raise PlanError(cut.refusal)
     _require_shared(source.graph, cut)
     wanted = [_outputs(source, request, cut, fetches, number) for number in range(len(cut.programs))]
-    names = [each if isinstance(each, str) else each.name for outputs in wanted for each in outputs]
+    names = [value if isinstance(value, str) else value.name for outputs in wanted for value in outputs]
     earlier = sharing.step_for(cut, set(names) - {name for each in cut.programs for name in each.runs}, nodes, steps)
     compiled = earlier.parts if earlier else _programs(source, request, cut, wanted, names, user, options)
     parts = tuple(
@@ -279,7 +279,7 @@ def make(source, request, nodes, taken, options, steps=()):
         ))
         for part, program in zip(compiled, cut.programs)
     )  # fmt: skip
-    state = [each for part in parts for each in part.prepared.state]
+    state = [program for part in parts for program in part.prepared.state]
     own = {each.name: random_ops.initial_state() for each in state if each.name == random_ops.STATE}
     handles = {
         writers.variable_name(node): node.name

@@ -40,8 +40,8 @@ def _refusal(reason: Any) -> str:
     if not reason.error_diagnostics:
         return str(reason.message)
     first = reason.error_diagnostics[0]
-    found = NODE.search(str(first.location))
-    return "%s%s" % ("node '%s': " % found[1] if found else "", first.message)
+    match = NODE.search(str(first.location))
+    return "%s%s" % ("node '%s': " % match[1] if match else "", first.message)
 
 
 def portable(module: Any, target: str = TARGET) -> bytes:

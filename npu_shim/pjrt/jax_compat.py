@@ -109,7 +109,7 @@ def target(jax: Any, device: Any) -> list[str]:
     except RuntimeError:  # a backend that does not describe itself
         fits = ""
     flags = [os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
-    settings = ["%s=%s" % each for each in sorted(jax.config.values.items()) if "compilation_cache" not in each[0]]
+    settings = ["%s=%s" % item for item in sorted(jax.config.values.items()) if "compilation_cache" not in item[0]]
     client = device.client
     return [
         __version__, jax.__version__, version.__version__, client.platform, client.platform_version,

@@ -181,7 +181,7 @@ def read(folder: str) -> Manifest:
 def decoded(values: Mapping[str, Any]) -> Manifest:
     """Returns the Manifest that JSON made of `dataclasses.asdict` of one. Raises KeyError or TypeError for another."""
     tensors = {
-        part: tuple(Tensor(**dict(each, shape=tuple(each["shape"]))) for each in values[part])
+        part: tuple(Tensor(**dict(value, shape=tuple(value["shape"]))) for value in values[part])
         for part in ("arguments", "results")
     }
     return Manifest(**{**values, **tensors})

@@ -43,9 +43,9 @@ def load(folder: str, device: Any = None, state: Any = None, cache: str | None =
         state = manifest.state(folder, described)
         if state is None:
             raise ConfigError("'%s' was exported without values; give them as `state`" % folder)
-    made = Program(jax, described, code, jax_compat.device(jax, device), cache=program_cache.folder(cache))
-    made.restore(state)
-    return made
+    program = Program(jax, described, code, jax_compat.device(jax, device), cache=program_cache.folder(cache))
+    program.restore(state)
+    return program
 
 
 class Program:
@@ -264,7 +264,5 @@ def _fitted(what: str, tensor: Tensor, value: Any, shape: Sequence[int]) -> Any:
     """Returns `value` in the tensor's dtype and shape, see `arrays.as_dtype`."""
     array = arrays.as_dtype("%s '%s'" % (what, tensor.name), value, arrays.dtype_of(tensor.dtype))
     if tuple(array.shape) != tuple(shape):
-        raise ConfigError(
-            "%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape))
-        )
+        raise ConfigError("%s '%s' has shape %s, expected %s" % (what, tensor.name, tuple(array.shape), tuple(shape)))
     return array

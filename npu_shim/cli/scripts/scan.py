@@ -77,7 +77,7 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     scripts = [result for result in read if not isinstance(result, scan.Unread)]
     starts = [each for each in scripts if each.path == script] if script else scan_reach.starting(scripts)
     found, optional, missing = sort(
-        [use for each in scripts for use in each.uses], {each.path: each.assigned for each in scripts}
+        [use for script in scripts for use in script.uses], {each.path: each.assigned for each in scripts}
     )
     names = [*map(_missing, missing), *_refusals(scripts)]
     lost = modules.lost(scripts, scan.python_files(os.path.dirname(script) or ".") if script else files)
@@ -85,9 +85,9 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     # a folder has scripts for other machines, which need modules that are not here: what all scripts need counts
     every = [scan_reach.certain(scripts, [start]) for start in starts]
     stops = _within(names, runs) + _within(lost, set.intersection(*every) if every else ())
-    perhaps = [each for each in (*names, *lost) if each not in stops]
+    perhaps = [script for script in (*names, *lost) if script not in stops]
     needed = {file for each in scripts if (each.path, "") in runs for file in scan_reach.imported(each)} | {script}
-    will_stop = bool(stops) or any(each.path in needed or len(unread) == len(files) for each in unread)
+    will_stop = bool(stops) or any(name.path in needed or len(unread) == len(files) for name in unread)
     silent = _without_effect(scripts)
     return Report(found, optional, missing, sorted(stops), sorted(perhaps), unread, silent, will_stop)
 

@@ -174,7 +174,7 @@ def takes_positions(*names: str) -> Callable[[Callable[..., Any], Callable[[str]
     """Lets a function take arguments by position that later versions take by keyword only: `names`, in their order."""
 
     def takes_both(function: Callable[..., Any], say: Callable[[str], None]) -> Callable[..., Any]:
-        kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+        kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
         if inspect.Parameter.KEYWORD_ONLY not in kinds:
             return function
         own = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)

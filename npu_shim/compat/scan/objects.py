@@ -99,10 +99,10 @@ def rows() -> dict[str, list[str]]:
     """The table: dotted name of a function, method ("...()") or attribute -> dotted names of classes."""
     with open(os.path.join(os.path.dirname(__file__), "results.json"), encoding="utf-8") as f:
         by_class: dict[str, list[str]] = json.load(f)
-    found: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     for classes, names in by_class.items():
-        found.update(dict.fromkeys(names, classes.split()))
-    return found
+        rows.update(dict.fromkeys(names, classes.split()))
+    return rows
 
 
 def _as_made(kind: Any) -> Any:

@@ -100,7 +100,7 @@ def _given(way: Way) -> Any:
 @functools.lru_cache(maxsize=None)
 def _results() -> dict[Any, Any]:
     """objects.rows by what their names mean here: functions, and members of classes."""
-    found = {}
+    results = {}
     for name, classes in objects.rows().items():
         kinds = [(path, way.found) for path in classes for way in [_plain_walk(path)] if inspect.isclass(way.found)]
         owner, _, last = name.rpartition(".")
@@ -108,8 +108,8 @@ def _results() -> dict[Any, Any]:
         key = (above, last) if inspect.isclass(above) else _identity(function)
         if kinds and function is not _NOTHING:
             derived = [each for _, kind in kinds for each in objects.with_derived(kind)]
-            found[key] = objects.Object(kinds[0][0], tuple(dict.fromkeys(derived)))
-    return found
+            results[key] = objects.Object(kinds[0][0], tuple(dict.fromkeys(derived)))
+    return results
 
 
 def _plain_walk(name: str) -> Way:
@@ -178,6 +178,6 @@ def _arguments(function: Any) -> Any:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         return None
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
     return [each.name for each in parameters.values() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

@@ -88,8 +88,8 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
 def _of_one_dtype(members: Sequence[Member], segments: list[list[int]]) -> list[list[int]]:
     parts: list[list[int]] = []
     for segment in segments:
-        found: dict[str, list[int]] = {}
+        by_dtype: dict[str, list[int]] = {}
         for at in segment:
-            found.setdefault(members[at].dtype, []).append(at)
-        parts.extend(found.values())
+            by_dtype.setdefault(members[at].dtype, []).append(at)
+        parts.extend(by_dtype.values())
     return parts

@@ -30,7 +30,7 @@ def moved(
         group: str, the hccl group.
         fusion: 0 moves each alone, 1 in buckets by the group's strategy or by bytes, 2 all of a dtype together.
     """
-    members = [buckets.Member(*each) for each in zip(names, map(_dtype, tensors), map(_bytes, tensors))]
+    members = [buckets.Member(*member) for member in zip(names, map(_dtype, tensors), map(_bytes, tensors))]
     planned = _buckets(members, group, fusion)
     shown = [[(names[at], keys.described(tensors[at])) for at in bucket] for bucket in planned]
     label = keys.new("\n".join([kind, group, *map(str, shown)]))
@@ -61,7 +61,7 @@ def _together(tensors, collective, key):
     flat = collective(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0), key)
     sizes = [_elements(tensor) for tensor in tensors]
     parts = tf.split(flat, sizes if all(isinstance(size, int) for size in sizes) else tf.stack(sizes), num=len(sizes))
-    return [tf.reshape(part, _shape(each)) for part, each in zip(parts, tensors)]
+    return [tf.reshape(part, _shape(tensor)) for part, tensor in zip(parts, tensors)]
 
 
 def _dtype(tensor):

@@ -37,14 +37,14 @@ def reduced(
         ConfigError: another reduction of IndexedSlices than a sum or a mean.
     """
     done = list(gradients)
-    sparse = [at for at, each in enumerate(done) if isinstance(each, tf.IndexedSlices)]
+    sparse = [at for at, gradient in enumerate(done) if isinstance(gradient, tf.IndexedSlices)]
     if sparse and reduction not in ("sum", "mean"):
         raise ConfigError("reduction '%s' of IndexedSlices: expected 'sum' or 'mean'" % reduction)
     if ranks.get_rank_size(group) == 1:
         return done
     laid = [at for at in sparse if slices.is_dense_cheaper(done[at], ranks.get_rank_size(group))]
     gathered = [at for at in sparse if at not in laid]
-    dense = [at for at, each in enumerate(done) if each is not None and at not in sparse]
+    dense = [at for at, gradient in enumerate(done) if gradient is not None and at not in sparse]
     tensors = [(tf.convert_to_tensor(done[at]), names[at]) for at in dense]
     for at in laid:
         tensors += zip(slices.laid_out(done[at]), (names[at], names[at] + " rows"))
@@ -53,12 +53,14 @@ def reduced(
         return _reduced(flat, reduction, group, key)
 
     kind = "%s by way of %s" % (reduction, settings.way())
-    moved = fused.moved([each for each, _ in tensors], [name for _, name in tensors], collective, kind, group, fusion)
+    moved = fused.moved(
+        [tensor for tensor, _ in tensors], [name for _, name in tensors], collective, kind, group, fusion
+    )
     _put(done, dense, moved)
     whole, counts = moved[len(dense) :: 2], moved[len(dense) + 1 :: 2]
-    _put(done, laid, [slices.picked(*each) for each in zip(whole, counts, (done[at] for at in laid))])
-    found = slices.gathered([done[at] for at in gathered], [names[at] for at in gathered], group)
-    _put(done, gathered, [_divided(each, reduction, group) for each in found])
+    _put(done, laid, [slices.picked(*picked) for picked in zip(whole, counts, (done[at] for at in laid))])
+    sums = slices.gathered([done[at] for at in gathered], [names[at] for at in gathered], group)
+    _put(done, gathered, [_divided(total, reduction, group) for total in sums])
     return done
 
 

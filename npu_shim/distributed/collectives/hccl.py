@@ -65,9 +65,9 @@ def broadcast(tensor: Any, root_rank: int, fusion: int = 2, fusion_id: int = 0, 
     """
     ranks.get_world_rank_from_group_rank(group, root_rank)
     many = isinstance(tensor, (list, tuple))
-    given = [tf.convert_to_tensor(each) for each in (tensor if many else [tensor])]
-    names = [_name(each, at) for at, each in enumerate(tensor if many else [tensor])]
-    sent = [tf.identity(each) for each in given]
+    given = [tf.convert_to_tensor(part) for part in (tensor if many else [tensor])]
+    names = [_name(part, at) for at, part in enumerate(tensor if many else [tensor])]
+    sent = [tf.identity(part) for part in given]
     if ranks.get_rank_size(group) > 1:
         kind = "broadcast from %d" % root_rank
         move = lambda flat, key: reductions.broadcast(flat, root_rank, group, key)  # noqa: E731
@@ -121,8 +121,8 @@ def npu_allreduce(
     _check_fusion("npu_allreduce", fusion)
     many = isinstance(values, (list, tuple))
     given = list(values) if many else [values]
-    if any(isinstance(each, (list, tuple)) for each in given):
-        return [npu_allreduce(each, reduction, fusion, fusion_id, group) for each in given]
+    if any(isinstance(tensor, (list, tuple)) for tensor in given):
+        return [npu_allreduce(tensor, reduction, fusion, fusion_id, group) for tensor in given]
     if ranks.get_rank_size(group) > 1:
         given = gradients.reduced(given, ["%d" % at for at in range(len(given))], reduction, group, fusion)
     return given if many else given[0]

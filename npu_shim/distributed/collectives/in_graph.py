@@ -28,19 +28,19 @@ def counted(graph_def: Any, fetches: Iterable[str]) -> dict[str, int]:
     return collections.Counter(node.op for node in [*run, *bodies] if node.op.startswith(PREFIX))
 
 
-def as_text(found: Mapping[str, int], calls: int, programs: int | None) -> str:
+def as_text(counts: Mapping[str, int], calls: int, programs: int | None) -> str:
     """Returns a line of the report, "" where there are no collectives.
 
     Args:
-        found: of `counted`, as a session runs them.
+        counts: of `counted`, as a session runs them.
         calls: how many the script has, before those are fused that may be.
         programs: how many programs XLA makes of what lies around them, 0 where it is not taken, None without an engine.
     """
-    if not found:
+    if not counts:
         return ""
-    kinds = ", ".join("%d %s" % (count, op) for op, count in sorted(found.items()))
-    fused = " of %d calls" % calls if calls > sum(found.values()) else ""
-    line = "collectives: %d in a run (%s)%s, outside of what XLA compiles" % (sum(found.values()), kinds, fused)
+    kinds = ", ".join("%d %s" % (count, op) for op, count in sorted(counts.items()))
+    fused = " of %d calls" % calls if calls > sum(counts.values()) else ""
+    line = "collectives: %d in a run (%s)%s, outside of what XLA compiles" % (sum(counts.values()), kinds, fused)
     if programs is None:
         return line + "\n"
     around = "1 program" if programs == 1 else "%d programs" % programs if programs else "no program"

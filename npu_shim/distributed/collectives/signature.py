@@ -43,7 +43,7 @@ def of_run(graph: tf.Graph, fetches: Any, feed_dict: Any) -> Run:
         return runs[None]
     handler = tf_internals.fetch_handler(graph, fetches)
     tensors, targets = handler.fetches(), handler.targets()
-    fed = frozenset(_name(each) for each in feed_dict or ())
+    fed = frozenset(_name(key) for key in feed_dict or ())
     key = tuple(tensor.name for tensor in tensors), tuple(target.name for target in targets), fed
     if key not in runs:
         runs[key] = _by_group(graph, [*(tensor.op for tensor in tensors), *targets], fed)
@@ -68,16 +68,16 @@ def _name(key):
 
 
 def _by_group(graph, roots, fed):
-    found = Run()
+    run = Run()
     functions = _functions(graph)
     for op in _needed(roots, fed):
         constants = _constants(tensor.op.node_def for tensor in op.inputs) if op.type in INPUTS else {}
-        for each, around in _collectives_in(op.node_def, functions, constants):
-            shape = op.inputs[0].shape if each.op == op.type else None
-            key = instance_of(each, around)
-            described = _described(each, shape, group_of(each, around), key, keys.label(graph, key))
-            found.setdefault(described.group, []).append(described)
-    return found
+        for collective, around in _collectives_in(op.node_def, functions, constants):
+            shape = op.inputs[0].shape if collective.op == op.type else None
+            key = instance_of(collective, around)
+            described = _described(collective, shape, group_of(collective, around), key, keys.label(graph, key))
+            run.setdefault(described.group, []).append(described)
+    return run
 
 
 def _needed(roots, fed) -> Iterator[tf.Operation]:
@@ -96,7 +96,9 @@ def _needed(roots, fed) -> Iterator[tf.Operation]:
 def _called(node):
     """Names of the functions that a node calls."""
     one = [value.func.name for value in node.attr.values() if value.HasField("func")]
-    return one + [each.name for value in node.attr.values() if value.HasField("list") for each in value.list.func]
+    return one + [
+        function.name for value in node.attr.values() if value.HasField("list") for function in value.list.func
+    ]
 
 
 def _collectives_in(node, functions, constants):

@@ -34,7 +34,7 @@ def laid_out(gradient: tf.IndexedSlices) -> list[tf.Tensor]:
     """Returns [the dense gradient, how many slices each of its rows has in the gradient's dtype: [rows]]."""
     rows = _rows(gradient)
     counts = tf.ones(tf.shape(gradient.indices), gradient.values.dtype)
-    return [tf.math.unsorted_segment_sum(each, gradient.indices, rows) for each in (gradient.values, counts)]
+    return [tf.math.unsorted_segment_sum(part, gradient.indices, rows) for part in (gradient.values, counts)]
 
 
 def picked(dense: tf.Tensor, counts: tf.Tensor, gradient: tf.IndexedSlices) -> tf.IndexedSlices:
@@ -53,19 +53,22 @@ def gathered(gradients: Sequence[Any], names: Sequence[str], group: str) -> list
         names: their variables' names.
         group: str.
     """
-    members = [buckets.Member(name, each.values.dtype.name, None) for name, each in zip(names, gradients)]
+    members = [buckets.Member(name, gradient.values.dtype.name, None) for name, gradient in zip(names, gradients)]
     order = buckets.ordered(members)
     given = [gradients[at] for at in order]
     if not given:
         return []
     shown = ["%s %s" % (names[at], keys.described(gradients[at].values)) for at in order]
     label = keys.new("\n".join(["slices", group, *shown]))
-    counts = tf.stack([tf.shape(each.indices)[0] for each in given])
+    counts = tf.stack([tf.shape(gradient.indices)[0] for gradient in given])
     every = reductions.allgather(counts[tf.newaxis], group, keys.instance(label, 0))  # [ranks, gradients]
     longest = tf.maximum(tf.reduce_max(every, 0), 1)  # TensorFlow ends the process where nothing is gathered
     values, indices = [
         _gathered(tensors, every, longest, group, label, first)
-        for first, tensors in ((1, [each.values for each in given]), (100, [each.indices for each in given]))
+        for first, tensors in (
+            (1, [gradient.values for gradient in given]),
+            (100, [gradient.indices for gradient in given]),
+        )
     ]
     done: list[Any] = [None] * len(given)
     for at, value, index in zip(order, values, indices):
@@ -77,11 +80,11 @@ def _gathered(tensors, every, longest, group, label, first):
     """Returns the rows that all ranks have of each tensor; keys are the label's from number `first` on."""
     done = [None] * len(tensors)
     for number, dtype in enumerate(sorted({tensor.dtype for tensor in tensors}, key=lambda dtype: dtype.name)):
-        chosen = [at for at, each in enumerate(tensors) if each.dtype == dtype]
+        chosen = [at for at, tensor in enumerate(tensors) if tensor.dtype == dtype]
         padded = [_padded(tensors[at], longest[at]) for at in chosen]
-        row = tf.concat([tf.reshape(each, [-1]) for each in padded], 0)[tf.newaxis]
+        row = tf.concat([tf.reshape(tensor, [-1]) for tensor in padded], 0)[tf.newaxis]
         rows = reductions.allgather(row, group, keys.instance(label, first + number))
-        parts = tf.split(rows, tf.stack([tf.size(each) for each in padded]), axis=1, num=len(chosen))
+        parts = tf.split(rows, tf.stack([tf.size(tensor) for tensor in padded]), axis=1, num=len(chosen))
         for at, part in zip(chosen, parts):
             tail = tensors[at].shape[1:]
             shape = tail if tail.is_fully_defined() else tf.shape(tensors[at])[1:]

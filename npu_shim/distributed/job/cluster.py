@@ -49,15 +49,15 @@ def joined(
     if target or ranks.world_size() == 1:
         return target, config
     config = default_config() if config is None else config
-    made = tf.ConfigProto()
-    made.CopyFrom(config)
-    made.experimental.collective_group_leader = task(0)
-    made.experimental.collective_nccl = _has_nccl()  # orders collectives, as NCCL needs it
+    copy = tf.ConfigProto()
+    copy.CopyFrom(config)
+    copy.experimental.collective_group_leader = task(0)
+    copy.experimental.collective_nccl = _has_nccl()  # orders collectives, as NCCL needs it
     # as without a cluster: variables of two sessions have nothing to do with each other, whatever their names
-    made.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
-    del made.device_filters[:]
-    made.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
-    return _server(config).target, made
+    copy.isolate_session_state = (graph or tf.get_default_graph()) not in _shared
+    del copy.device_filters[:]
+    copy.device_filters.append("/job:%s/task:%d" % (JOB, ranks.world_rank()))
+    return _server(config).target, copy
 
 
 def start(config: tf.ConfigProto | None) -> None:
@@ -163,11 +163,11 @@ def watched(
     if not what:
         return watch.run_alone(functools.partial(once, fetches, feed_dict, options, run_metadata))
     what.plan = what.plan or _plan(what)
-    made = tf.RunOptions()
+    copy = tf.RunOptions()
     if options is not None:
-        made.CopyFrom(options)
-    made.experimental.collective_graph_key = what.plan.step_key
-    plain = functools.partial(once, fetches, feed_dict, made, run_metadata)
+        copy.CopyFrom(options)
+    copy.experimental.collective_graph_key = what.plan.step_key
+    plain = functools.partial(once, fetches, feed_dict, copy, run_metadata)
     return watch.run(what, what.plan.members, seconds, session, plain)
 
 
@@ -210,7 +210,7 @@ def _plan(what):
         text = "npu_shim: %s: a run has the collectives %s of ranks %s and %s of ranks %s; run them one after the other"
         words = (watch.name_of(ranks.world_rank()), *named[0], *named[1])
         raise tf.errors.InvalidArgumentError(None, None, text % words)
-    shown = ",".join(sorted(str(each.instance) for each in what[widest]))
+    shown = ",".join(sorted(str(collective.instance) for collective in what[widest]))
     return _Plan(members, 2**32 + keys.wide(shown))
 
 

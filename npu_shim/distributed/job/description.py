@@ -54,25 +54,25 @@ def job(environment: Environment) -> Job:
     Raises:
         ConfigError: the source that counts is incomplete or cannot be read; the error names it.
     """
-    found = next(filter(None, (read(environment) for read in SOURCES)), Job(SIZE[0]))
-    rank = _number(environment, RANK) if found.rank is None else found.rank
+    known = next(filter(None, (read(environment) for read in SOURCES)), Job(SIZE[0]))
+    rank = _number(environment, RANK) if known.rank is None else known.rank
     device, local_size = _number(environment, DEVICE), _number(environment, LOCAL_SIZE)
-    hosts = _given_hosts(environment, found.size) if environment.get(HOSTS) and found.size > 1 else found.hosts
+    hosts = _given_hosts(environment, known.size) if environment.get(HOSTS) and known.size > 1 else known.hosts
     return dataclasses.replace(
-        found,
+        known,
         rank=rank,
         hosts=hosts,
-        local_rank=found.local_rank if device is None else device,
-        local_size=found.local_size if local_size is None else local_size,
+        local_rank=known.local_rank if device is None else device,
+        local_size=known.local_size if local_size is None else local_size,
     )
 
 
 def _given_hosts(environment: Environment, size: int) -> tuple[str, ...]:
-    found = tuple(each.strip() for each in environment[HOSTS].split(","))
-    if len(found) != size or not all(found):
-        words = (HOSTS, len(found), size, environment[HOSTS])
+    hosts = tuple(word.strip() for word in environment[HOSTS].split(","))
+    if len(hosts) != size or not all(hosts):
+        words = (HOSTS, len(hosts), size, environment[HOSTS])
         raise ConfigError("%s has %d addresses for RANK_SIZE=%d ranks: %s" % words)
-    return found
+    return hosts
 
 
 def addresses(environment: Environment) -> list[str]:
@@ -81,16 +81,16 @@ def addresses(environment: Environment) -> list[str]:
     NPU_SHIM_HOSTS has them, or what describes the job has the hosts, or all are on this machine. A host without a port
     has NPU_SHIM_PORT (28700) plus the rank. Errors as `job`.
     """
-    found = job(environment)
+    known = job(environment)
     first = first_port(environment)
-    hosts = found.hosts or (ONE_HOST,) * found.size
-    return [each if has_port(each) else "%s:%d" % (each, first + rank) for rank, each in enumerate(hosts)]
+    hosts = known.hosts or (ONE_HOST,) * known.size
+    return [host if has_port(host) else "%s:%d" % (host, first + rank) for rank, host in enumerate(hosts)]
 
 
 def first_port(environment: Environment) -> int:
     """Returns the port of rank 0 where nothing else is said: NPU_SHIM_PORT, or 28700."""
-    found = _number(environment, ("NPU_SHIM_PORT",))
-    return FIRST_PORT if found is None else found
+    port = _number(environment, ("NPU_SHIM_PORT",))
+    return FIRST_PORT if port is None else port
 
 
 def host_of(address: str) -> str:
@@ -159,8 +159,8 @@ def of_tf_config(environment: Environment) -> Job | None:
 
 def _addresses(cluster: Any, name: str) -> list[str]:
     given = cluster.get(name) or [] if isinstance(cluster, dict) else None
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        text = "TF_CONFIG: expected {\"cluster\": {\"worker\": [\"host:port\", ...]}, ...}, got the cluster %s"
+    if not isinstance(given, list) or not all(isinstance(address, str) for address in given):
+        text = 'TF_CONFIG: expected {"cluster": {"worker": ["host:port", ...]}, ...}, got the cluster %s'
         raise ConfigError(text % json.dumps(cluster))
     return given
 
@@ -242,30 +242,30 @@ def expanded(name: str, text: str) -> list[str]:
 def _hosts_of(name: str, word: str) -> list[str]:
     parts = re.split(r"\[(.*?)\]", word)  # plain, inside of brackets, plain, ...
     choices = [_numbers(name, part) if place % 2 else [part] for place, part in enumerate(parts)]
-    return ["".join(each) for each in itertools.product(*choices)]
+    return ["".join(parts) for parts in itertools.product(*choices)]
 
 
 def _numbers(name: str, text: str) -> list[str]:
     """The numbers of "01-03,7", as wide as they are written."""
-    found = []
-    for each in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", each)
+    numbers = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
         if not match or int(match.group(2) or match.group(1)) < int(match.group(1)):
             raise ConfigError("%s in the environment has '[%s]', expected numbers such as [01-03,7]" % (name, text))
         first, last = match.group(1), match.group(2) or match.group(1)
-        found += ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += ["%0*d" % (len(first), number) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 def tasks_per_node(name: str, text: str) -> list[int]:
     """Returns how many tasks each node has: "2(x3),1" is 2, 2, 2, 1. Arguments and errors as `expanded`."""
-    found = []
-    for each in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", each)
+    counts = []
+    for word in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word)
         if not match:
             raise ConfigError("%s='%s' in the environment: expected counts such as 2(x3),1" % (name, text))
-        found += [int(match.group(1))] * int(match.group(2) or 1)
-    return found
+        counts += [int(match.group(1))] * int(match.group(2) or 1)
+    return counts
 
 
 def _first(environment: Environment, names: Sequence[str]) -> tuple[str, str] | None:
@@ -275,20 +275,20 @@ def _first(environment: Environment, names: Sequence[str]) -> tuple[str, str] | 
 
 def _number(environment: Environment, names: Sequence[str]) -> int | None:
     """The first of some variables that is set, as a whole number."""
-    found = _first(environment, names)
-    if found is None:
+    first = _first(environment, names)
+    if first is None:
         return None
     try:
-        return int(found[1])
+        return int(first[1])
     except ValueError:
-        raise ConfigError("%s=%r in the environment is not a whole number" % found) from None
+        raise ConfigError("%s=%r in the environment is not a whole number" % first) from None
 
 
 def _json_object(text: str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise ConfigError("%s in the environment is not JSON: %s" % (name, error)) from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ConfigError("%s in the environment: expected a JSON object, got %s" % (name, text))
-    return found
+    return parsed

@@ -74,8 +74,8 @@ def _parsed(table: Any) -> RankTable:
         raise ConfigError("its status is '%s', expected '%s'" % (status, COMPLETED))
     rows = _servers(table) if "server_list" in table else _groups(table)
     if sorted(rank for rank, _, _ in rows) != list(range(len(rows))) or not rows:
-        found = ", ".join(str(rank) for rank, _, _ in rows)
-        raise ConfigError("expected the ranks 0, 1, 2, ..., each once, got %s" % (found or "none"))
+        ranks = ", ".join(str(rank) for rank, _, _ in rows)
+        raise ConfigError("expected the ranks 0, 1, 2, ..., each once, got %s" % (ranks or "none"))
     rows.sort()
     return RankTable(tuple(host for _, host, _ in rows), tuple(device for _, _, device in rows))
 
@@ -113,15 +113,15 @@ def _host(server: Any) -> str:
 
 
 def _list(parent: Any, name: str) -> list[Any]:
-    found = parent.get(name)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+    entries = parent.get(name)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError("expected a list of objects as '%s' in %s" % (name, json.dumps(parent)))
-    return found
+    return entries
 
 
 def _whole(parent: Any, name: str) -> int:
     """A whole number, which the vendor writes as a string."""
-    found = parent.get(name)
-    if isinstance(found, bool) or not str(found).isdigit():
+    value = parent.get(name)
+    if isinstance(value, bool) or not str(value).isdigit():
         raise ConfigError("expected a whole number as '%s' in %s" % (name, json.dumps(parent)))
-    return int(found)
+    return int(value)

@@ -50,14 +50,14 @@ def export() -> None:
     """
     job = description.job(os.environ)
     if job.size > 1 and job.source not in description.SIZE:
-        found = {
+        variables = {
             description.SIZE[0]: job.size,
             description.RANK[0]: world_rank(),
             description.HOSTS: ",".join(addresses()),
             description.LOCAL_SIZE[0]: get_local_rank_size(),
             description.DEVICE[0]: get_local_rank_id(),
         }
-        os.environ.update({name: str(value) for name, value in found.items()})
+        os.environ.update({name: str(value) for name, value in variables.items()})
 
 
 def get_ranksize() -> int:

@@ -33,8 +33,8 @@ def places(count: int, hosts: Sequence[str]) -> list[Place]:
         raise ConfigError("--hosts %s: each host must be there once" % ",".join(hosts))
     if count < len(hosts):
         raise ConfigError("-n %d: fewer workers than the %d hosts" % (count, len(hosts)))
-    each, more = divmod(count, len(hosts))
-    return of_hosts([host for number, host in enumerate(hosts) for _ in range(each + (number < more))])
+    share, more = divmod(count, len(hosts))
+    return of_hosts([host for number, host in enumerate(hosts) for _ in range(share + (number < more))])
 
 
 def of_hosts(hosts: Sequence[str]) -> list[Place]:
@@ -57,16 +57,16 @@ def free_ports(count: int) -> list[int]:
     """Returns ports of this machine that nothing listens on."""
     with contextlib.ExitStack() as held:  # all at once, so that they differ
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for one in sockets:
+            one.bind(("", 0))
+        return [socket.getsockname()[1] for socket in sockets]
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     """Returns the GPUs that workers may have, as CUDA_VISIBLE_DEVICES names them; none on a machine without."""
     given = environment.get(VISIBLE)
     if given is not None:
-        named = [each.strip() for each in given.split(",")]
+        named = [word.strip() for word in given.split(",")]
         return [] if named[0] in ("", "-1", "NoDevFiles") else named
     with contextlib.suppress(OSError):
         return [str(number) for number in range(len(os.listdir(GPUS)))]
@@ -89,19 +89,19 @@ def environment_of(
         gpus: names of this machine's GPUs, one for each worker here; empty for CPUs.
         base: the environment that it is added to.
     """
-    made = {name: value for name, value in base.items() if name not in (*SIZE, *RANK)}
-    addresses = ["%s:%d" % (each.host, port) for each, port in zip(all_places, ports)]
-    made.update(
+    environment = {name: value for name, value in base.items() if name not in (*SIZE, *RANK)}
+    addresses = ["%s:%d" % (place.host, port) for place, port in zip(all_places, ports)]
+    environment.update(
         {
             SIZE[0]: str(len(all_places)),
             RANK[0]: str(place.rank),
             **dict.fromkeys(DEVICE, str(place.local)),
             "DEVICE_INDEX": str(place.rank),
-            LOCAL_SIZE[0]: str(sum(each.host == place.host for each in all_places)),
+            LOCAL_SIZE[0]: str(sum(other.host == place.host for other in all_places)),
             HOSTS: ",".join(addresses),
         }
     )
-    made.setdefault("PYTHONUNBUFFERED", "1")  # its output is a pipe: lines come when they are written
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # its output is a pipe: lines come when they are written
     if gpus:
-        made[VISIBLE] = gpus[place.local]
-    return made
+        environment[VISIBLE] = gpus[place.local]
+    return environment

@@ -69,7 +69,7 @@ def listens(rank: int) -> bool:
 
 def for_each(of: Iterable[int], function: Callable[[int], Any]) -> dict[int, Any]:
     """Returns a function's result for each of some ranks, called in several threads."""
-    found: dict[int, Any] = {}
+    answers: dict[int, Any] = {}
     threads: list[threading.Thread] = []
     lock = threading.Lock()
 
@@ -79,7 +79,7 @@ def for_each(of: Iterable[int], function: Callable[[int], Any]) -> dict[int, Any
                 rank = next(waiting, None)
             if rank is None:
                 return
-            found[rank] = function(rank)
+            answers[rank] = function(rank)
 
     of = list(of)
     waiting = iter(of)
@@ -92,4 +92,4 @@ def for_each(of: Iterable[int], function: Callable[[int], Any]) -> dict[int, Any
     work()
     for thread in threads:
         thread.join()
-    return found
+    return answers

@@ -69,14 +69,14 @@ def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: s
         here: this rank as messages name it.
         there: the other.
     """
-    mine, other = ({_key(each): each for each in side} for side in (ours, theirs))
+    mine, other = ({_key(collective): collective for collective in side} for side in (ours, theirs))
     for key in sorted(mine.keys() & other.keys()):
         if not _is_one_label(mine[key], other[key]):
             return ONE_KEY % (key[0], mine[key], mine[key].label, here, other[key], other[key].label, there)
         if not _fit(mine[key], other[key]):
             return "%s at %s, %s at %s" % (mine[key], here, other[key], there)
-    only = [each for key, each in sorted(mine.items()) if key not in other]
-    others = [each for key, each in sorted(other.items()) if key not in mine]
+    only = [collective for key, collective in sorted(mine.items()) if key not in other]
+    others = [collective for key, collective in sorted(other.items()) if key not in mine]
     if not only and not others:
         return None
     return _moved_apart(only, others, here, there) or _one_more(only, others, here, there)
@@ -84,7 +84,10 @@ def difference(ours: Sequence[Collective], theirs: Sequence[Collective], here: s
 
 def _moved_apart(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str | None:
     """The first variable (or other name) whose gradient the collectives of two ranks move differently."""
-    sides = [{name: ("as " + what, each) for each in side for name, what in each.moves} for side in (ours, theirs)]
+    sides = [
+        {name: ("as " + what, collective) for collective in side for name, what in collective.moves}
+        for side in (ours, theirs)
+    ]
     mine, other = sides
     for name in sorted(mine.keys() | other.keys()):
         (what, node), (their_what, their_node) = mine.get(name, (ABSENT, None)), other.get(name, (ABSENT, None))
@@ -95,14 +98,14 @@ def _moved_apart(ours: Sequence[Collective], theirs: Sequence[Collective], here:
 
 
 def _one_more(ours: Sequence[Collective], theirs: Sequence[Collective], here: str, there: str) -> str:
-    for each in ours:
-        same = next((one for one in theirs if one.node == each.node), None)
-        return "%s at %s, %s at %s" % (each, here, "none" if same is None else same, there)
+    for our in ours:
+        same = next((one for one in theirs if one.node == our.node), None)
+        return "%s at %s, %s at %s" % (our, here, "none" if same is None else same, there)
     return "%s at %s, none at %s" % (theirs[0], there, here)
 
 
-def _key(each: Collective) -> tuple[int, str]:
-    return (-1, each.node) if each.instance is None else (each.instance, "")
+def _key(collective: Collective) -> tuple[int, str]:
+    return (-1, collective.node) if collective.instance is None else (collective.instance, "")
 
 
 def _is_one_label(one: Collective, other: Collective) -> bool:
@@ -120,7 +123,6 @@ class Fault(NamedTuple):
     code: str
     rank: int
     text: str
-
 
     def weight(self) -> tuple[int, int, str]:
         """Of faults that several ranks find at the same time, all take the least."""
@@ -166,7 +168,7 @@ class Progress:
             for group, collectives in what.items():
                 number = self._runs[group] = self._runs.get(group, 0) + 1
                 kinds = self._kinds.setdefault(group, [])
-                known = any(collectives is each for _, each in kinds)
+                known = any(collectives is known_ones for _, known_ones in kinds)
                 if not kinds or kinds[-1][1] is not collectives:
                     kinds.append((number, collectives))
                     del kinds[:-KEPT]
@@ -281,7 +283,7 @@ def behind(
         limit: seconds that a rank may take to reach a collective that this one waits in.
     """
     other = {int(key): Arrival(*row) for key, row in theirs.items()}
-    still = min([still, *(each.ago for each in other.values() if each.times)])
+    still = min([still, *(state.ago for state in other.values() if state.times)])
     for key, own in sorted(ours.items()):
         if own.group in groups and key in other and other[key].times < own.times and min(own.ago, still) > limit:
             return "it has not come to the collective '%s', and stands still in its run for %d s" % (own.node, still)

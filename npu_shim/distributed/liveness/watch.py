@@ -131,9 +131,9 @@ def _agree(fault):
     if _progress.fault is None:  # or the other has gone since
         others = _others()
         answers = _tell(others, {"do": "propose", "fault": first}, ANSWER)
-        heard = [(agreed, Fault(*each)) for agreed, each in answers.values()]
-        agreed = [each for is_agreed, each in heard if is_agreed]
-        _adopt(min(agreed or [first, *(each for _, each in heard)], key=Fault.weight))
+        heard = [(agreed, Fault(*fault)) for agreed, fault in answers.values()]
+        agreed = [fault for is_agreed, fault in heard if is_agreed]
+        _adopt(min(agreed or [first, *(fault for _, fault in heard)], key=Fault.weight))
         _tell(answers, {"do": "fault", "fault": _progress.fault}, ANSWER)
         _tell([rank for rank in others if rank not in answers], {"do": "fault", "fault": _progress.fault}, WAKE)
 
@@ -222,7 +222,7 @@ class _Waiting:
     def __init__(self, what, begun, members, limit):
         self._what, self._begun, self._limit = what, begun, limit * EARLY
         self._members, self._own = members, _own[0]
-        others = {rank for each in members.values() for rank in each if rank != self._own}
+        others = {rank for member in members.values() for rank in member if rank != self._own}
         self._others = sorted(others, key=lambda rank: (rank < self._own, rank))  # the next one first
         self._since = time.monotonic()
         self._silent: dict[int, float] = {}  # rank -> since when it gives no answer
@@ -266,9 +266,9 @@ class _Waiting:
             pause = min(pause * 2, WAKE)
 
     def _compare_with(self, rank, group, theirs):
-        found = progress.difference(self._what[group], of_json(theirs), name_of(self._own), name_of(rank))
-        if found is not None:
-            words = (self._begun[group][0], found)
+        what = progress.difference(self._what[group], of_json(theirs), name_of(self._own), name_of(rank))
+        if what is not None:
+            words = (self._begun[group][0], what)
             self._end_job("INVALID_ARGUMENT", rank, "run %d has other collectives on other ranks: %s" % words)
 
     # -- during the run
@@ -324,7 +324,7 @@ class _Waiting:
             self._fail(rank, "INTERNAL", "its process has ended")
 
     def _judge_progress(self, rank, state, group, number, settled):
-        known = {} if settled is None else {"settled": settled, "caused": tuple(each.__name__ for each in OF_OTHERS)}
+        known = {} if settled is None else {"settled": settled, "caused": tuple(other.__name__ for other in OF_OTHERS)}
         wrong = judged(state, group, number, self._waited(), self._limit, **known)
         if wrong is not None:
             self._fail(rank, *wrong)
@@ -368,10 +368,10 @@ def _state(rank):
     """A rank's state: a dict, None if it gives no answer, GONE if nothing listens at its address."""
     if not channel.listens(rank):
         return GONE
-    found = channel.ask(rank, {"do": "state"}, ANSWER)
-    if found is not None:
-        _states[rank] = found
-    return found
+    state = channel.ask(rank, {"do": "state"}, ANSWER)
+    if state is not None:
+        _states[rank] = state
+    return state
 
 
 def _raise_fault():

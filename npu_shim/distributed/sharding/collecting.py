@@ -43,7 +43,7 @@ def collect(session: tf.Session) -> None:
     if session._config.isolate_session_state:
         raise ConfigError("is_weight_update_sharding: make the session after the optimizer, whose state it saves")
     with tf.Graph().as_default():
-        remote = [_remote(*each) for each in noted]
+        remote = [_remote(*variable) for variable in noted]
         with tf.Session(cluster.address()) as everywhere:
             try:
                 values = everywhere.run(remote)
@@ -64,10 +64,10 @@ def _collecting(save):
 
 def _remote(variable, owner):
     """Returns another rank's value of a variable, as a tensor of the default graph."""
-    made = variable.op
-    of = {"dtype": variable.dtype.base_dtype, "shape": variable.shape, "container": made.get_attr("container"),
-          "shared_name": made.get_attr("shared_name") or made.name}  # fmt: skip
+    op = variable.op
+    of = {"dtype": variable.dtype.base_dtype, "shape": variable.shape, "container": op.get_attr("container"),
+          "shared_name": op.get_attr("shared_name") or op.name}  # fmt: skip
     with tf.device(cluster.task(owner)):
-        if made.type == "VarHandleOp":
+        if op.type == "VarHandleOp":
             return tf.raw_ops.ReadVariableOp(resource=tf.raw_ops.VarHandleOp(**of), dtype=of["dtype"])
         return tf.identity(tf.raw_ops.VariableV2(**of))

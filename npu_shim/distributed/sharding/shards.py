@@ -96,8 +96,8 @@ def get_gid_by_weight(weight: Any) -> int:
 
 
 def _owner(side: str, wanted: Any) -> int:
-    found = [item.root_rank_id for item in _items if getattr(item, side).name == wanted.name]
-    return found[-1] if found else -1
+    roots = [item.root_rank_id for item in _items if getattr(item, side).name == wanted.name]
+    return roots[-1] if roots else -1
 
 
 def get_all_grad_item() -> list[GradDivisionItem]:

@@ -63,14 +63,14 @@ class Layout:
         """Returns a rank's part of the row from tensors by variable name: [part]."""
         own = self.by_rank[rank]
         spare = tf.zeros([self.part - sum(map(_elements, own))], dtype)
-        return tf.concat([*(tf.reshape(tensors[each.name], [-1]) for each in own), spare], 0)
+        return tf.concat([*(tf.reshape(tensors[member.name], [-1]) for member in own), spare], 0)
 
     def cut(self, rank: int, part: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the tensors of a rank's part by variable name."""
         own = self.by_rank[rank]
         sizes = [*map(_elements, own), self.part - sum(map(_elements, own))]
         pieces = tf.split(part, sizes, num=len(sizes))
-        return {each.name: tf.reshape(piece, each.shape) for each, piece in zip(own, pieces)}
+        return {member.name: tf.reshape(piece, member.shape) for member, piece in zip(own, pieces)}
 
 
 def _elements(variable):
@@ -93,11 +93,13 @@ def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """
     of, rank = owners(pairs), ranks.world_rank()
     given = {variable.name: gradient for gradient, variable in pairs if gradient is not None}
-    sparse = {name: each for name, each in given.items() if isinstance(each, tf.IndexedSlices)}
-    layouts = _scattered({name: each for name, each in given.items() if name not in sparse}, [v for _, v in pairs], of)
+    sparse = {name: gradient for name, gradient in given.items() if isinstance(gradient, tf.IndexedSlices)}
+    layouts = _scattered(
+        {name: gradient for name, gradient in given.items() if name not in sparse}, [v for _, v in pairs], of
+    )
     done = dict(zip(sparse, gradients.reduced(list(sparse.values()), list(sparse))))
     sums = [part for _, part, _ in layouts]
-    sums += [tensor for each in done.values() for tensor in (each.values, each.indices)]
+    sums += [tensor for slices in done.values() for tensor in (slices.values, slices.indices)]
     rows = [reductions.allgather(part, ranks.WORLD, key) for _, part, key in layouts]
     for (layout, part, _), row in zip(layouts, rows):
         for owner, other in enumerate(tf.split(row, ranks.world_size())):
@@ -112,9 +114,11 @@ def reduced(pairs: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 def _scattered(dense, variables, of):
     """For each dtype of dense gradients, by name: their Layout, this rank's part of their mean, a key for all parts."""
     done, size = [], ranks.world_size()
-    for dtype in sorted({each.dtype for each in dense.values()}, key=lambda dtype: dtype.name):
-        layout = Layout([each for each in variables if each.name in dense and dense[each.name].dtype == dtype], of)
-        row = tf.concat([layout.part_of(each, dense, dtype) for each in range(size)], 0)
+    for dtype in sorted({tensor.dtype for tensor in dense.values()}, key=lambda dtype: dtype.name):
+        layout = Layout(
+            [variable for variable in variables if variable.name in dense and dense[variable.name].dtype == dtype], of
+        )
+        row = tf.concat([layout.part_of(number, dense, dtype) for number in range(size)], 0)
         label = keys.new("\n".join(["shards", settings.way(), keys.described(row), *sorted(dense)]))
         part = gradients.scattered(row, ranks.WORLD, keys.instance(label, 0)) / tf.cast(size, dtype)
         done.append((layout, part, keys.instance(label, 1)))
@@ -144,7 +148,7 @@ def applied(optimizer: Any, pairs: Sequence[tuple[Any, Any]], global_step: Any, 
         ConfigError: as `owners`.
     """
     of, rank = owners(pairs), ranks.world_rank()
-    shares = [[pair for pair in pairs if of.get(pair[1].name) == each] for each in range(ranks.world_size())]
+    shares = [[pair for pair in pairs if of.get(pair[1].name) == number] for number in range(ranks.world_size())]
     train_ops = tf.get_collection_ref(tf.GraphKeys.TRAIN_OP)
     before = list(train_ops)
     update = optimizer.apply_gradients(shares[rank], global_step, name)
@@ -152,7 +156,7 @@ def applied(optimizer: Any, pairs: Sequence[tuple[Any, Any]], global_step: Any, 
         if owner != rank:
             known = set(map(id, tf.global_variables()))
             optimizer.apply_gradients(share)  # for its slots: nothing runs this update
-            collecting.note([each for each in tf.global_variables() if id(each) not in known], owner)
+            collecting.note([variable for variable in tf.global_variables() if id(variable) not in known], owner)
     with tf.control_dependencies([update]):
         done = tf.group(update, *_sent([variable for _, variable in pairs if variable.name in of], of))
     train_ops[:] = [*before, done]
@@ -165,12 +169,12 @@ def _sent(variables, of):
     for dtype in sorted({variable.dtype.base_dtype for variable in variables}, key=lambda dtype: dtype.name):
         chosen = [variable for variable in variables if variable.dtype.base_dtype == dtype]
         layout = Layout(chosen, of)
-        values = {each.name: each.read_value() for each in layout.by_rank[rank]}
+        values = {variable.name: variable.read_value() for variable in layout.by_rank[rank]}
         part = layout.part_of(rank, values, dtype)
-        label = keys.new("\n".join(["updated", keys.described(part), *sorted(each.name for each in chosen)]))
+        label = keys.new("\n".join(["updated", keys.described(part), *sorted(variable.name for variable in chosen)]))
         row = reductions.allgather(part, ranks.WORLD, keys.instance(label, 0))
         for owner, part in enumerate(tf.split(row, ranks.world_size())):
             if owner != rank:
                 new = layout.cut(owner, part)
-                assigned += [each.assign(new[each.name]).op for each in layout.by_rank[owner]]
+                assigned += [variable.assign(new[variable.name]).op for variable in layout.by_rank[owner]]
     return assigned

@@ -190,9 +190,9 @@ class _Cutting:
     def _conditions(self) -> Dict[str, str]:
         """Name of an assertion that does not run -> what it asserts, where that is known before the step."""
         silent = [n for n in self._subset.values() if n.name in self._silent or self._is_silenced(n) or not n.report]
-        found = guards.conditions(self._nodes, [n.name for n in silent if n.asserts], self._depth)
+        conditions = guards.conditions(self._nodes, [n.name for n in silent if n.asserts], self._depth)
         unused = self._nodes.keys() - self._subset.keys()
-        return {name: tensor for name, tensor in found.items() if source_of(tensor) not in unused}
+        return {name: tensor for name, tensor in conditions.items() if source_of(tensor) not in unused}
 
     def _waiting(self, made: Cut) -> Set[str]:
         """The constants that wait for what the session runs before the last program, see `fallback.waiting`."""

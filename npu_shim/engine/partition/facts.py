@@ -80,14 +80,14 @@ def needed_by(node_of, fetches, feeds):
         fetches: names of nodes.
         feeds: names of tensors ("x:0") that need nothing.
     """
-    fed, found, pending = frozenset(feeds), {}, list(fetches)
+    fed, needed, pending = frozenset(feeds), {}, list(fetches)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found[name] = node_of(name)
-            inputs = found[name].inputs if isinstance(found[name], Node) else found[name].input
+        if name not in needed:
+            needed[name] = node_of(name)
+            inputs = needed[name].inputs if isinstance(needed[name], Node) else needed[name].input
             pending += [source_of(text) for text in unfed(inputs, fed)]
-    return found
+    return needed
 
 
 def unfed(inputs, feeds):
@@ -163,12 +163,12 @@ class _Variables:
 
     def touched(self):
         self._propagate()
-        found = {}
+        touched = {}
         for node in self._nodes.values():
             taken = self._origins_of(node, [text for text in node.input if text[0] != "^"])
             if taken or node.op in HANDLES:
-                found[node.name] = frozenset(taken or self._origins[node.name]), frozenset(self._written(node))
-        return found
+                touched[node.name] = frozenset(taken or self._origins[node.name]), frozenset(self._written(node))
+        return touched
 
     def _propagate(self):
         changed = True
@@ -263,7 +263,7 @@ class _Facts:
         holds, fails = (self._bodies.get(node.attr[key].func.name) for key in ("then_branch", "else_branch"))
         if holds is None or fails is None:
             return False
-        ops = {each.op for each in fails.node_def}
+        ops = {node.op for node in fails.node_def}
         return ASSERT in ops and ops <= OF_ASSERTIONS and ASSERT not in {each.op for each in holds.node_def}
 
     def _why_host(self, node):

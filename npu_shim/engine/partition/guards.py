@@ -34,13 +34,13 @@ def ends(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, str]
     """
     inside = [name for name, node in nodes.items() if node.op == "Assert" and depths[name]]
     consumers = walks.consumers_of(nodes) if inside else {}
-    found = {}
+    ends = {}
     for name in inside:
         behind = _first_outside(name, consumers, depths)
         needed = walks.upstream(nodes, behind)
         if len(behind) == 1 and not any(nodes[n].essential or "Enter" in nodes[n].op for n in needed):
-            found[name] = min(behind)
-    return found
+            ends[name] = min(behind)
+    return ends
 
 
 def conditions(nodes: Mapping[str, Node], names: Iterable[str], depths: Mapping[str, int]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def conditions(nodes: Mapping[str, Node], names: Iterable[str], depths: Mapping[
         names: of assertions.
         depths: as `nodes.depths` returns them.
     """
-    found = {}
+    conditions = {}
     for name in names:
         tensor = nodes[name].first
         while source_of(tensor) in nodes and nodes[source_of(tensor)].op in PASSES_ON:
@@ -62,8 +62,8 @@ def conditions(nodes: Mapping[str, Node], names: Iterable[str], depths: Mapping[
         # what is no node is fed by the user
         needed = walks.upstream(nodes, [source_of(tensor)]) if source_of(tensor) in nodes else ()
         if not any(depths[n] or nodes[n].essential or nodes[n].variable for n in needed):
-            found[name] = tensor
-    return found
+            conditions[name] = tensor
+    return conditions
 
 
 def with_checks_of_results(nodes: Mapping[str, Node], depths: Mapping[str, int]) -> dict[str, Node]:

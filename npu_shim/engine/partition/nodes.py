@@ -73,14 +73,14 @@ def upstream(nodes: Mapping[str, Node], names: Iterable[str]) -> set[str]:
 
 def upstream_by(names: Iterable[str], inputs_of: Callable[[str], Iterable[str]]) -> set[str]:
     """As `upstream`, for other inputs than all: `inputs_of` is a function of a node's name."""
-    found: set[str] = set()
+    upstream: set[str] = set()
     pending = list(names)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in upstream:
+            upstream.add(name)
             pending += [source_of(text) for text in inputs_of(name)]
-    return found
+    return upstream
 
 
 def downstream(nodes: Mapping[str, Node], names: Collection[str], start: bool = True) -> set[str]:
@@ -97,11 +97,11 @@ def downstream(nodes: Mapping[str, Node], names: Collection[str], start: bool = 
 
 def consumers_of(nodes: Mapping[str, Node], controls: bool = True) -> dict[str, list[str]]:
     """Returns name -> names of the nodes that take its results, or, for `controls`, wait for it."""
-    found: dict[str, list[str]] = {}
+    consumers: dict[str, list[str]] = {}
     for node in nodes.values():
         for source in {source_of(text) for text in node.inputs if controls or text[0] != "^"}:
-            found.setdefault(source, []).append(node.name)
-    return found
+            consumers.setdefault(source, []).append(node.name)
+    return consumers
 
 
 def depths(nodes: Mapping[str, Node]) -> dict[str, int]:

@@ -105,7 +105,7 @@ class Programs:
     def _load(self, known: Known, made: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
         """Compiles a program for so many steps at a time; None if there are too many."""
         more, (part, shapes) = key not in known.programs, key[:2]
-        others = sum(each[0] == part for each in known.programs)
+        others = sum(program[0] == part for program in known.programs)
         if more and others == self._bound:
             LOG.warning(
                 "npu_shim: engine: %s was fed %d sets of shapes and sizes; steps with others run in the session: pad "

@@ -150,7 +150,7 @@ class Runs:
     def _made(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
         """Makes the Step of a run, with the programs of an earlier run where these serve."""
         same_feeds = [each for key, each in self.known.items() if key[-1] == request.key[-1]]
-        owners = {id(each.step): each for each in same_feeds if each.step is not None and each.step.earlier is None}
+        owners = {id(feed.step): feed for feed in same_feeds if feed.step is not None and feed.step.earlier is None}
         steps = [each.step for each in owners.values()]
         made = step.make(self._source_now(), request, described, taken, self._options, steps)
         if made.earlier is not None:

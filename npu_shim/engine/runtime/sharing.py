@@ -34,7 +34,7 @@ def _serves(cut: Cut, wanted: set[str], nodes: Mapping[str, Node], step: Any) ->
     if len(cut.programs) > 1 or len(step.parts) > 1:
         return False
     own, other = cut.programs[0], step.parts[0].program
-    given = {each.name for each in step.parts[0].prepared.fetches if not isinstance(each, str)}
+    given = {fetch.name for fetch in step.parts[0].prepared.fetches if not isinstance(fetch, str)}
     return bool(
         own.nodes <= other.nodes
         and wanted <= given

@@ -73,17 +73,17 @@ def _updated_by(gradients: Iterable[Any], graph: tf.Graph, writers: Sequence[re.
     """Returns the names of the trained variables that gradients are written into, by ops of such types."""
     with graph.as_default():
         trained = {variable.op.name for variable in tf.trainable_variables()}
-    found, seen, ahead = set(), set(), list(gradients)
+    updated, seen, ahead = set(), set(), list(gradients)
     while ahead:
         for op in ahead.pop().consumers():
             if op in seen:
                 continue
             seen.add(op)
             if any(types.match(op.type) for types in writers) and _holder(op) in trained:
-                found.add(_holder(op))
+                updated.add(_holder(op))
             else:
                 ahead += list(op.outputs)
-    return found
+    return updated
 
 
 def _holder(writer: Any) -> str:

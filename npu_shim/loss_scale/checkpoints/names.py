@@ -21,9 +21,9 @@ def canonical(name: str) -> str:
     >>> canonical("gan/cond_1/beta1_power"), canonical("current_loss_scale")
     ('gan/beta1_power', 'loss_scale')
     """
-    found = IN_COND.match(name)
-    if found:
-        return found.group("scope") + found.group("name")
+    match = IN_COND.match(name)
+    if match:
+        return match.group("scope") + match.group("name")
     return re.sub(r"(^|/)current_loss_scale((?:_\d+)?)$", r"\1loss_scale\2", name)
 
 
@@ -67,8 +67,8 @@ def match(
 
 def _is_gathered(name: str, wanted: Mapping[str, Described]) -> bool:
     """Whether a variable is AccumulatingOptimizer's: its counter, or a sum or the touched rows beside a variable."""
-    found = GATHERED.match(name)
-    types = () if found is None else _gathered_types(found.group("what"), wanted.get(found.group("owner")))
+    match = GATHERED.match(name)
+    types = () if match is None else _gathered_types(match.group("what"), wanted.get(match.group("owner")))
     beside = wanted[name] in types
     return WINDOW.match(name) is not None or (beside and any(map(WINDOW.match, wanted)))
 

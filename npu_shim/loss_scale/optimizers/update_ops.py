@@ -179,7 +179,7 @@ def _restore_if_spoilt(snapshot):
 
 def _writers(update, steps):
     """Returns the ops that write to variables at or before an update, but not before `steps`."""
-    found, seen, ahead = [], set(steps), [getattr(update, "op", update)]
+    writers, seen, ahead = [], set(steps), [getattr(update, "op", update)]
     global_step = tf.train.get_global_step()
     while ahead:
         op = ahead.pop()
@@ -187,9 +187,9 @@ def _writers(update, steps):
             continue
         seen.add(op)
         if _writes_to_variable(op) and (global_step is None or _variable(op.inputs[0]).op.name != global_step.op.name):
-            found.append(op)
+            writers.append(op)
         ahead += list(op.control_inputs) + [tensor.op for tensor in op.inputs]
-    return found
+    return writers
 
 
 def _writes_to_variable(op):

@@ -140,11 +140,11 @@ def summaries() -> list[tf.Tensor]:
 
     A second optimizer's are called `loss_scale_1` and `skipped_steps_1`.
     """
-    made = []
+    summaries = []
     for collection in (LOSS_SCALE, SKIPPED_STEPS):
         for i, value in enumerate(tf.get_collection(collection)):
             tag = collection.split("/")[-1] + ("_%d" % i if i else "")
             summary = tf.raw_ops.ScalarSummary(tags=tag, values=tf.cast(value, tf.float32))
             tf.add_to_collection(tf.GraphKeys.SUMMARIES, summary)
-            made.append(summary)
-    return made
+            summaries.append(summary)
+    return summaries

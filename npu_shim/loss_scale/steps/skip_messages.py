@@ -25,12 +25,12 @@ class OneLineARun(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Returns whether the record is logged."""
-        found = STALLED.search(record.getMessage())
-        if found is None:
+        match = STALLED.search(record.getMessage())
+        if match is None:
             return True
-        if found.group(1) == self._value:
+        if match.group(1) == self._value:
             return False
-        self._value = found.group(1)
+        self._value = match.group(1)
         record.msg = "npu_shim: the global step stays at %s while steps whose gradients overflow are skipped"
         record.args = (self._value,)
         return True

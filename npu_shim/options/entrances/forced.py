@@ -30,7 +30,7 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
         ConfigError: a word of another form, an unknown key, a value of another type, or one that the option refuses.
     """
     known = table.parameter_keys()
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     wrong: list[str] = []
     for word in words:
         name, equals, text = word.partition("=")
@@ -39,7 +39,7 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
         if name not in known:
             raise ConfigError("%s: no such option '%s'%s" % (what, name, nearest(name, known)))
         if name in table.PRECISION_MODES and text == AUTO:
-            found["precision_mode"] = AUTO
+            parsed["precision_mode"] = AUTO
             continue
         value = table.read_field(known[name], "s", text)
         if text and isinstance(value, table.Misplaced):
@@ -47,10 +47,10 @@ def parsed(words: Iterable[str], what: str) -> dict[str, Any]:
             raise ConfigError("%s: %s is '%s', expected %s" % (what, name, text, kind))
         if text:  # now, and not when the script has come to its first session
             wrong += ["%s: %s" % (what, problem) for problem in table.value_problems(known[name], value)]
-        found[name] = None if not text else os.path.abspath(text) if name in FILES else value
+        parsed[name] = None if not text else os.path.abspath(text) if name in FILES else value
     if wrong:
         raise ConfigError(*wrong)
-    return found
+    return parsed
 
 
 def of_environment() -> dict[str, Any]:

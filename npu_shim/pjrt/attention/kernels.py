@@ -104,7 +104,7 @@ def _call(
         run,
         out_shape=[jax.ShapeDtypeStruct(setting.shape(each), dtype) for each, dtype in results.items()],
         grid=grid.counts(setting),
-        in_specs=[grid.seen(setting, each) for each in operands],
+        in_specs=[grid.seen(setting, operand) for operand in operands],
         out_specs=[grid.seen(setting, each) for each in results],
         compiler_params=triton.CompilerParams(num_warps=setting.blocks.warps, num_stages=setting.blocks.stages),
         interpret=setting.interpret,

@@ -91,7 +91,9 @@ def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -
     except Exception as reason:  # each release of JAX has its own for what it cannot lower; the composite does
         lines = str(reason).strip().splitlines() or [""]
         return "this JAX cannot lower the kernel: %s: %s" % (type(reason).__name__, lines[0])
-    functions = {_name(each): each for each in made.body.operations if each.operation.name == FUNCTION}
+    functions = {
+        _name(operation): operation for operation in made.body.operations if operation.operation.name == FUNCTION
+    }
     kernel, wanted = functions["main"], function.attributes["function_type"]
     if kernel.attributes["function_type"] != wanted:
         return "the kernel is %s, expected %s" % (kernel.attributes["function_type"], wanted)

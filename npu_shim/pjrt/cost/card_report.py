@@ -112,7 +112,7 @@ def as_text(card: Card, costs: Sequence[CardCost]) -> str:
     rows.append(("of the card's memory", [_fit(cost, card) for cost in costs]))
     rows.append(report.compared("bytes moved by kernels", [cost.moved for cost in costs]))
     rows += [(title, [_product(cost, units) for cost in costs]) for title, units in _units(costs)]
-    rows.append(("kernels", [str(sum(each["kernels"] for each in cost.kernels.values())) for cost in costs]))
+    rows.append(("kernels", [str(sum(kernel["kernels"] for kernel in cost.kernels.values())) for cost in costs]))
     for kind in kernels.ORDER:
         if any(kind in cost.kernels for cost in costs):
             rows.append(("  " + kind, [_kernel(cost, kind) for cost in costs]))

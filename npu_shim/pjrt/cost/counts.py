@@ -125,10 +125,10 @@ def attention(kernel: str, queries: Shape, keys: Shape, values: Shape) -> int:
 
 def convolution(attributes: str, left: Shape, right: Shape, result: Shape) -> int:
     """Twice the products of a real input with a weight: what falls on padding or between dilated inputs is left out."""
-    found = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
-    if found is None:
+    match = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
+    if match is None:
         raise ValueError("a convolution of the HLO text has no dim_labels")
-    labels = found.groups()
+    labels = match.groups()
     groups = [_number(key, attributes) for key in ("feature_group_count", "batch_group_count")]
     total = 2 * left.sizes[labels[0].index("f")] // groups[0] * result.sizes[labels[2].index("f")]
     total *= left.sizes[labels[0].index("b")] // groups[1]
@@ -170,5 +170,5 @@ def _windows(attributes: str, count: int) -> list[dict[str, Any]]:
 
 
 def _number(key: str, attributes: str, default: int = 1) -> int:
-    found = re.search(r"\b%s=(\d+)" % key, attributes)
-    return int(found.group(1)) if found else default
+    match = re.search(r"\b%s=(\d+)" % key, attributes)
+    return int(match.group(1)) if match else default

@@ -21,8 +21,10 @@ COMMENT = re.compile(r"/\*.*?\*/")
 HEAD = re.compile(r"^(ENTRY\s+)?%?([\w.-]+)\s.*\{\s*$|^(ENTRY\s+)?%?([\w.-]+)\s*\{\s*$")
 NAMED = re.compile(r"^\s*(ROOT\s+)?%?([\w.-]+)\s+=\s+(.*)$")
 CODE = re.compile(r"^\s*([a-z][\w-]*)\(")
-CALLED = re.compile(r"\b(to_apply|body|condition|calls|branch_computations|true_computation|false_computation|select"
-                    r"|scatter)=(\{[^}]*\}|%?[\w.-]+)")
+CALLED = re.compile(
+    r"\b(to_apply|body|condition|calls|branch_computations|true_computation|false_computation|select"
+    r"|scatter)=(\{[^}]*\}|%?[\w.-]+)"
+)
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,10 @@ def parse(text: str) -> Module:
 def _computation(name: str, lines: Sequence[str]) -> Computation:
     instructions, root = {}, ""
     for line in lines:
-        found = NAMED.match(line)
-        if found:
-            instructions[found.group(2)] = _instruction(found.group(2), found.group(3))
-            root = found.group(2) if found.group(1) else root
+        match = NAMED.match(line)
+        if match:
+            instructions[match.group(2)] = _instruction(match.group(2), match.group(3))
+            root = match.group(2) if match.group(1) else root
     return Computation(name, _used(instructions, root), root)
 
 

@@ -53,9 +53,9 @@ def of_folders(
     for name, folder in zip(names, folders):
         for card in wanted:
             begin = time.perf_counter()
-            made = compiling.compiled(folder, card, python)
-            found[card.key].append(card_report.of_compiled(name, made, card))
-            costs[name] = costs.get(name) or of_text(name, made.before, made.described)
+            compiled = compiling.compiled(folder, card, python)
+            found[card.key].append(card_report.of_compiled(name, compiled, card))
+            costs[name] = costs.get(name) or of_text(name, compiled.before, compiled.described)
             progress("%s: compiled for %s in %.0f s" % (name, card.key, time.perf_counter() - begin))
     return OnCards(tuple(costs.values()), tuple((card, tuple(found[card.key])) for card in wanted))
 
@@ -75,7 +75,7 @@ def report(found: OnCards) -> tuple[dict[str, Any], str]:
         "costs": as_json(found.costs),
         "cards": {card.key: _values(card, costs) for card, costs in found.cards},
     }
-    texts = [as_text(found.costs), *(card_report.as_text(*each) for each in found.cards)]
+    texts = [as_text(found.costs), *(card_report.as_text(*card) for card in found.cards)]
     return values, "\n".join(texts)
 
 

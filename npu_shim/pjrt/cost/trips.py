@@ -97,7 +97,7 @@ def steps(module: Module, computation: str, instruction: Instruction) -> int | N
 
 
 def _attribute(pattern: str, instruction: Instruction) -> str:
-    found = re.search(pattern, instruction.attributes)
-    if found is None:
+    match = re.search(pattern, instruction.attributes)
+    if match is None:
         raise ValueError("'%s' of the HLO text lacks %s" % (instruction.name, pattern))
-    return found.group(1)
+    return match.group(1)

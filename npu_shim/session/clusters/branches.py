@@ -57,12 +57,12 @@ class Branches:
 
         Nodes with the same count can become one node: no path between them passes through other nodes.
         """
-        found: dict[str, int] = {}
+        rounds: dict[str, int] = {}
         inside = {name for name, branches in self.of.items() if any(branch[0] == predicate for branch in branches)}
         for name, node in self.nodes.items():
-            sources = [source for source in map(source_of, node.input) if source in found]
-            found[name] = max([found[s] + (s in inside and name not in inside) for s in sources] or [0])
-        return found
+            sources = [source for source in map(source_of, node.input) if source in rounds]
+            rounds[name] = max([rounds[s] + (s in inside and name not in inside) for s in sources] or [0])
+        return rounds
 
     def _branches(self, node: Any) -> frozenset[Branch]:
         if node.op not in MERGES:

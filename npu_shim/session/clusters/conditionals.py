@@ -73,7 +73,7 @@ def functional(
             return graph_def  # a cycle that is no v1 loop
         groups = _find_groups(view, _movable(view, keep, left_out))
         moves = (Move(view, group) for group in groups)
-        move = next((each for each in moves if each.is_whole(WRITES) and each.size() >= minimum), None)
+        move = next((move for move in moves if move.is_whole(WRITES) and move.size() >= minimum), None)
         if move is None:
             return graph_def
         converted = move.result(graph_def, keep)
@@ -93,16 +93,16 @@ Attributes:
 
 def _movable(view, keep, left_out):
     """Names of the nodes in a branch of one predicate whose path from the Switch has only OPS."""
-    found = set()
+    movable = set()
     for name, node in view.nodes.items():
         if len(view.of[name]) != 1 or node.op not in OPS or name in keep or left_out(node):
             continue
         sources = [source_of(text) for text in node.input]
         inside = [source for source in sources if view.of[source] != NONE or _stays(view.nodes[source], keep)]
         fits = _constants_known(view, node) and _arguments_fit(view, node) and _has_a_value(view, node)
-        if fits and all(source in found for source in inside):
-            found.add(name)
-    return found
+        if fits and all(source in movable for source in inside):
+            movable.add(name)
+    return movable
 
 
 def _stays(source, keep):
@@ -142,10 +142,10 @@ def _find_groups(view, movable):
 
 
 def _in_rounds(view, predicate, names):
-    rounds, found = view.rounds(predicate), {}
+    rounds, by_round = view.rounds(predicate), {}
     for name in names:
-        found.setdefault(rounds[name], []).append(name)
-    return [Group(predicate, True, names) for names in found.values()]
+        by_round.setdefault(rounds[name], []).append(name)
+    return [Group(predicate, True, names) for names in by_round.values()]
 
 
 def _index_is_used(view, merge):
@@ -173,8 +173,8 @@ def _variable_handle(view, node):
 
 
 def _variable_users(view, handle):
-    found, pending = [], [handle]
+    users, pending = [], [handle]
     while pending:
         for name in view.consumers[pending.pop()]:
-            (pending if view.nodes[name].op in ("Identity", "Switch") else found).append(name)
-    return found
+            (pending if view.nodes[name].op in ("Identity", "Switch") else users).append(name)
+    return users

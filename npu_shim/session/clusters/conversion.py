@@ -66,9 +66,9 @@ def _bodies(call: Any, library: dict[str, Any]) -> list[Any] | None:
         if list(holder.input) != takes or takes[1:] != given or not runs or function.ret or holder.device:
             return None
     bodies = [library.get(holder.attr[name].func.name) for name in BRANCHES]
-    if any(body is None or [each.name for each in body.signature.input_arg] != given for body in bodies):
+    if any(body is None or [argument.name for argument in body.signature.input_arg] != given for body in bodies):
         return None
-    takes = [[each.type for each in body.signature.input_arg] for body in bodies]
+    takes = [[argument.type for argument in body.signature.input_arg] for body in bodies]
     return bodies if takes == [list(holder.attr["Tin"].list.type)] * 2 else None
 
 
@@ -149,7 +149,10 @@ class _Conversion:
         texts = {side: text for text in data(was) for predicate, side in self._view.along(text)}
         form = tf.NodeDef(name=was.name, op="Identity", input=[self._call.name, *controls(was)], device=was.device)
         form.attr["T"].CopyFrom(was.attr["T"])
-        gives = [list(self._call.attr["Tout"].list.type), [each.type for each in self._bodies[0].signature.output_arg]]
+        gives = [
+            list(self._call.attr["Tout"].list.type),
+            [argument.type for argument in self._bodies[0].signature.output_arg],
+        ]
         right = form == now and self._call.device == was.device and gives == [[was.attr["T"].type]] * 2
         return (
             right
@@ -216,7 +219,7 @@ class _Conversion:
             yield "'%s' waits for '%s'" % (self._call.name, source)
 
     def _differences(self, side: int, body: Any, was: Any, node: Any) -> Iterator[str]:
-        attributes = [{k: v for k, v in each.attr.items() if k != "_class"} for each in (was, node)]
+        attributes = [{k: v for k, v in node.attr.items() if k != "_class"} for node in (was, node)]
         if attributes[0] != attributes[1] or self._view.of[was.name] != {(self._predicate, side)}:
             yield "'%s' (%s) has other attributes, or another side" % (node.name, node.op)
         if len(data(node)) != len(data(was)):
@@ -239,7 +242,7 @@ class _Conversion:
         if local in given:
             return output_of(given[local])
         node = self._view.nodes.get(local.partition(":")[0])
-        if node is None or all(node.name != each.name for each in body.node_def):
+        if node is None or all(node.name != inner.name for inner in body.node_def):
             return None
         count = len(arguments.dtypes(tf_internals.op_defs()[node.op].output_arg, node))
         names = {"%s:%s" % (node.name, self._outputs.text(node, port)): port for port in range(count)}

@@ -66,7 +66,7 @@ class Move:
 
     def result(self, graph_def: tf.GraphDef, keep: Container[str]) -> tf.GraphDef:
         """Returns the GraphDef with the group moved; names in `keep` stay."""
-        made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+        converted = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
         name = self._free_name(self._group.targets[0] + "/If")
         functions = tf.GraphDef().library
         branches = [self._branch(functions, side) for side in SIDES]
@@ -74,28 +74,30 @@ class Move:
         for node in graph_def.node:
             dropped = node.name in self._moved or node.name in self._switches
             if not dropped or node.name in needed or node.name in keep:
-                made.node.add().CopyFrom(node)
+                converted.node.add().CopyFrom(node)
         if self._group.updates:
-            self._call(made, name, branches, functions.function.add())
+            self._call(converted, name, branches, functions.function.add())
         else:
-            self._conditional(made, name, branches)
-        made.library.function.extend({function.signature.name: function for function in functions.function}.values())
-        return made
+            self._conditional(converted, name, branches)
+        converted.library.function.extend(
+            {function.signature.name: function for function in functions.function}.values()
+        )
+        return converted
 
     def _moved_names(self):
         """Names of the nodes that move, in topological order."""
-        view, found = self._view, set()
+        view, moved = self._view, set()
         pending = list(self._group.targets)
         while pending:
             name = pending.pop()
-            if name not in found:
-                found.add(name)
+            if name not in moved:
+                moved.add(name)
                 pending += [s for s in map(source_of, view.nodes[name].input) if view.of[s] != NONE]
-        return [name for name in view.nodes if name in found and view.of[name] != NONE]
+        return [name for name in view.nodes if name in moved and view.of[name] != NONE]
 
     def _names_still_needed(self):
         """Names of the moved nodes that the remaining nodes still need."""
-        view, found = self._view, set()
+        view, needed = self._view, set()
         gone = {*self._moved, *self._switches}
         pending = [name for name in view.nodes if name not in gone]
         while pending:
@@ -103,10 +105,10 @@ class Move:
             if name in self._group.targets and not self._group.updates:
                 continue  # the Merge takes the results of the If
             for source in map(source_of, view.nodes[name].input):
-                if source in gone and source not in found and source not in self._group.targets:
-                    found.add(source)
+                if source in gone and source not in needed and source not in self._group.targets:
+                    needed.add(source)
                     pending.append(source)
-        return found
+        return needed
 
     def _branch(self, library, side):
         """Adds the function of a side to a library and returns it; its arguments are only known after both sides."""
@@ -161,7 +163,7 @@ class Move:
             return "%s:%s" % (source, self._outputs.text(node, port))
         constant = constant_behind(self._view, text)
         if constant is not None:
-            if not any(each.name == constant.name for each in function.node_def):
+            if not any(node.name == constant.name for node in function.node_def):
                 added = function.node_def.add(name=constant.name, op="Const")
                 for attr in ("dtype", "value"):
                     added.attr[attr].CopyFrom(constant.attr[attr])
@@ -171,10 +173,10 @@ class Move:
             text = node.input[0]
         return self._arguments.setdefault(text, ("arg%d" % len(self._arguments), dtype))[0]
 
-    def _conditional(self, made, name, branches):
+    def _conditional(self, graph_def, name, branches):
         """Adds the If of a Merge; the Merge becomes an Identity and keeps its name."""
-        merge = next(node for node in made.node if node.name == self._group.targets[0])
-        node = made.node.add(name=name, op="StatelessIf", device=merge.device)
+        merge = next(node for node in graph_def.node if node.name == self._group.targets[0])
+        node = graph_def.node.add(name=name, op="StatelessIf", device=merge.device)
         self._set_branches(node, branches, [merge.attr["T"].type])
         node.input.extend([self._group.predicate, *self._arguments, *self._waits])
         waits = arguments.controls(merge)
@@ -184,7 +186,7 @@ class Move:
         merge.device = node.device
         merge.attr["T"].type = dtype
 
-    def _call(self, made, name, branches, function):
+    def _call(self, graph_def, name, branches, function):
         """Adds the call of a function that contains the If of updates."""
         dtypes = [dtype for _, dtype in self._arguments.values()]
         body = function.node_def.add(name="if", op="If")
@@ -196,20 +198,20 @@ class Move:
         function.signature.is_stateful = True
         function.signature.control_output.append("if")
         function.control_ret["if"] = "if"
-        call = made.node.add(name=name, op="StatefulPartitionedCall")
+        call = graph_def.node.add(name=name, op="StatefulPartitionedCall")
         call.device = self._view.nodes[self._group.targets[0]].device
         call.input.extend([self._group.predicate, *self._arguments, *self._waits])
         call.attr["Tin"].list.type.extend([tf.bool.as_datatype_enum, *dtypes])
         call.attr["Tout"].list.SetInParent()
         call.attr["f"].func.name = _name_by_content(function)
         call.attr[MUST_COMPILE].b = True
-        self._wait_for_call(made, name)
+        self._wait_for_call(graph_def, name)
 
-    def _wait_for_call(self, made, name):
+    def _wait_for_call(self, graph_def, name):
         """Makes the nodes that waited for an update wait for the call, on the update's side."""
         targets = {"^" + target: self._side_of(target) for target in self._group.targets}
         sides = set()
-        for node in made.node:
+        for node in graph_def.node:
             waited = [text for text in node.input if text in targets]
             if waited:
                 sides.update(map(targets.get, waited))
@@ -220,12 +222,12 @@ class Move:
         if sides:
             predicate = self._group.predicate
             device = self._view.nodes[source_of(predicate)].device
-            made.node.add(name=name + "/switch", op="Switch", input=[predicate] * 2, device=device)
-            made.node[-1].attr["T"].type = tf.bool.as_datatype_enum
+            graph_def.node.add(name=name + "/switch", op="Switch", input=[predicate] * 2, device=device)
+            graph_def.node[-1].attr["T"].type = tf.bool.as_datatype_enum
         for side in sorted(sides):
             text = "%s/switch:%d" % (name, side)
-            made.node.add(name="%s/side%d" % (name, side), op="Identity", input=[text], device=device)
-            made.node[-1].attr["T"].type = tf.bool.as_datatype_enum
+            graph_def.node.add(name="%s/side%d" % (name, side), op="Identity", input=[text], device=device)
+            graph_def.node[-1].attr["T"].type = tf.bool.as_datatype_enum
 
     def _side_of(self, target):
         return next(iter(self._view.of[target]))[1]

@@ -33,16 +33,18 @@ def cut_out(
     replaced = dict(zip((feed.name for feed in feeds), placeholders))
     replaced.update((name, placeholder_of(name, nodes)) for name in constants or ())
     replaced.update((name[:-2], new) for name, new in list(replaced.items()) if name.endswith(":0"))
-    made = {replaced[feed.name]: _make_placeholder(replaced[feed.name], feed) for feed in feeds}
-    made.update((replaced[name], _make_constant(replaced[name], value)) for name, value in (constants or {}).items())
-    chosen = {**made, **_ancestors(nodes, fetches, replaced, made)}
+    stand_ins = {replaced[feed.name]: _make_placeholder(replaced[feed.name], feed) for feed in feeds}
+    stand_ins.update(
+        (replaced[name], _make_constant(replaced[name], value)) for name, value in (constants or {}).items()
+    )
+    chosen = {**stand_ins, **_ancestors(nodes, fetches, replaced, stand_ins)}
     cut = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     cut.node.extend(chosen[name] for name in sorted(chosen))
     return cut, placeholders
 
 
 def _ancestors(
-    nodes: Mapping[str, Any], fetches: Iterable[str], replaced: Mapping[str, str], made: Container[str]
+    nodes: Mapping[str, Any], fetches: Iterable[str], replaced: Mapping[str, str], stand_ins: Container[str]
 ) -> dict[str, Any]:
     """Name -> NodeDef of what some nodes need, with these, up to what has been made in place of others.
 
@@ -50,21 +52,21 @@ def _ancestors(
         nodes: name -> NodeDef of the graph.
         fetches: names.
         replaced: input as text -> name of what it becomes.
-        made: names of what these are.
+        stand_ins: names of what these are.
     """
-    found: dict[str, Any] = {}
+    ancestors: dict[str, Any] = {}
     pending = list(fetches)
     while pending:
         name = pending.pop()
-        if name in found or name in made:
+        if name in ancestors or name in stand_ins:
             continue
-        found[name] = node = nodes[name]
+        ancestors[name] = node = nodes[name]
         texts = list(node.input)
         if not replaced.keys().isdisjoint(texts):
             texts = [replaced.get(text, text) for text in texts]
-            found[name] = _reading(node, texts)
+            ancestors[name] = _reading(node, texts)
         pending += map(source_of, texts)
-    return found
+    return ancestors
 
 
 def _reading(node: Any, texts: Sequence[str]) -> Any:
@@ -88,15 +90,15 @@ def placeholder_of(tensor: str, nodes: Mapping[str, tf.NodeDef]) -> str:
 
 def without_places(graph_def: tf.GraphDef) -> tf.GraphDef:
     """Returns a copy of a GraphDef without devices and colocation: a program runs on one device."""
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for nodes in [made.node, *(function.node_def for function in made.library.function)]:
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for nodes in [copy.node, *(function.node_def for function in copy.library.function)]:
         for node in nodes:
             if node.device:
                 node.device = ""
             if "_class" in node.attr:
                 del node.attr["_class"]
-    return made
+    return copy
 
 
 def _make_placeholder(name: str, feed: Any) -> Any:

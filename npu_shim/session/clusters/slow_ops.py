@@ -54,10 +54,10 @@ def left_out(module: Module) -> set[str]:
         module: as it was read from a GraphDef.
     """
     functions = {function.signature.name: function.node_def for function in module.source.library.function}
-    slow, found = set(), set(SLOW)
-    while found:  # functions that call what was found, directly or through others
-        slow |= found
-        found = {name for name, nodes in functions.items() if any(_names(node) & slow for node in nodes)} - slow
+    slow, newly_slow = set(), set(SLOW)
+    while newly_slow:  # functions that call what was found, directly or through others
+        slow |= newly_slow
+        newly_slow = {name for name, nodes in functions.items() if any(_names(node) & slow for node in nodes)} - slow
     return {
         node.name
         for node in module.graph

@@ -104,11 +104,11 @@ class _OfSizes:
         way = [name]
         while way:
             self._known.setdefault(way[-1])
-            found = self._look(self._nodes.get(way[-1]))
-            if isinstance(found, bool):
-                self._known[way.pop()] = found
+            answer = self._look(self._nodes.get(way[-1]))
+            if isinstance(answer, bool):
+                self._known[way.pop()] = answer
             else:
-                way.append(found)
+                way.append(answer)
         return self._known[name]
 
     def _look(self, node):
@@ -129,7 +129,7 @@ def _is_by_constant(node, nodes):
 
 
 def _is_of(op, ops):
-    return any(op == each or (each[-1] == "*" and op.startswith(each[:-1])) for each in ops)
+    return any(op == pattern or (pattern[-1] == "*" and op.startswith(pattern[:-1])) for pattern in ops)
 
 
 @functools.lru_cache(maxsize=None)

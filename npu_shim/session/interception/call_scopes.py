@@ -119,9 +119,9 @@ def _in_scopes(graph, bodies):
     The names are those that inlining gives.
     """
     nodes = [op.node_def for op in graph.get_operations() if _is_call(op.type)]
-    found: dict[str, dict[str, Any]] = {}
-    _collect(nodes, bodies, (), "", found)
-    return found
+    scopes: dict[str, dict[str, Any]] = {}
+    _collect(nodes, bodies, (), "", scopes)
+    return scopes
 
 
 def _is_call(op):
@@ -159,7 +159,7 @@ def _collect_types(nodes, functions, around, prefix, types):
                 _collect_types(body, functions, (*around, name), within, types)
 
 
-def _collect(nodes, bodies, around, prefix, found):
+def _collect(nodes, bodies, around, prefix, scopes):
     """Adds the calls among nodes, and those in the functions that they call; a function in itself is not inlined."""
     for node in nodes:
         if not _is_call(node.op):
@@ -169,9 +169,9 @@ def _collect(nodes, bodies, around, prefix, found):
         if KEEP not in attributes and _is_gradient_of_kept(node, bodies):
             attributes[KEEP] = tf.AttrValue(i=KEEP_WITH_GRADIENTS)
         if attributes:
-            found[name] = attributes
+            scopes[name] = attributes
         for function in {*called(node, bodies)} & bodies.keys() - {*around}:
-            _collect(bodies[function], bodies, (*around, function), name + "/", found)
+            _collect(bodies[function], bodies, (*around, function), name + "/", scopes)
 
 
 def _is_gradient_of_kept(node, bodies):

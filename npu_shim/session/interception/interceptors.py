@@ -196,10 +196,10 @@ def _make_callable(original):
 
 def _make_callable_from_options(original):
     def make_callable_from_options(self, callable_options):
-        made = _Callables(self, original, callable_options)
+        run = _Callables(self, original, callable_options)
         if _is_plain(self):
-            made.native(callable_options.fetch, callable_options.target)
-        return made
+            run.native(callable_options.fetch, callable_options.target)
+        return run
 
     return make_callable_from_options
 
@@ -250,13 +250,13 @@ class _Callables:
     def _once(self, fetches, feed_dict, options=None, run_metadata=None):
         handler = tf_internals.fetch_handler(self._session.graph, fetches)
         # a fed tensor cannot be fetched as well: its value is known, or is another tensor's
-        connected = {each.to_tensor: each.from_tensor for each in self._options.tensor_connection}
+        connected = {connection.to_tensor: connection.from_tensor for connection in self._options.tensor_connection}
         names = [connected.get(tensor.name, tensor.name) for tensor in handler.fetches()]
         asked = [name for name in dict.fromkeys(names) if name not in feed_dict]
         more = sorted(set(feed_dict).difference(self._options.feed))  # as of a step whose beginning has run
         run = self.native(asked, [operation.name for operation in handler.targets()], options, more)
-        found = run(*(feed_dict[name] for name in [*self._options.feed, *more]), run_metadata=run_metadata)
-        known = {**feed_dict, **dict(zip(asked, found))}
+        fetched = run(*(feed_dict[name] for name in [*self._options.feed, *more]), run_metadata=run_metadata)
+        known = {**feed_dict, **dict(zip(asked, fetched))}
         return handler.build_results(self._session, [known[name] for name in names])
 
 

@@ -34,9 +34,9 @@ def mark(graph_def: Any, graph: tf.Graph) -> None:
         graph_def: tf.compat.v1.GraphDef of what a session runs, as Grappler passes it; it is changed in place.
         graph: the session's, as the script built it.
     """
-    made = [node for node in graph_def.node if MADE in node.name]
-    names = {node.name for node in graph_def.node} if made else set()
-    for node in made:
+    nodes = [node for node in graph_def.node if MADE in node.name]
+    names = {node.name for node in graph_def.node} if nodes else set()
+    for node in nodes:
         for op in _replaced_by(node.name, graph, names):
             for name in (KEEP, TO_FLOAT):
                 if name in op.node_def.attr and name not in node.attr:

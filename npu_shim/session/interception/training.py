@@ -67,13 +67,15 @@ def updates(operations: Sequence[tf.Operation]) -> list[tuple[tf.Operation, tf.T
     if not operations:
         return []
     sums = {_scope(op): op.inputs[0] for op in operations if op.type == SUM_OF_ROWS}
-    found = [(op, _gradient(op)) for op in operations if op.type.startswith(_APPLIES)]
-    trained = {_holder(each).name for each in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
+    pairs = [(op, _gradient(op)) for op in operations if op.type.startswith(_APPLIES)]
+    trained = {
+        _holder(variable).name for variable in operations[0].graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
+    }
     written = [op for op in operations if op.type in (*ADDS, *ASSIGNS, *SCATTERS) and _written(op) in trained]
     rows = [(op, _rows(op, sums)) for op in written]
-    found += [(op, tensor) for op, tensor in rows if tensor is not None]
+    pairs += [(op, tensor) for op, tensor in rows if tensor is not None]
     reads = [op for op in written if op.type not in ASSIGNS or _reads(op.inputs[1].op, outside(op.inputs[0]).op)]
-    return found or [(op, op.inputs[-1]) for op in reads]
+    return pairs or [(op, op.inputs[-1]) for op in reads]
 
 
 def outside(tensor: tf.Tensor) -> tf.Tensor:
@@ -142,15 +144,17 @@ def losses(graph: tf.Graph, asked: Run, operations: Sequence[tf.Operation], want
         return _of_step([tensor], operations)
     own = {name for key in graph.get_all_collection_keys() if str(key).startswith(_OURS) for name in _names(graph, key)}
     known = _names(graph, tf.GraphKeys.LOSSES)
-    numbers = [each for each in dict.fromkeys(asked.tensors) if _is_number(each) and each.name not in own]
+    numbers = [tensor for tensor in dict.fromkeys(asked.tensors) if _is_number(tensor) and tensor.name not in own]
     named = [tensor for tensor in numbers if _is_loss(tensor, known)]
     if named:
         return named
     every = [output for op in graph.get_operations() for output in op.outputs if _is_number(output)]
-    last = _of_step(_without_sources([each for each in every if _is_loss(each, known)]), operations)
+    last = _of_step(_without_sources([tensor for tensor in every if _is_loss(tensor, known)]), operations)
     if last or len(numbers) == 1:
         return last or numbers
-    names = [each.name for op in operations for each in op.outputs if _is_number(each) and not _is_gradient(each)]
+    names = [
+        tensor.name for op in operations for tensor in op.outputs if _is_number(tensor) and not _is_gradient(tensor)
+    ]
     shown = ", ".join(names[-MOST_NAMES:]) or "none"
     raise ConfigError("no loss is recognized by its name; name it: --loss NAME, one of the step's numbers (%s)" % shown)
 
@@ -172,7 +176,7 @@ def _is_number(tensor):
 
 
 def _names(graph, collection):
-    return {getattr(each, "name", "") for each in graph.get_collection(collection)}
+    return {getattr(member, "name", "") for member in graph.get_collection(collection)}
 
 
 def _is_loss(tensor, known):

@@ -59,9 +59,9 @@ def compiler() -> str:
     """
     wanted = os.environ.get("CXX")
     for name in [wanted] if wanted else ["g++", "clang++", "c++"]:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     raise BuildError(
         "npu_shim: no C++ compiler (%s) to build the session hook with; install g++ (for example the package 'g++' "
         "or 'gcc-c++'), or set CXX to a compiler's path%s" % (wanted or "g++, clang++ or c++", _name_other_wheel())

@@ -91,7 +91,7 @@ class Recorder:
 
     def as_json(self) -> dict[str, Any]:
         """All that was measured, as JSON values."""
-        rows = [each.as_json() for each in self.found.values()]
+        rows = [tensor_range.as_json() for tensor_range in self.found.values()]
         return {"steps": self.steps, "left_out": self.left_out, "scale": self.scale, "tensors": rows}
 
     def as_text(self) -> str:
@@ -104,7 +104,7 @@ class Recorder:
             return []
         tensors = [tensor for op in operations for tensor in op.outputs if _is_measured(op, tensor)]
         inside = dump.in_branches(operations)
-        reachable = [each for each in tensors if _can_be_fetched(each, self._graph) and each.op not in inside]
+        reachable = [tensor for tensor in tensors if _can_be_fetched(tensor, self._graph) and tensor.op not in inside]
         self.left_out = max(self.left_out, len(tensors) - len(reachable))
         scale = training.loss_scale(operations)
         size = -(-len(reachable) // -(-len(reachable) // GROUP)) if reachable else 1  # groups of one size cost the same
@@ -229,17 +229,17 @@ def calibrate(session: tf.Session, fetches: Any, feeds: Any = None, steps: int |
         raise ConfigError("session is %r, expected a tf.Session or MonitoredSession" % (session,))
     repeated = feeds is None or isinstance(feeds, Mapping)
     most = STEPS if steps is None and repeated else None if steps is None else checked(steps, "steps")
-    made = Calibration(sys.maxsize if most is None else most)
-    each = itertools.repeat(feeds or {}) if repeated else feeds
-    if not isinstance(each, Iterable):
+    calibration = Calibration(sys.maxsize if most is None else most)
+    runs = itertools.repeat(feeds or {}) if repeated else feeds
+    if not isinstance(runs, Iterable):
         raise ConfigError("feeds is %r, expected a feed_dict or an iterable of them" % (feeds,))
-    for number, feed in enumerate(itertools.islice(each, most)):
+    for number, feed in enumerate(itertools.islice(runs, most)):
         if not isinstance(feed, Mapping):
             raise ConfigError("feeds has %r for step %d, expected a feed_dict" % (feed, number + 1))
-        made._step(session, fetches, feed)
-    if not made.ranges:
+        calibration._step(session, fetches, feed)
+    if not calibration.ranges:
         raise ConfigError("feeds is empty, expected a feed_dict for each step")
-    return made
+    return calibration
 
 
 def checked(steps: Any, what: str) -> int:
@@ -286,7 +286,7 @@ def write_all(folder: str) -> None:
 
 
 def _write_into(folder, recorder):
-    known = any(each is recorder for each in _recorders.values())  # else it is written, and the folder may be gone
+    known = any(other is recorder for other in _recorders.values())  # else it is written, and the folder may be gone
     if recorder.steps and known:
         _write(os.path.join(folder, "%d-%x%s" % (os.getpid(), id(recorder), SUFFIX)), recorder)
 

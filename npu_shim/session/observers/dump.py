@@ -55,11 +55,11 @@ def _run_and_dump(values, numbers, session, once, fetches, feed_dict, options, r
     operations = upstream(session.graph, fetched, feed_dict or {})
     tensors = _tensors_to_fetch(operations, session.graph, values)
     result, arrays = once([fetches, tensors], feed_dict, options, run_metadata)
-    found = {tensor.name: array for tensor, array in zip(tensors, arrays)}
+    seen = {tensor.name: array for tensor, array in zip(tensors, arrays)}
     if values.get("enable_dump"):
-        _write_tensors(folder, _ops_to_dump(operations, values), found, values.get("dump_data") or "tensor")
+        _write_tensors(folder, _ops_to_dump(operations, values), seen, values.get("dump_data") or "tensor")
     if values.get("enable_dump_debug"):
-        _report_overflow(folder, operations, found)
+        _report_overflow(folder, operations, seen)
     return result
 
 
@@ -103,17 +103,17 @@ def upstream(graph: tf.Graph, fetched: Iterable[tf.Operation], feeds: Iterable[A
     """
     fed = {getattr(key, "name", key) for key in feeds}
     waiting = list(fetched)
-    found = set()
+    needed = set()
     while waiting:
         operation = waiting.pop()
-        if operation in found:
+        if operation in needed:
             continue
-        found.add(operation)
+        needed.add(operation)
         waiting.extend(tensor.op for tensor in operation.inputs if tensor.name not in fed)
         waiting.extend(operation.control_inputs)
         # the value of a fed tensor is known all the same
-        found.update(tensor.op for tensor in operation.inputs if tensor.name in fed)
-    return [operation for operation in graph.get_operations() if operation in found]
+        needed.update(tensor.op for tensor in operation.inputs if tensor.name in fed)
+    return [operation for operation in graph.get_operations() if operation in needed]
 
 
 def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
@@ -125,7 +125,7 @@ def in_branches(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
     depth: dict[Any, int] = {}
     for op in operations:
         before = [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-        depth[op] = max((depth.get(each, 0) for each in before), default=0)
+        depth[op] = max((depth.get(op_before, 0) for op_before in before), default=0)
         of_loop = any(tensor.op.type == "LoopCond" for tensor in op.inputs)  # such a Switch is within what Enter opens
         if op.type in ("Enter", "RefEnter") or (op.type in ("Switch", "RefSwitch") and not of_loop):
             depth[op] += 1
@@ -155,7 +155,7 @@ def _tensors_to_fetch(operations, graph, values):
             if tensor.dtype.is_floating:
                 tensors[tensor.name] = tensor
     inside = in_branches(operations)
-    return [each for each in tensors.values() if _can_be_fetched(each, graph) and each.op not in inside]
+    return [tensor for tensor in tensors.values() if _can_be_fetched(tensor, graph) and tensor.op not in inside]
 
 
 def _ops_to_dump(operations, values):

@@ -67,12 +67,12 @@ def of(tensor: tf.Tensor, given: Limits) -> tf.Tensor:
             ops.LogicalAnd(x=positive, y=ops.LessEqual(x=size, y=given.zero_up_to)),
             ops.LogicalNot(x=finite),
         ]
-        counts = [ops.Sum(input=ops.Cast(x=each, DstT=tf.int64), axis=given.first) for each in counted]
+        counts = [ops.Sum(input=ops.Cast(x=mask, DstT=tf.int64), axis=given.first) for mask in counted]
         magnitudes = ops.Pack(values=[ops.Maximum(x=largest, y=given.zero), smallest])
-        both = [ops.Cast(x=each, DstT=tf.float64) for each in (magnitudes, ops.Pack(values=counts))]
-        made = ops.ConcatV2(values=both, axis=given.first)
-    made.op._set_attr(MARK, tf.AttrValue(b=True))
-    return made
+        both = [ops.Cast(x=part, DstT=tf.float64) for part in (magnitudes, ops.Pack(values=counts))]
+        measures = ops.ConcatV2(values=both, axis=given.first)
+    measures.op._set_attr(MARK, tf.AttrValue(b=True))
+    return measures
 
 
 def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "CPU") -> tf.GraphDef:
@@ -87,7 +87,7 @@ def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "C
     if not marked:
         return graph_def
     nodes = {node.name: node for node in graph_def.node}
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    fused = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     replaced, unread = {}, set()
     for node in marked:
         source, inside = measured(node, nodes)
@@ -96,8 +96,8 @@ def fuse(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: str = "C
             replaced[node.name] = tf.NodeDef(name=node.name, op=OP, device=node.device, input=[source, *waits])
             unread |= inside
     needed = _needed(nodes, replaced, unread.difference(map(source_of, keep)))
-    made.node.extend(replaced.get(node.name, node) for node in graph_def.node if node.name in needed)
-    return made
+    fused.node.extend(replaced.get(node.name, node) for node in graph_def.node if node.name in needed)
+    return fused
 
 
 def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | None, set[str]]:
@@ -108,12 +108,12 @@ def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | N
     """
     waiting, inside, sources = [node.name], set(), set()
     while waiting:
-        each = nodes[waiting.pop()]
-        inside.add(each.name)
-        if each.op == FIRST:
-            sources.add(each.input[0])
-        elif each.op in BEHIND:
-            waiting.extend({source_of(text) for text in arguments.data(each)} - inside)
+        current = nodes[waiting.pop()]
+        inside.add(current.name)
+        if current.op == FIRST:
+            sources.add(current.input[0])
+        elif current.op in BEHIND:
+            waiting.extend({source_of(text) for text in arguments.data(current)} - inside)
         else:
             return None, inside
     return (sources.pop() if len(sources) == 1 else None), inside - {node.name}
@@ -121,10 +121,10 @@ def measured(node: tf.NodeDef, nodes: Mapping[str, tf.NodeDef]) -> tuple[str | N
 
 def _needed(nodes, replaced, unread):
     """Names of the nodes that are left: those of `unread` only where others still read them."""
-    found, waiting = set(), [name for name in nodes if name not in unread]
+    needed, waiting = set(), [name for name in nodes if name not in unread]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             waiting.extend(map(source_of, replaced.get(name, nodes[name]).input))
-    return found
+    return needed

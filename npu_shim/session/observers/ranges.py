@@ -92,49 +92,51 @@ def of_json(fields: Mapping[str, Any]) -> Range:
 
 def collected(folder: str) -> list[tuple[list[Range], int, tuple[float, float] | None, int]]:
     """Returns what processes have measured into a folder, for each graph: ranges, steps, loss scales, left out."""
-    found = []
+    collected = []
     for name in sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX)):
         with open(os.path.join(folder, name), encoding="utf-8") as f:
-            each = json.load(f)
-        tensors = [of_json(fields) for fields in each["tensors"]]
-        found.append((tensors, each["steps"], each["scale"] and tuple(each["scale"]), each["left_out"]))
-    return found
+            recorded = json.load(f)
+        tensors = [of_json(fields) for fields in recorded["tensors"]]
+        collected.append(
+            (tensors, recorded["steps"], recorded["scale"] and tuple(recorded["scale"]), recorded["left_out"])
+        )
+    return collected
 
 
-def suspects(found: Sequence[Range]) -> list[str]:
+def suspects(ranges: Sequence[Range]) -> list[str]:
     """Returns the names of the ops whose results float16 cannot hold, the worst first: infinite, beyond, lost."""
-    bad = sorted((each for each in found if each.nonfinite), key=_of_origin)
-    high = sorted((each for each in found if each.beyond), key=lambda each: -each.largest)
-    lost = sorted((each for each in found if each.share(each.below) > LOST), key=lambda each: -each.share(each.below))
-    return list(dict.fromkeys(each.tensor.partition(":")[0] for each in (*bad, *high, *lost)))
+    bad = sorted((seen for seen in ranges if seen.nonfinite), key=_of_origin)
+    high = sorted((seen for seen in ranges if seen.beyond), key=lambda seen: -seen.largest)
+    lost = sorted((seen for seen in ranges if seen.share(seen.below) > LOST), key=lambda seen: -seen.share(seen.below))
+    return list(dict.fromkeys(seen.tensor.partition(":")[0] for seen in (*bad, *high, *lost)))
 
 
-def _of_origin(each: Range) -> tuple[int, bool]:
+def _of_origin(seen: Range) -> tuple[int, bool]:
     """Orders what is not finite: a read of a variable comes last, for it may find what its step has already written."""
-    return each.turn, each.op in READS
+    return seen.turn, seen.op in READS
 
 
-def proposals(found: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
+def proposals(ranges: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
     """Returns what the ranges suggest to change, one line each, the most urgent first.
 
     Args:
-        found: the ranges, in the order of the graph.
+        ranges: in the order of the graph.
         scale: least and greatest loss scale of the steps, None without one.
     """
     lines = []
-    origin = min((each for each in found if each.nonfinite), key=_of_origin, default=None)
+    origin = min((seen for seen in ranges if seen.nonfinite), key=_of_origin, default=None)
     if origin is not None:
         lines.append("%s is the first that is not finite; to keep it in float32: %s" % (origin.tensor, origin.line))
-    high = sorted((each for each in found if each.beyond > each.nonfinite), key=lambda each: -each.largest)
+    high = sorted((seen for seen in ranges if seen.beyond > seen.nonfinite), key=lambda seen: -seen.largest)
     text = "%s would be infinite where it is lowered; to keep it in float32: %s"
-    lines += [text % (each.tensor, each.line) for each in high[:MOST_LINES]]
-    return lines + _of_loss_scale([each for each in found if each.tensor.startswith("gradients")], scale)
+    lines += [text % (seen.tensor, seen.line) for seen in high[:MOST_LINES]]
+    return lines + _of_loss_scale([seen for seen in ranges if seen.tensor.startswith("gradients")], scale)
 
 
 def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None) -> list[str]:
     largest = max((gradient.largest for gradient in gradients), default=0.0)
     small = [gradient for gradient in gradients if NOISE * largest <= gradient.largest <= SMALL]
-    lost = [each for each in small if each.share(each.below) > LOST]
+    lost = [seen for seen in small if seen.share(seen.below) > LOST]
     if not lost:
         return []
     text = "%d gradients have no value above %.2g, and over %g %% of their values would be zero in float16"
@@ -144,31 +146,31 @@ def _of_loss_scale(gradients: Sequence[Range], scale: tuple[float, float] | None
     return ["%s: a loss scale %d times larger%s keeps more of them" % (told, factor, now)]
 
 
-def as_text(found: Sequence[Range], steps: int, scale: tuple[float, float] | None, left_out: int) -> str:
+def as_text(ranges: Sequence[Range], steps: int, scale: tuple[float, float] | None, left_out: int) -> str:
     """Returns the ranges as text: what leaves float16, what is lost below it, and what to change."""
-    lines = ["%d steps, %d tensors measured, %d in loops or branches left out" % (steps, len(found), left_out)]
+    lines = ["%d steps, %d tensors measured, %d in loops or branches left out" % (steps, len(ranges), left_out)]
     if scale is not None:
         lines.append("loss scale %g" % scale[0] if scale[0] == scale[1] else "loss scale %g to %g" % scale)
-    bad = sorted((each for each in found if each.nonfinite), key=lambda each: (each.first_nonfinite, each.tensor))
-    lines += _group("infinite or not a number", bad, lambda each: "first in step %d" % each.first_nonfinite)
-    high = sorted((each for each in found if each.beyond), key=lambda each: -each.largest)
-    lines += _group("beyond float16", high, lambda each: "up to %.4g, %s" % (each.largest, _percent(each, each.beyond)))
-    low = sorted((each for each in found if each.below), key=lambda each: -each.share(each.below))
-    lines += _group("zero in float16", low, lambda each: "from %.4g, %s" % (each.smallest, _percent(each, each.below)))
-    wide = sorted(found, key=lambda each: -each.largest)
-    lines += _group("largest", wide, lambda each: "%.4g" % each.largest)
-    wanted = proposals(found, scale)
+    bad = sorted((seen for seen in ranges if seen.nonfinite), key=lambda seen: (seen.first_nonfinite, seen.tensor))
+    lines += _group("infinite or not a number", bad, lambda seen: "first in step %d" % seen.first_nonfinite)
+    high = sorted((seen for seen in ranges if seen.beyond), key=lambda seen: -seen.largest)
+    lines += _group("beyond float16", high, lambda seen: "up to %.4g, %s" % (seen.largest, _percent(seen, seen.beyond)))
+    low = sorted((seen for seen in ranges if seen.below), key=lambda seen: -seen.share(seen.below))
+    lines += _group("zero in float16", low, lambda seen: "from %.4g, %s" % (seen.smallest, _percent(seen, seen.below)))
+    wide = sorted(ranges, key=lambda seen: -seen.largest)
+    lines += _group("largest", wide, lambda seen: "%.4g" % seen.largest)
+    wanted = proposals(ranges, scale)
     lines += ["", "what to change:", *("  " + line for line in wanted)] if wanted else []
     return "\n".join(lines) + "\n"
 
 
-def _percent(each: Range, count: int) -> str:
-    return "%.3g %% of the values" % (100 * each.share(count))
+def _percent(seen: Range, count: int) -> str:
+    return "%.3g %% of the values" % (100 * seen.share(count))
 
 
-def _group(title: str, found: Sequence[Range], say: Any) -> list[str]:
-    if not found:
+def _group(title: str, ranges: Sequence[Range], say: Any) -> list[str]:
+    if not ranges:
         return []
-    lines = ["", "%s (%d):" % (title, len(found))]
-    lines += ["  %s (%s): %s" % (each.tensor, each.op, say(each)) for each in found[:MOST_LINES]]
-    return lines + (["  and %d more" % (len(found) - MOST_LINES)] if len(found) > MOST_LINES else [])
+    lines = ["", "%s (%d):" % (title, len(ranges))]
+    lines += ["  %s (%s): %s" % (seen.tensor, seen.op, say(seen)) for seen in ranges[:MOST_LINES]]
+    return lines + (["  and %d more" % (len(ranges) - MOST_LINES)] if len(ranges) > MOST_LINES else [])

@@ -57,14 +57,14 @@ class _Watched:
 
 def _of_optimizers(graph, operations):
     """The loss scale and the skipped steps of each loss-scale optimizer; a second one's tags end in _1."""
-    found = {}
+    numbers = {}
     for tag, collection in ((SCALE, LOSS_SCALE), (SKIPPED, SKIPPED_STEPS)):
         for number, tensor in enumerate(graph.get_collection(collection)):
-            found[tag + ("_%d" % number if number else "")] = tf.identity(tensor)
-    if SCALE not in found:
+            numbers[tag + ("_%d" % number if number else "")] = tf.identity(tensor)
+    if SCALE not in numbers:
         own = training.loss_scale(operations)  # of a script's own
-        found.update({} if own is None else {SCALE: tf.identity(own)})
-    return found
+        numbers.update({} if own is None else {SCALE: tf.identity(own)})
+    return numbers
 
 
 def _of_gradients(operations):
@@ -76,13 +76,13 @@ def _of_gradients(operations):
             scopes.setdefault(variable.op.name.split("/")[0], []).append(outside)
     if not scopes:
         return {}
-    squares = [tf.nn.l2_loss(_wide(each)) for group in scopes.values() for each in group]
-    found = {NORM: tf.sqrt(2.0 * tf.add_n(squares))}
+    squares = [tf.nn.l2_loss(_wide(gradient)) for group in scopes.values() for gradient in group]
+    numbers = {NORM: tf.sqrt(2.0 * tf.add_n(squares))}
     for scope, gradients in sorted(scopes.items()):
-        lost = tf.add_n([_count(tf.logical_not(tf.math.is_finite(_wide(each)))) for each in gradients])
-        every = tf.add_n([tf.size(each, out_type=tf.int64) for each in gradients])
-        found[SHARE + scope] = tf.cast(lost, tf.float32) / tf.cast(tf.maximum(every, 1), tf.float32)
-    return found
+        lost = tf.add_n([_count(tf.logical_not(tf.math.is_finite(_wide(gradient)))) for gradient in gradients])
+        every = tf.add_n([tf.size(gradient, out_type=tf.int64) for gradient in gradients])
+        numbers[SHARE + scope] = tf.cast(lost, tf.float32) / tf.cast(tf.maximum(every, 1), tf.float32)
+    return numbers
 
 
 def _wide(tensor):

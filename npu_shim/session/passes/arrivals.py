@@ -27,12 +27,12 @@ def marked(graph_def: tf.GraphDef) -> tf.GraphDef:
     """
     if not any(map(_is_collective, _all_nodes(graph_def))):
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    _mark(made.node, "")
-    for function in made.library.function:
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    _mark(copy.node, "")
+    for function in copy.library.function:
         _mark(function.node_def, ":y:0")  # as functions name an output
-    return made
+    return copy
 
 
 def noted() -> dict[int, progress.Arrival]:
@@ -58,11 +58,11 @@ def _mark(nodes, output):
         key = signature.instance_of(node, constants)
         if key is not None:
             _marked[key] = node.name, signature.group_of(node, constants)
-            made = nodes.add(name=node.name + "/npu_shim_arrive", op=OP, device=node.device)
-            made.attr["T"].CopyFrom(node.attr["T"])
-            made.attr["key"].i = key
-            waits = [each for each in node.input if each.startswith("^")]
-            made.input.extend([node.input[0], *waits])
-            rest = [each for each in node.input[1:] if not each.startswith("^")]
+            added = nodes.add(name=node.name + "/npu_shim_arrive", op=OP, device=node.device)
+            added.attr["T"].CopyFrom(node.attr["T"])
+            added.attr["key"].i = key
+            waits = [text for text in node.input if text.startswith("^")]
+            added.input.extend([node.input[0], *waits])
+            rest = [text for text in node.input[1:] if not text.startswith("^")]
             del node.input[:]
-            node.input.extend([made.name + output, *rest])
+            node.input.extend([added.name + output, *rest])

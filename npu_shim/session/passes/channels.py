@@ -67,12 +67,12 @@ def turn(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDef:
 
     if not any(is_first(node) for body, _ in bodies(graph_def) for node in body):
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for body, is_main in bodies(made):
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for body, is_main in bodies(copy):
         for node in [node for node in body if is_first(node)]:
             _Turning(body, node, is_main).turn(TURNED[node.op])
-    return made
+    return copy
 
 
 def bodies(graph_def: tf.GraphDef) -> Iterator[tuple[Any, bool]]:
@@ -134,27 +134,27 @@ class _Turning:
 
     def _transposed(self, name, source, axes):
         axes = self._constant(name + "_axes", axes)
-        made = self._add("Transpose", name, [source, axes], T=self._node.attr["T"], Tperm=tf.int32)
-        return self._output(made, "y")
+        node = self._add("Transpose", name, [source, axes], T=self._node.attr["T"], Tperm=tf.int32)
+        return self._output(node, "y")
 
     def _gathered(self, name, source):
         axes = self._constant(name + "_axes", self._to)
         kind = self._node.attr.get("Tshape", tf.int32)
-        made = self._add("Gather", name, [source, axes], Tparams=kind, Tindices=tf.int32)
-        made.attr["validate_indices"].b = True  # TensorFlow 1.15 fills in no defaults here
-        return self._output(made, "output")
+        node = self._add("Gather", name, [source, axes], Tparams=kind, Tindices=tf.int32)
+        node.attr["validate_indices"].b = True  # TensorFlow 1.15 fills in no defaults here
+        return self._output(node, "output")
 
     def _constant(self, name, values):
-        made = self._add("Const", name, self._waits, dtype=tf.int32)
-        made.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, tf.int32))
-        return self._output(made, "output")
+        node = self._add("Const", name, self._waits, dtype=tf.int32)
+        node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values, tf.int32))
+        return self._output(node, "output")
 
     def _add(self, op, name, inputs, **types):
         node = self._node
-        made = self._body.add(op=op, name="%s/channels_last_%s" % (self._name, name), input=inputs, device=node.device)
+        added = self._body.add(op=op, name="%s/channels_last_%s" % (self._name, name), input=inputs, device=node.device)
         for key, kind in types.items():
-            made.attr[key].type = kind.type if isinstance(kind, tf.AttrValue) else kind.as_datatype_enum
-        return made
+            added.attr[key].type = kind.type if isinstance(kind, tf.AttrValue) else kind.as_datatype_enum
+        return added
 
     def _output(self, node, argument):
         return node.name if self._is_main else "%s:%s:0" % (node.name, argument)

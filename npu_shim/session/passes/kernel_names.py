@@ -50,14 +50,14 @@ def renamed(after: tf.GraphDef, moved: Mapping[str, str], asked: Iterable[str] =
         moved: what `distinct` returned.
         asked: names of what a run fetches, tensors and nodes.
     """
-    made = tf.GraphDef()
-    made.CopyFrom(after)
-    for node in made.node:
+    graph_def = tf.GraphDef()
+    graph_def.CopyFrom(after)
+    for node in graph_def.node:
         _rewire(node, moved)
-    by_name = {node.name: node for node in made.node}
+    by_name = {node.name: node for node in graph_def.node}
     fetched = {source_of(name) for name in asked}
-    made.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
-    return made
+    graph_def.node.extend([_under(old, by_name[new]) for old, new in moved.items() if old in fetched])
+    return graph_def
 
 
 def undone(after: tf.GraphDef, moved: Mapping[str, str]) -> tf.GraphDef:
@@ -71,12 +71,12 @@ def undone(after: tf.GraphDef, moved: Mapping[str, str]) -> tf.GraphDef:
     read = {source_of(text) for node in after.node for text in node.input}  # a copy is for who fetches, no reader
     names = {old: new for old, new in moved.items() if new in by_name and old not in read}
     standing = {old: _under(old, by_name[new]) for old, new in names.items()}
-    made = tf.GraphDef(versions=after.versions, library=after.library)
-    made.node.extend(node for node in after.node if node != standing.get(node.name))
+    graph_def = tf.GraphDef(versions=after.versions, library=after.library)
+    graph_def.node.extend(node for node in after.node if node != standing.get(node.name))
     back = {new: old for old, new in moved.items()}
-    for node in made.node:
+    for node in graph_def.node:
         _rewire(node, back)
-    return made
+    return graph_def
 
 
 def _under(name: str, node: Any) -> Any:
@@ -92,14 +92,14 @@ def _under(name: str, node: Any) -> Any:
 
 def _outputs(node: Any) -> list[int]:
     """The dtypes of a node's outputs."""
-    found: list[int] = []
+    outputs: list[int] = []
     for argument in tf_internals.op_defs()[node.op].output_arg:
         if argument.type_list_attr:
-            found += node.attr[argument.type_list_attr].list.type
+            outputs += node.attr[argument.type_list_attr].list.type
         else:
             count = node.attr[argument.number_attr].i if argument.number_attr else 1
-            found += [argument.type or node.attr[argument.type_attr].type] * count
-    return found
+            outputs += [argument.type or node.attr[argument.type_attr].type] * count
+    return outputs
 
 
 def _form(old: Any, node: Any) -> str:

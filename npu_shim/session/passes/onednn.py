@@ -50,13 +50,13 @@ def name_kernels(graph_def: tf.GraphDef, accelerator: str = "CPU") -> tf.GraphDe
 
     if not any(is_ours(node) for body in bodies for node in body):
         return graph_def
-    made = tf.GraphDef()
-    made.CopyFrom(graph_def)
-    for body, _ in channels.bodies(made):
+    copy = tf.GraphDef()
+    copy.CopyFrom(graph_def)
+    for body, _ in channels.bodies(copy):
         for node in filter(is_ours, body):
             node.op = PREFIX + node.op
             node.attr["_kernel"].s = LABEL
-    return made
+    return copy
 
 
 def _computes_here(node: tf.NodeDef, accelerator: str) -> bool:

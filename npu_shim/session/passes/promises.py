@@ -27,7 +27,7 @@ def _is_part_of_fused(graphs: Graphs, was: Any, now: Any) -> Explained | None:
     """A collective that has become its part of one over the inputs of several, laid end to end."""
     after = graphs.after
     scope = arguments.source_of(now.input[0])[: -len("/split")] if now.input else ""
-    names = ["%s/%s" % (scope, each) for each in ("axis", "concat", "all", "sizes", "split")]
+    names = ["%s/%s" % (scope, part) for part in ("axis", "concat", "all", "sizes", "split")]
     if was.op != call_fusion.REDUCE or now.op != "Reshape" or now.device != was.device or len(now.input) != 2:
         return None
     if any(name not in after for name in names):

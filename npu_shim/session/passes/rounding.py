@@ -47,10 +47,10 @@ def fuse_casts(graph_def: tf.GraphDef, keep: Iterable[str] = (), accelerator: st
     readers = _count_readers(graph_def)
     for down in pairs.values():
         readers[down.name] -= 1
-    made = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
+    result = tf.GraphDef(versions=graph_def.versions, library=graph_def.library)
     unread = {down.name for down in pairs.values() if not readers[down.name]}
-    made.node.extend(_fuse_pair(node, pairs.get(node.name)) for node in graph_def.node if node.name not in unread)
-    return made
+    result.node.extend(_fuse_pair(node, pairs.get(node.name)) for node in graph_def.node if node.name not in unread)
+    return result
 
 
 def _is_rounding_cast(node, wide, low, accelerator):
@@ -80,10 +80,10 @@ def _fuse_pair(up, down):
     """Returns the op that replaces a Cast up and the Cast down that it reads; without `down` the Cast up itself."""
     if down is None:
         return up
-    made = tf.NodeDef(name=up.name, op=OP, device=up.device)
-    made.input.extend(dict.fromkeys([*down.input, *up.input[1:]]))
+    node = tf.NodeDef(name=up.name, op=OP, device=up.device)
+    node.input.extend(dict.fromkeys([*down.input, *up.input[1:]]))
     for key, value in up.attr.items():
         if key.startswith("_"):
-            made.attr[key].CopyFrom(value)
-    made.attr["to"].type = up.attr["SrcT"].type
-    return made
+            node.attr[key].CopyFrom(value)
+    node.attr["to"].type = up.attr["SrcT"].type
+    return node

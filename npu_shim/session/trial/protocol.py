@@ -105,7 +105,7 @@ def losses(folder: str) -> dict[str, list[float]]:
 
     Processes of one training have a loss each, which are of different data: one of them is enough.
     """
-    found: dict[str, list[float]] = {}
+    losses: dict[str, list[float]] = {}
     for path in sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(LOSSES)):
         curves: dict[str, list[float]] = {}
         with open(path, encoding="utf-8") as f:
@@ -113,9 +113,9 @@ def losses(folder: str) -> dict[str, list[float]]:
                 name, _, value = line.rstrip("\n").rpartition("\t")
                 if line.endswith("\n"):  # else it is still being written
                     curves.setdefault(name, []).append(float(value))
-        if sum(map(len, curves.values())) > sum(map(len, found.values())):
-            found = curves
-    return found
+        if sum(map(len, curves.values())) > sum(map(len, losses.values())):
+            losses = curves
+    return losses
 
 
 def _write(path: str, content: Any) -> None:

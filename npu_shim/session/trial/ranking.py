@@ -45,13 +45,15 @@ def rank(lines: Mapping[str, str], hints: Iterable[str], error: Error, most: int
     level = max(SIGNIFICANT * min(whole, 1.0), 2 * noise)
     likely = [name for name in dict.fromkeys(hints) if name in lines][:MOST_HINTS]
     rest = tuple(name for name in names if name not in set(likely))
-    groups = [Group(each, counted.alone(each, names)) for each in [*((name,) for name in likely), rest] if each]
+    groups = [
+        Group(members, counted.alone(members, names)) for members in [*((name,) for name in likely), rest] if members
+    ]
     groups = _split_all(groups, names, counted, level, most)
     first = _needed(groups, counted, level)
     kept = {name for group in groups[:first] for name in group.names}
     return {
         "problem": None,
-        "groups": [{"lines": {name: lines[name] for name in each.names}, "error": each.error} for each in groups],
+        "groups": [{"lines": {name: lines[name] for name in group.names}, "error": group.error} for group in groups],
         "first": first,
         "errors": [whole, counted(tuple(name for name in names if name in kept))],
         "replays": counted.count,
@@ -125,8 +127,8 @@ def _needed(groups: list[Group], error: _Counted, level: float) -> int:
     names = [name for group in large for name in group.names]
     good = max(2 * error(names), HARMLESS)
     for group in reversed(large[1:]):
-        fewer = [each for each in large if each is not group]
-        if error([name for each in fewer for name in each.names]) <= good:
+        fewer = [other for other in large if other is not group]
+        if error([name for other in fewer for name in other.names]) <= good:
             large = fewer
     groups[:] = large + [group for group in groups if group not in large]
     return max(1, len(large))

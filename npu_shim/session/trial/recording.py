@@ -133,7 +133,11 @@ class _Recorder:
 
     def _disturb(self, graph, once):
         """Changes the weights as little as rounding does: what becomes of that is the noise of the training itself."""
-        variables = [each for each in graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES) if each.dtype.is_floating]
+        variables = [
+            variable
+            for variable in graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
+            if variable.dtype.is_floating
+        ]
         drawn = np.random.RandomState(self._asked.seed)
         changed = [
             (variable, (value * (1 + self._asked.disturb * drawn.uniform(-1, 1, value.shape))).astype(value.dtype))
@@ -152,8 +156,8 @@ class _Recorder:
             except replay.PROBLEMS as error:
                 self._rank(replay.unranked(error))
 
-    def _rank(self, found):
-        protocol.write_ranking(self._asked.folder, found)
+    def _rank(self, ranking):
+        protocol.write_ranking(self._asked.folder, ranking)
         _leave(ENDED)
 
 

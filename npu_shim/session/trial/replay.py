@@ -84,7 +84,9 @@ def record(session: tf.Session, once: Any, kind: Any, feed_dict: Any, options: A
     needed = {op.name for op in operations}
     known = {*session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES),
              *session.graph.get_collection(tf.GraphKeys.LOCAL_VARIABLES)}  # fmt: skip
-    variables = [each for each in sorted(known, key=lambda each: each.name) if _op_name(each) in needed]
+    variables = [
+        variable for variable in sorted(known, key=lambda variable: variable.name) if _op_name(variable) in needed
+    ]
     values = once(variables, None, None, None)
     frozen_values = once(frozen, feed_dict, options, None)
     held = dict(zip(map(_op_name, variables), values))
@@ -102,13 +104,13 @@ def _op_name(variable):
 def _frozen(operations, fed):
     """The tensors of readers, queues, tables and the like: what cannot be computed again."""
     names = {getattr(key, "name", key) for key in fed}
-    found = []
+    frozen = []
     for op in operations:
         if _is_computed(op) or op._get_control_flow_context() is not None:
             continue
         values = [t for t in op.outputs if t.dtype not in (tf.resource, tf.variant) and not t.dtype._is_ref_dtype]
-        found += [tensor for tensor in values if tensor.name not in names and op.graph.is_fetchable(tensor)]
-    return found
+        frozen += [tensor for tensor in values if tensor.name not in names and op.graph.is_fetchable(tensor)]
+    return frozen
 
 
 def _is_computed(operation):
@@ -164,12 +166,12 @@ def unranked(error: BaseException) -> dict[str, Any]:
 
 def _with_readers(graph, hints):
     """Hints and the ops that read them: where a value leaves float16, its readers would cast it."""
-    found = dict.fromkeys(hints)
+    readers = dict.fromkeys(hints)
     by_name = {op.name: op for op in graph.get_operations()}
     for name in hints:
         for tensor in by_name[name].outputs if name in by_name else ():
-            found.update(dict.fromkeys(op.name for op in tensor.consumers()))
-    return tuple(found)
+            readers.update(dict.fromkeys(op.name for op in tensor.consumers()))
+    return tuple(readers)
 
 
 @contextlib.contextmanager
@@ -223,8 +225,8 @@ class _Replays:
     def _run(self, step, options):
         os.environ[forced.VARIABLE] = json.dumps({**self._own, **PLAIN, **options})
         with tf.Session(graph=self._graph, config=self._config) as session:
-            load(session.run, [(each, self._with_scale(each, value)) for each, value in step.variables])
-            return [np.asarray(each, np.float64) for each in session.run([*step.losses, *step.gradients], step.fed)]
+            load(session.run, [(variable, self._with_scale(variable, value)) for variable, value in step.variables])
+            return [np.asarray(array, np.float64) for array in session.run([*step.losses, *step.gradients], step.fed)]
 
     def _with_scale(self, variable, value):
         is_scale = self._scale is not None and training.LOSS_SCALE.match(variable.op.name)
@@ -294,22 +296,22 @@ def load(run: Any, pairs: Sequence[tuple[Any, Any]]) -> None:
         run: as Session.run, of (fetches, feed_dict).
         pairs: (variable, its value).
     """
-    made = [(assignments.assignment_of(assignments.variable_op(each)), value) for each, value in pairs]
-    assignments.assign(run, made)
+    pairs_of_ops = [(assignments.assignment_of(assignments.variable_op(variable)), value) for variable, value in pairs]
+    assignments.assign(run, pairs_of_ops)
 
 
-def _distance(step, reference, found):
+def _distance(step, reference, results):
     """How far losses and gradients are from float32's: 0 is equal, 1 a gradient that is lost, infinity not finite."""
-    if not all(np.isfinite(each).all() for each in found):
+    if not all(np.isfinite(array).all() for array in results):
         return np.inf
     count = len(step.losses)
-    of_losses = [float(np.abs(a - b).max() / max(np.abs(a).max(), SMALL)) for a, b in zip(reference, found[:count])]
+    of_losses = [float(np.abs(a - b).max() / max(np.abs(a).max(), SMALL)) for a, b in zip(reference, results[:count])]
     changes = [step.before.get(tensor.name, 0.0) for tensor in step.gradients]
-    sizes = [float(np.linalg.norm(each - before)) for each, before in zip(reference[count:], changes)]
+    sizes = [float(np.linalg.norm(array - before)) for array, before in zip(reference[count:], changes)]
     largest = max(sizes, default=0.0)
     shares = [
         min(1.0, float(np.linalg.norm(a - b)) / size)
-        for a, b, size in zip(reference[count:], found[count:], sizes) if size > SMALL * largest
+        for a, b, size in zip(reference[count:], results[count:], sizes) if size > SMALL * largest
     ]  # fmt: skip
     of_gradients = float(np.sqrt(np.mean(np.square(shares)))) if shares else 0.0
     return max(of_gradients, *of_losses, 0.0)

@@ -59,12 +59,12 @@ def parsed(words: Sequence[str], has_pattern: bool) -> tuple[Criterion, ...]:
     Raises:
         ConfigError: another word, a number that is none, a metric without a pattern.
     """
-    found = tuple(map(_parsed, words))
-    if any(each.kind == "metric" for each in found) and not has_pattern:
+    parsed = tuple(map(_parsed, words))
+    if any(each.kind == "metric" for each in parsed) and not has_pattern:
         raise ConfigError("--criterion names a metric: give --metric REGEX, which finds it in what the script prints")
-    if has_pattern and not any(each.kind == "metric" for each in found):
+    if has_pattern and not any(each.kind == "metric" for each in parsed):
         raise ConfigError("--metric is given, and no --criterion like metric>=0.95")
-    return found
+    return parsed
 
 
 def _parsed(word: str) -> Criterion:

@@ -54,11 +54,11 @@ def fuse_op(
 
 def _ancestors(nodes: Mapping[str, Any], names: Iterable[str], stop: Iterable[str] = ()) -> set[str]:
     """These nodes and all that they depend on; what lies before a node of `stop` is left out."""
-    found, todo = set(), list(names)
+    ancestors, todo = set(), list(names)
     while todo:
         name = todo.pop()
-        if name not in found:
-            found.add(name)
+        if name not in ancestors:
+            ancestors.add(name)
             if name not in stop:
                 todo += [source.split(":")[0].lstrip("^") for source in nodes[name].input]
-    return found
+    return ancestors

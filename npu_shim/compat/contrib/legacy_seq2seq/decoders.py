@@ -145,10 +145,10 @@ def _heads(states, count, dtype):
 
     class Heads:
         def zeros(self):
-            made = [tf.zeros(tf.stack([tf.shape(states)[0], size]), dtype) for _ in range(count)]
-            for zero in made:
+            zeros = [tf.zeros(tf.stack([tf.shape(states)[0], size]), dtype) for _ in range(count)]
+            for zero in zeros:
                 zero.set_shape([None, size])
-            return made
+            return zeros
 
         def __call__(self, query):
             query = tf.concat(tf.nest.flatten(query), 1)

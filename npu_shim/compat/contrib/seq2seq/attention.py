@@ -110,8 +110,8 @@ class _BaseAttentionMechanism(AttentionMechanism):
 
     def initial_alignments(self, batch_size, dtype):
         """Returns the alignments before the first step: zeros [batch, time]."""
-        made = tf.zeros([batch_size, self._alignments_size], dtype)
-        return _shaped(made, batch_size, self._alignments_size)
+        zeros = tf.zeros([batch_size, self._alignments_size], dtype)
+        return _shaped(zeros, batch_size, self._alignments_size)
 
     def initial_state(self, batch_size, dtype):
         """Returns the state before the first step, here the alignments."""

@@ -214,9 +214,9 @@ def _zero_outputs(decoder):
         shape = tf.TensorShape(size)
         if not shape.is_fully_defined():
             raise ValueError("npu_shim: dynamic_decode: the decoder's output_size %s is not fully defined" % shape)
-        made = tf.zeros(tf.concat([[batch_size], tf.constant(shape.as_list(), tf.int32)], 0), dtype)
-        made.set_shape(tf.TensorShape([static]).concatenate(shape))
-        return made
+        zeros = tf.zeros(tf.concat([[batch_size], tf.constant(shape.as_list(), tf.int32)], 0), dtype)
+        zeros.set_shape(tf.TensorShape([static]).concatenate(shape))
+        return zeros
 
     return tf.nest.map_structure(zeros, decoder.output_size, decoder.output_dtype)
 

@@ -85,9 +85,9 @@ def _create_zero_outputs(size, dtype, batch_size):
 
     def zeros(size, dtype):
         shape = tf.TensorShape(size)
-        made = tf.zeros(tf.concat([[batch_size], tf.constant(shape.as_list(), tf.int32)], 0), dtype)
-        made.set_shape(tf.TensorShape([static]).concatenate(shape))
-        return made
+        zeros = tf.zeros(tf.concat([[batch_size], tf.constant(shape.as_list(), tf.int32)], 0), dtype)
+        zeros.set_shape(tf.TensorShape([static]).concatenate(shape))
+        return zeros
 
     return tf.nest.map_structure(zeros, size, dtype)
 

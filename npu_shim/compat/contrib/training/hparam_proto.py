@@ -66,15 +66,15 @@ def written(values: Mapping[str, Any], kinds: Mapping[str, type]) -> Any:
     Raises:
         ValueError: a type is none of int, float, bool, str and bytes.
     """
-    made = HParamDef()
+    hparam_def = HParamDef()
     for name, value in values.items():
         kind = _kind(name, kinds[name])
         of_text = [v.encode() if isinstance(v, str) else v for v in (value if _is_list(value) else [value])]
         if _is_list(value):
-            getattr(made.hparam[name], kind + "_list").value.extend(of_text)
+            getattr(hparam_def.hparam[name], kind + "_list").value.extend(of_text)
         else:
-            setattr(made.hparam[name], kind + "_value", of_text[0])
-    return made
+            setattr(hparam_def.hparam[name], kind + "_value", of_text[0])
+    return hparam_def
 
 
 def read(proto: Any) -> dict[str, Any]:
