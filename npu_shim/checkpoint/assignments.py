@@ -61,7 +61,7 @@ def assign(run: Callable[[Any, Mapping[Any, Any]], Any], values: Iterable[tuple[
     rounds: list[dict[Any, tuple[Any, Any]]] = []  # name of a fed tensor -> (assignment, value)
     for assignment, value in values:
         name = assignment.value.name
-        free = next((each for each in rounds if name not in each), None)
+        free = next((assigned for assigned in rounds if name not in assigned), None)
         if free is None:
             free = {}
             rounds.append(free)
@@ -93,5 +93,5 @@ def _added(variable):
         if variable.type == HANDLE:
             return Assignment(tf.raw_ops.AssignVariableOp(resource=variable.outputs[0], value=value), value)
         fixed = shape.is_fully_defined()
-        made = tf.raw_ops.Assign(ref=variable.outputs[0], value=value, validate_shape=fixed)
-        return Assignment(made.op, value)
+        op = tf.raw_ops.Assign(ref=variable.outputs[0], value=value, validate_shape=fixed)
+        return Assignment(op.op, value)

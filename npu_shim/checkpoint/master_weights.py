@@ -176,15 +176,15 @@ def master_weights_report(graph: tf.Graph | None = None) -> tuple[Interception, 
         tuple of Interception, sorted by name: every variable asked for in float16 or bfloat16.
     """
     graph = graph or tf.get_default_graph()
-    found = dict(getattr(graph, STATE, _Masters()).requests)
+    requests = dict(getattr(graph, STATE, _Masters()).requests)
     with graph.as_default():
         trainable = {v.op.name for v in tf.trainable_variables()}
         for variable in tf.global_variables() + tf.local_variables():
             dtype = variable.dtype.base_dtype
-            if dtype in LOW and variable.op.name not in found:
+            if dtype in LOW and variable.op.name not in requests:
                 name = variable.op.name
-                found[name] = Interception(name, dtype.name, dtype.name, name in trainable, REASONS[2])
-    return tuple(found[name] for name in sorted(found))
+                requests[name] = Interception(name, dtype.name, dtype.name, name in trainable, REASONS[2])
+    return tuple(requests[name] for name in sorted(requests))
 
 
 def _inside(own, outer):
@@ -197,8 +197,16 @@ def _inside(own, outer):
 
 
 def _get(
-    keep_float32_statistics, getter, name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
-    *args, **kwargs
+    keep_float32_statistics,
+    getter,
+    name,
+    shape=None,
+    dtype=None,
+    initializer=None,
+    regularizer=None,
+    trainable=True,
+    *args,
+    **kwargs,
 ):
     requested = _requested(dtype, initializer)
     shaped = shape is not None and tf.TensorShape(shape).is_fully_defined()
@@ -207,14 +215,20 @@ def _get(
 
     def ask(dtype, initializer):
         return getter(
-            name, shape, *args, dtype=dtype, initializer=initializer, regularizer=regularizer, trainable=trainable,
-            **kwargs
+            name,
+            shape,
+            *args,
+            dtype=dtype,
+            initializer=initializer,
+            regularizer=regularizer,
+            trainable=trainable,
+            **kwargs,
         )
 
     if requested not in LOW:
-        made = ask(dtype, initializer)
-        requested = value and (value.dtype or _requested_before(made))
-        return _cast_of(made, requested, trainable, kwargs.get("caching_device")) if requested in LOW else made
+        variable = ask(dtype, initializer)
+        requested = value and (value.dtype or _requested_before(variable))
+        return _cast_of(variable, requested, trainable, kwargs.get("caching_device")) if requested in LOW else variable
     if not trainable and not keep_float32_statistics:
         kept = ask(dtype, initializer)
         _record(kept, requested, trainable, REASONS[1])
@@ -233,9 +247,9 @@ def _create(keep_float32_statistics, next_creator, **kwargs):
     if requested not in LOW:
         told = requested is not None or not (trainable or keep_float32_statistics)
         value = None if told else _value_of(value)
-        made = next_creator(**(dict(kwargs, initial_value=value) if value else kwargs))
+        variable = next_creator(**(dict(kwargs, initial_value=value) if value else kwargs))
         low = value is not None and value.dtype in LOW
-        return _cast_of(made, value.dtype, trainable, kwargs.get("caching_device")) if low else made
+        return _cast_of(variable, value.dtype, trainable, kwargs.get("caching_device")) if low else variable
     if not trainable and not keep_float32_statistics:
         kept = next_creator(**kwargs)
         _record(kept, requested, trainable, REASONS[1])
@@ -275,11 +289,11 @@ def _value_of(initializer):
         return None
 
     def value():  # a plain function: TensorFlow 1.15 counts the arguments of no other callable
-        made = tf.convert_to_tensor(initializer())
-        if made.dtype not in LOW:
-            return made
-        value.dtype = made.dtype
-        return tf.cast(made, tf.float32)
+        tensor = tf.convert_to_tensor(initializer())
+        if tensor.dtype not in LOW:
+            return tensor
+        value.dtype = tensor.dtype
+        return tf.cast(tensor, tf.float32)
 
     value.dtype = None
     return value
@@ -287,8 +301,8 @@ def _value_of(initializer):
 
 def _requested_before(variable):
     """The low dtype in which a variable was asked for when it was made; None for another one."""
-    found = _state(tf.get_default_graph()).requests.get(getattr(variable, "name", "").split(":")[0])
-    return found and tf.as_dtype(found.requested)
+    request = _state(tf.get_default_graph()).requests.get(getattr(variable, "name", "").split(":")[0])
+    return request and tf.as_dtype(request.requested)
 
 
 def _takes_nothing(function):

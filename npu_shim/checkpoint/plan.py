@@ -166,17 +166,17 @@ def _check_forms(options: Options) -> list[str]:
     problems = [
         "%s: expected a list of %s, got %r" % (name, expected[name], value)
         for name, value in given.items()
-        if not isinstance(value, (tuple, list)) or not all(_has_form(each, name) for each in value)
+        if not isinstance(value, (tuple, list)) or not all(_has_form(entry, name) for entry in value)
     ]
     if not isinstance(options.names, Mapping):
         problems.append("names: expected a dict of old to new names, got %r" % (options.names,))
     return problems
 
 
-def _has_form(each: Any, name: str) -> bool:
+def _has_form(entry: Any, name: str) -> bool:
     if name != "rename":
-        return isinstance(each, str)
-    return isinstance(each, (tuple, list)) and len(each) == 2 and all(isinstance(part, str) for part in each)
+        return isinstance(entry, str)
+    return isinstance(entry, (tuple, list)) and len(entry) == 2 and all(isinstance(part, str) for part in entry)
 
 
 def _check_options(options: Options) -> list[str]:
@@ -284,7 +284,7 @@ def _new_name(name: str, options: Options) -> str:
         except (re.error, IndexError) as error:
             raise ConfigError("rename: '%s' cannot replace '%s': %s" % (replacement, pattern, error)) from error
     if options.strip_prefix and new.startswith(options.strip_prefix):
-        new = new[len(options.strip_prefix):]
+        new = new[len(options.strip_prefix) :]
     return new if new == "global_step" else options.add_prefix + new
 
 
@@ -305,25 +305,38 @@ def _master_copies(options: Options) -> str:
 def _replace_by_masters(actions: Sequence[Action]) -> list[Action]:
     """Renames each float32 master copy to its variable, which is dropped."""
     by_name = {a.name: a for a in actions}
-    taken = {a.name[len(MASTER_COPY):]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
+    taken = {a.name[len(MASTER_COPY) :]: a for a in actions if a.name.startswith(MASTER_COPY) and a.kind != "drop"}
     result = []
     for action in actions:
         if action.name in taken:
-            result.append(dataclasses.replace(action, kind="drop", new_name=action.name, new_dtype=action.dtype,
-                                              reason="its float32 master copy takes its place"))
+            result.append(
+                dataclasses.replace(
+                    action,
+                    kind="drop",
+                    new_name=action.name,
+                    new_dtype=action.dtype,
+                    reason="its float32 master copy takes its place",
+                )
+            )
         elif action in taken.values():
-            variable = action.name[len(MASTER_COPY):]
+            variable = action.name[len(MASTER_COPY) :]
             new_name = by_name[variable].new_name if variable in by_name else variable
-            result.append(dataclasses.replace(action, new_name=new_name,
-                                              reason="float32 master copy of '%s'" % variable))
+            result.append(
+                dataclasses.replace(action, new_name=new_name, reason="float32 master copy of '%s'" % variable)
+            )
         else:
             result.append(action)
     return result
 
 
 def _create_master(action: Action) -> Action:
-    return dataclasses.replace(action, kind="keep", new_name=MASTER_COPY + action.new_name, new_dtype=action.dtype,
-                               reason="float32 master copy of '%s'" % action.name)
+    return dataclasses.replace(
+        action,
+        kind="keep",
+        new_name=MASTER_COPY + action.new_name,
+        new_dtype=action.dtype,
+        reason="float32 master copy of '%s'" % action.name,
+    )
 
 
 def _missing_state(actions: Sequence[Action], options: Options) -> list[Action]:
@@ -337,7 +350,7 @@ def _missing_state(actions: Sequence[Action], options: Options) -> list[Action]:
     if options.init_loss_scale is not None and profile.scale and scale not in present:
         created.append(_create_scalar(scale, "float32", float(options.init_loss_scale)))
     scales = (SCALE.match(name) for name in (*present, *(a.new_name for a in created)))
-    for scope, number in sorted({found.groups() for found in scales if found}):
+    for scope, number in sorted({scale.groups() for scale in scales if scale}):
         counters = {scope + name + number: dtype for name, dtype in profile.counters.items()}
         created += [_create_scalar(name, dtype, 0) for name, dtype in sorted(counters.items()) if name not in present]
     return created

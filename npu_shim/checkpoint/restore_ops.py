@@ -97,7 +97,7 @@ def selected(
         for (read, found), number in zip(ways_of.items(), known.numpy()):
             yield read, found.get(number, found[UNKNOWN])(filename)
         return
-    numbers = sorted({number for found in ways_of.values() for number in found} - {UNKNOWN})
+    numbers = sorted({number for readers in ways_of.values() for number in readers} - {UNKNOWN})
     chosen = {number: tf.unstack(tf.equal(known, number), len(ways_of)) for number in numbers}
     for i, (read, found) in enumerate(ways_of.items()):
         unread, results = filename, []
@@ -173,7 +173,7 @@ def part_of_parts(filename: Any, read: Read, parts: Sequence[Any]) -> tf.Tensor:
     shape = [max(start[axis] + size[axis] for start, size in ordered) for axis in range(rank)]
     divided = [axis for axis in range(rank) if len({start[axis] for start, _ in ordered}) > 1]  # one at most
     stored = [read._replace(dtype=tf.float16, slice_spec=index.spec(shape, part)) for part in ordered]
-    whole = tf.concat([read_all(filename, [each])[each] for each in stored], divided[0] if divided else 0)
+    whole = tf.concat([read_all(filename, [part])[part] for part in stored], divided[0] if divided else 0)
     return _widen(tf.slice(whole, *index.bounds(read.slice_spec)) if read.slice_spec else whole, read)
 
 
@@ -184,7 +184,7 @@ def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
     tries = [(d, specs, d.as_datatype_enum) for d in dtypes]
     if any(r.slice_spec for r in reads):
         tries.insert(0, (tf.float16, tf.constant([""] * len(reads)), WHOLE_FLOAT16))
-    found = tf.fill([len(reads)], UNKNOWN)
+    numbers = tf.fill([len(reads)], UNKNOWN)
     for dtype, wanted, number in tries:
 
         def attempt(i, dtype=dtype, wanted=wanted):
@@ -199,8 +199,8 @@ def found_by_trying(filename: tf.Tensor, reads: Sequence[Read]) -> tf.Tensor:
             tf.zeros([len(reads)], tf.bool),
             lambda marked, i: tf.logical_or(marked, tf.equal(tf.range(len(reads), dtype=tf.int64), i)),
         )
-        found = tf.where(marks, tf.fill([len(reads)], number), found)
-    return found
+        numbers = tf.where(marks, tf.fill([len(reads)], number), numbers)
+    return numbers
 
 
 def _initial_value(filename, read):

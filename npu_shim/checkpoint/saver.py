@@ -81,7 +81,7 @@ class CastingSaverBuilder(tf_internals.bulk_saver_builder()):
         reads = [read for saveable in saveables for read in restore_ops.reads_of(saveable)]
         dtypes, initialized = self._options["stored_dtypes"], self._options["init_missing_loss_scale"]
         ways = {read: restore_ops.ways(read, dtypes, initialized) for read in reads}
-        cast = {read: found for read, found in ways.items() if len(found) > 1}
+        cast = {read: readers for read, readers in ways.items() if len(readers) > 1}
         with tf.device("cpu:0"):
             values = restore_ops.read_all(filename_tensor, [read for read in reads if read not in cast])
             fed, known = _known(filename_tensor, list(cast))
@@ -254,8 +254,11 @@ def _restore_objects(saver, options, object_savers, sess, save_path):
         graph = sess.graph
         if graph.finalized:
             raise tf.errors.FailedPreconditionError(
-                None, None, "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
-                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path)
+                None,
+                None,
+                "npu_shim: %s is an object-based checkpoint: restoring it by names adds ops, and the graph "
+                "is finalized. Restore it before, or convert it with npu-shim migrate-checkpoint." % save_path,
+            )
         with graph.as_default():
             parts = tf_internals.saveables(saver._var_list)
             specs = [spec for part in parts for spec in part.specs]
@@ -279,16 +282,16 @@ def _mismatches(reads, stored, options, reshape):
     for read in reads:
         if read.name not in stored:
             continue
-        found = stored[read.name]
-        castable = found.dtype in options["stored_dtypes"] and read.dtype in CASTABLE
-        counter = selection.LOSS_SCALE.search(read.name) and {found.dtype, read.dtype} <= set(COUNTERS)
+        entry = stored[read.name]
+        castable = entry.dtype in options["stored_dtypes"] and read.dtype in CASTABLE
+        counter = selection.LOSS_SCALE.search(read.name) and {entry.dtype, read.dtype} <= set(COUNTERS)
         bridged = counter and options["init_missing_loss_scale"]
-        fits = read.shape is None or found.shape == read.shape or (
-            reshape and np.prod(found.shape) == np.prod(read.shape)
+        fits = (
+            read.shape is None or entry.shape == read.shape or (reshape and np.prod(entry.shape) == np.prod(read.shape))
         )
-        if not fits or not (found.dtype == read.dtype or castable or bridged):
+        if not fits or not (entry.dtype == read.dtype or castable or bridged):
             shape = "any" if read.shape is None else str(list(read.shape))
-            rows.append((read.name, found.dtype.name, read.dtype.name, str(list(found.shape)), shape))
+            rows.append((read.name, entry.dtype.name, read.dtype.name, str(list(entry.shape)), shape))
     return rows
 
 

@@ -129,6 +129,6 @@ def _drawn(scalars: Scalars) -> bytes:
         axes.grid(alpha=0.3)
         if len(runs) > 1:
             axes.legend(fontsize=7)
-    made = io.BytesIO()
-    figure.savefig(made, format="png")
-    return made.getvalue()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()

@@ -106,9 +106,9 @@ class _Tpu(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {"__init__": _no_tpu, "__module__": self.__name__})
-        setattr(self, name, made)
-        return made
+        created = type(name, (), {"__init__": _no_tpu, "__module__": self.__name__})
+        setattr(self, name, created)
+        return created
 
 
 def _no_tpu(self, *args, **kwargs):

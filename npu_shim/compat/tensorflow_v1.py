@@ -115,20 +115,20 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname, path=None, target=None):
         if not fullname.startswith("tensorflow."):
             return None
-        found = _contrib(fullname) if (fullname + ".").startswith(names.CONTRIB + ".") else self._module(fullname)
-        if found is None:
+        origin = _contrib(fullname) if (fullname + ".").startswith(names.CONTRIB + ".") else self._module(fullname)
+        if origin is None:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        spec.loader_state = found
+        spec.loader_state = origin
         return spec
 
     def _module(self, fullname):
         top = fullname.split(".")[1]
         v1 = names.V1 + fullname[len("tensorflow") :]
         home = names.home(v1)
-        for prefix, found in after_215.MOVED.items():
+        for prefix, place in after_215.MOVED.items():
             if (fullname + ".").startswith(prefix + "."):
-                home = found + fullname[len(prefix) :]
+                home = place + fullname[len(prefix) :]
         own = home != v1
         real = top == "compat" or any(os.path.exists(os.path.join(self._folder, top + end)) for end in ("", ".py"))
         if real and not own:
@@ -144,7 +144,7 @@ class _V1Modules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _contrib(fullname):
-    found = faces.find(fullname[len(names.CONTRIB) + 1 :])
-    if found is None and names.resolve(fullname) is None:
+    face = faces.find(fullname[len(names.CONTRIB) + 1 :])
+    if face is None and names.resolve(fullname) is None:
         raise ImportError(callers.message(names.explain(fullname)), name=fullname)
-    return found
+    return face

@@ -46,7 +46,7 @@ class Running:
         self.recomputation: Any = None
         self.attention: Any = None
         self._prepared, self._count, self._wanted, self._cache, self._most = prepared, count, device, cache, most
-        self._updated = [each for each in prepared.state if each.updated]
+        self._updated = [variable for variable in prepared.state if variable.updated]
         self._lock = threading.RLock()
         self._forget_device()
 
@@ -65,7 +65,7 @@ class Running:
             try:
                 number = self._loaded(shapes)
                 if not self._is_there:
-                    self._device.put({each.name: each.variable.numpy() for each in self._prepared.state})
+                    self._device.put({variable.name: variable.variable.numpy() for variable in self._prepared.state})
                     self._is_there = True
                 self._is_newer = True
                 fetched = self._device.run(number, *steps)
@@ -81,7 +81,7 @@ class Running:
             if not self._is_newer:
                 return
             try:
-                values = self._device.get([each.name for each in self._updated])
+                values = self._device.get([variable.name for variable in self._updated])
             except RuntimeError as error:
                 raise self._recovered(error) from error
             self._assign(values)
@@ -98,16 +98,16 @@ class Running:
         self._is_there = self._is_newer = False  # whether the device has the variables, and newer values of them
 
     def _assign(self, values):
-        for each in self._updated:
-            each.variable.assign(values[each.name])
+        for variable in self._updated:
+            variable.variable.assign(values[variable.name])
         self._is_newer = False
 
     def _loaded(self, shapes):
         device = self._opened()
         number = self._programs.get(shapes)
         if number is None:
-            made = self._prepared.on(device.platform).for_shapes(shapes)
-            described, hlo = programs.of(made, PRODUCTS, self._cache)
+            step = self._prepared.on(device.platform).for_shapes(shapes)
+            described, hlo = programs.of(step, PRODUCTS, self._cache)
             try:
                 loading = device.load(replace(described, iterations=self._count), hlo, self._cache)
             except (memory.NoRoom, starting.Gone):
@@ -116,19 +116,19 @@ class Running:
                 raise PlanError("the step cannot be compiled by XLA on %s: %s" % (device.where, reason)) from reason
             for line in loading.lines():
                 lines.once(line)
-            self.recomputation, self.attention, number = made.recomputation, made.attention, loading.number
+            self.recomputation, self.attention, number = step.recomputation, step.attention, loading.number
             self._programs.add(shapes, number)
         return number
 
     def _opened(self):
         if self._device is None:
             try:
-                found = sessions.open_device()
+                device = sessions.open_device()
             except ImportError as reason:
                 raise ConfigError("engine 'pjrt' is not available: %s" % reason) from reason
-            if self._wanted is not None and self._wanted.lower() != found.platform:
-                raise ConfigError("device is '%s', and JAX finds %s" % (self._wanted, found.where))
-            self._device = found
+            if self._wanted is not None and self._wanted.lower() != device.platform:
+                raise ConfigError("device is '%s', and JAX finds %s" % (self._wanted, device.where))
+            self._device = device
         return self._device
 
     def _recovered(self, error):
@@ -137,7 +137,7 @@ class Running:
         try:
             if self._is_newer:
                 behind = device.recover()
-                self._assign(device.get([each.name for each in self._updated]))
+                self._assign(device.get([variable.name for variable in self._updated]))
             if behind:
                 state = "the step has the state of %d steps before the last completed one" % behind
         except Exception as lost:

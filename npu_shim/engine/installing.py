@@ -64,9 +64,9 @@ def newest() -> str:
     """
     pyenv = os.environ.get("PYENV_ROOT") or os.path.join(os.path.expanduser("~"), ".pyenv")
     names = ["python%d.%d" % release for release in RELEASES]
-    found = [*map(shutil.which, [*names, "python3"]), sys.executable]
-    found += sorted(glob.glob(os.path.join(pyenv, "versions", "*", "bin", "python")))
-    versions = {path: _version(path) for path in dict.fromkeys(filter(None, found))}
+    paths = [*map(shutil.which, [*names, "python3"]), sys.executable]
+    paths += sorted(glob.glob(os.path.join(pyenv, "versions", "*", "bin", "python")))
+    versions = {path: _version(path) for path in dict.fromkeys(filter(None, paths))}
     for release in RELEASES:
         for path, version in versions.items():
             if version == release:

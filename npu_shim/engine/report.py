@@ -26,14 +26,14 @@ def of_graph(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) 
     Raises:
         ConfigError: a fetch that is not in the graph.
     """
-    nodes, made, refusal = _plan(graph_def, fetches, feeds)
-    return refusal if made is None else "\n".join(_lines(made, nodes)) + "\n"
+    nodes, plan, refusal = _plan(graph_def, fetches, feeds)
+    return refusal if plan is None else "\n".join(_lines(plan, nodes)) + "\n"
 
 
 def programs(graph_def: Any, fetches: Sequence[str], feeds: Iterable[str] = ()) -> int:
     """Returns into how many programs the engine would make a run, 0 where it stays in the session; as `of_graph`."""
-    made = _plan(graph_def, fetches, feeds)[1]
-    return 0 if made is None else len(made.programs)
+    plan = _plan(graph_def, fetches, feeds)[1]
+    return 0 if plan is None else len(plan.programs)
 
 
 def _plan(
@@ -51,25 +51,25 @@ def _plan(
     if reason:
         return nodes, None, "engine: the run is no training step: %s; it runs in the session\n" % reason
     tensors = [name for name in fetches if ":" in name]
-    made = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
-    if made.refusal:
-        return nodes, None, "engine: the run stays in the session: %s\n" % made.refusal
-    return nodes, made, ""
+    plan = cut.plan(nodes, tensors, [name for name in fetches if ":" not in name])
+    if plan.refusal:
+        return nodes, None, "engine: the run stays in the session: %s\n" % plan.refusal
+    return nodes, plan, ""
 
 
-def _lines(made: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:
-    counts = [len(program.nodes) for program in made.programs]
+def _lines(plan: cut.Cut, nodes: Mapping[str, Node]) -> Iterator[str]:
+    counts = [len(program.nodes) for program in plan.programs]
     which = "one program" if len(counts) == 1 else "%d programs" % len(counts)
     yield "engine: %s of %s ops" % (which, " and ".join(map(str, counts)))
     for place, words in ((Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")):
-        names = [name for name in sorted(made.reasons) if made.places.get(name) is place]
+        names = [name for name in sorted(plan.reasons) if plan.places.get(name) is place]
         if names:
             yield "  in the session, %s (%d):" % (words, len(names))
-            yield from ("    '%s' (%s): %s" % (name, nodes[name].op, made.reasons[name]) for name in names[:SHOWN])
+            yield from ("    '%s' (%s): %s" % (name, nodes[name].op, plan.reasons[name]) for name in names[:SHOWN])
         if len(names) > SHOWN:
             yield "    ... and %d others" % (len(names) - SHOWN)
-    for words, tensors in (("fed to it", made.fed), ("read from it", made.shown)):
+    for words, tensors in (("fed to it", plan.fed), ("read from it", plan.shown)):
         if tensors:
             yield "  %s: %s" % (words, ", ".join(tensors))
-    if made.silent:
-        yield "  prints and assertions that nothing runs: %s" % ", ".join(made.silent)
+    if plan.silent:
+        yield "  prints and assertions that nothing runs: %s" % ", ".join(plan.silent)

@@ -127,15 +127,15 @@ class Engine:
         request = None if self._off or self._session._closed else requests.of(self._session.graph, fetches, feed_dict)
         known = None if request is None else self.runs.of(request)
         repeated = frozenset(operation.name for operation in operations)
-        made = None if known is None or _is_for_session(options) else known.step
-        if count > 1 and not (made is not None and self.runs.are_a_loop(known, made, request, repeated)):
+        step = None if known is None or _is_for_session(options) else known.step
+        if count > 1 and not (step is not None and self.runs.are_a_loop(known, step, request, repeated)):
             for _ in range(count - 1):
                 self._run(once, (operations, feed_dict, _for_parts(options), None))
             return self._run(once, arguments)
-        if made is None:
+        if step is None:
             return self._in_session(UNKNOWN if known is None else known.access, once, *arguments)
-        run = _Run(known, made, request, once, options, metadata)
-        return self._run_parts(run, arguments) if len(made.parts) > 1 else self._run_steps(run, operations, count)
+        run = _Run(known, step, request, once, options, metadata)
+        return self._run_parts(run, arguments) if len(step.parts) > 1 else self._run_steps(run, operations, count)
 
     def _in_session(self, access, once, *arguments):
         with self._session_run(access):
@@ -151,8 +151,8 @@ class Engine:
     def _last_in_session(self, run, given, number=0):
         """Runs the rest of a step in the session, and returns what the run returns."""
         tensors, targets = run.request.tensors, run.request.targets
-        found = {**given, **self._rest_in_session(run, given, tensors, targets, run.metadata, number)}
-        return run.request.handler.build_results(self._session, [found[name] for name in tensors])
+        values = {**given, **self._rest_in_session(run, given, tensors, targets, run.metadata, number)}
+        return run.request.handler.build_results(self._session, [values[name] for name in tensors])
 
     def _rest_in_session(self, run, given, tensors, targets, metadata=None, number=0):
         """Runs what is left of a step from program `number` on in the session; returns dict of tensor to value."""
@@ -160,11 +160,11 @@ class Engine:
         access = replace(run.known.access, blocks=run.step.rest_blocks(number))
         return dict(zip(asked, self._in_session(access, run.once, [asked, left], feeds, run.options, metadata)[0]))
 
-    def _admit(self, made):
+    def _admit(self, step):
         """Opens the device for a Step and finds its variables; see `Runs`."""
         if not self._open_device():
             return self._off
-        self._values.know(made.handles, made.shapes)
+        self._values.know(step.handles, step.shapes)
         return ""
 
     def _open_device(self):
@@ -303,8 +303,8 @@ class Engine:
             for first in range(0, len(steps), most):
                 fetched = self.device.run(number, *steps[first : first + most])
                 ran = True
-            found = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
-            return {**self._programs.left[number], **found}
+            results = {name: programs.as_result(value) for name, value in fetched.items()} if is_last else {}
+            return {**self._programs.left[number], **results}
         except tf.errors.FailedPreconditionError:  # a variable has no value: the session says so
             return None
         except Exception as error:
@@ -360,14 +360,14 @@ def _are_true(conditions, group):
 
 def _for_parts(options):
     """The RunOptions of the session's parts of a step."""
-    made = tf.RunOptions()
+    copy = tf.RunOptions()
     if isinstance(options, tf.RunOptions):
         for field, value in options.ListFields():
             if field.name in OF_PARTS and field.message_type is None:
-                setattr(made, field.name, value)
+                setattr(copy, field.name, value)
             elif field.name in OF_PARTS:
-                getattr(made, field.name).CopyFrom(value)
-    return made
+                getattr(copy, field.name).CopyFrom(value)
+    return copy
 
 
 def _is_for_session(options):

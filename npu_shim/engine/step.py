@@ -93,9 +93,9 @@ class Part:
         prepared = self.prepared.on(platform)
         if constants:
             prepared = fixed(prepared, constants)
-        made = prepared.for_shapes(shapes)
-        refusals.require_known_shapes(made.graph_def, {node.name for node in prepared.graph_def.node})
-        described, hlo = programs.of(made, PRODUCTS, cache)
+        functional = prepared.for_shapes(shapes)
+        refusals.require_known_shapes(functional.graph_def, {node.name for node in prepared.graph_def.node})
+        described, hlo = programs.of(functional, PRODUCTS, cache)
         return self._with_passed(described), hlo
 
     def _with_passed(self, described):
@@ -138,12 +138,12 @@ class Step:
     @property
     def updated(self):
         """Names of the variables that the programs write."""
-        return sorted({each.name for part in self.parts for each in part.prepared.state if each.updated})
+        return sorted({variable.name for part in self.parts for variable in part.prepared.state if variable.updated})
 
     @property
     def shapes(self):
         """Name -> shape (tuple) of the programs' variables."""
-        return {each.name: _shape_of(each.variable) for part in self.parts for each in part.prepared.state}
+        return {variable.name: _shape_of(variable.variable) for part in self.parts for variable in part.prepared.state}
 
     def rest(self, number, given, tensors, targets):
         """What the session must run if program `number` cannot be compiled, without running anything again.
@@ -182,7 +182,7 @@ class Step:
             return None
         if missing.counts:
             alike = (name for name, node in nodes.items() if node.op == nodes[missing.node].op)
-            wanted += [each for name in alike for each in self._constants_for(missing, name, part, nodes)]
+            wanted += [constant for name in alike for constant in self._constants_for(missing, name, part, nodes)]
             wanted = list(dict.fromkeys(wanted))
         more = replace(part, constants=(*part.constants, *wanted))
         return replace(self, parts=(*self.parts[:number], more, *self.parts[number + 1 :]))
@@ -192,17 +192,17 @@ class Step:
         first = self._constant_for(missing, name, part, nodes)
         if first is not None or missing.counts or missing.equals or name not in nodes:
             return [] if first is None else [first]
-        pending, found = arguments.data(nodes[name])[missing.number :][:1], []
+        pending, constants = arguments.data(nodes[name])[missing.number :][:1], []
         while pending:
             name, text = source_of(pending[-1]), tensor_of(pending.pop())
             fed = part.prepared.feeds.get(name)
             if fed is not None or (self._gives(name, part) and self._is_fetchable(text)):
-                found.append(Constant(text if fed is None else fed.name))
+                constants.append(Constant(text if fed is None else fed.name))
             elif name not in nodes or not (nodes[name].op in SHAPES or arguments.data(nodes[name])):
                 return []
             elif nodes[name].op not in SHAPES:
                 pending += arguments.data(nodes[name])
-        return [each for each in dict.fromkeys(found) if each not in part.constants]
+        return [constant for constant in dict.fromkeys(constants) if constant not in part.constants]
 
     def _constant_for(self, missing, name, part, nodes):
         """The Constant that a node lacks as `missing` says it of one, None where the session cannot compute it."""
@@ -270,7 +270,9 @@ def make(source, request, nodes, taken, options, steps=()):
     _require_shared(source.graph, cut)
     wanted = [_outputs(source, request, cut, fetches, number) for number in range(len(cut.programs))]
     names = [value if isinstance(value, str) else value.name for outputs in wanted for value in outputs]
-    earlier = sharing.step_for(cut, set(names) - {name for each in cut.programs for name in each.runs}, nodes, steps)
+    earlier = sharing.step_for(
+        cut, set(names) - {name for program in cut.programs for name in program.runs}, nodes, steps
+    )
     compiled = earlier.parts if earlier else _programs(source, request, cut, wanted, names, user, options)
     parts = tuple(
         replace(part, then=_host_run(
@@ -280,7 +282,7 @@ def make(source, request, nodes, taken, options, steps=()):
         for part, program in zip(compiled, cut.programs)
     )  # fmt: skip
     state = [program for part in parts for program in part.prepared.state]
-    own = {each.name: random_ops.initial_state() for each in state if each.name == random_ops.STATE}
+    own = {variable.name: random_ops.initial_state() for variable in state if variable.name == random_ops.STATE}
     handles = {
         writers.variable_name(node): node.name
         for part in parts for node in part.prepared.graph_def.node if node.op == "VarHandleOp"
@@ -337,7 +339,7 @@ def _outputs(source, request, cut, fetches, number):
 def _prepared(source, cut, program, wanted, rewritten, options):
     """The Prepared of one program of a rewritten run."""
     graph_def, plan, user = rewritten
-    kept = [source_of(each if isinstance(each, str) else each.name) for each in wanted]
+    kept = [source_of(tensor if isinstance(tensor, str) else tensor.name) for tensor in wanted]
     shared = [source.feed(name) for name in (*program.fed, *program.taken)]
     graph_def, placeholders = pruning.cut_out(_without_other_parts(graph_def, cut, program), kept, shared)
     left = {node.name for node in graph_def.node}

@@ -201,8 +201,8 @@ class _HostCallHook(tf.train.SessionRunHook):
     """Runs the results of a host_call's function (operations or tensors, nested, or None) in every session run."""
 
     def __init__(self, function, tensors):
-        made = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
-        self._fetches = [fetch for fetch in tf.nest.flatten(made) if fetch is not None]
+        results = function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+        self._fetches = [fetch for fetch in tf.nest.flatten(results) if fetch is not None]
 
     def after_create_session(self, session, coord):
         session.run(tf.get_collection(_WRITERS))

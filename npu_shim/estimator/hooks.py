@@ -89,7 +89,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         if tensors is not None and dependencies is not None:
             before = dependencies if isinstance(dependencies, (list, tuple)) else [dependencies]
             with tf.control_dependencies(before):
-                tensors = {tag: tf.identity(_tensor(each)) for tag, each in tensors.items()}
+                tensors = {tag: tf.identity(_tensor(tensor)) for tag, tensor in tensors.items()}
         self._tensors = tensors
         self._output_fn = output_fn
         self._every = output_every_n_steps
@@ -99,7 +99,7 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Looks up the tensors that are given by name."""
         if self._tensors is not None:
-            self._tensors = {tag: _tensor(each) for tag, each in self._tensors.items()}
+            self._tensors = {tag: _tensor(tensor) for tag, tensor in self._tensors.items()}
 
     def before_run(self, run_context: Any) -> Any:
         """Fetches the tensors."""
@@ -124,16 +124,16 @@ class NPUOutputTensorHook(tf.train.SessionRunHook):
         self._output_fn(collected)
 
 
-def _tensor(each):
-    if not isinstance(each, str):
-        return each
-    found = tf.get_default_graph().get_tensor_by_name(each)
-    if found.dtype != tf.resource:
-        return found
-    if found.op.type != "VarHandleOp":
-        raise ConfigError("'%s' is a resource, which has no value to fetch" % each)
+def _tensor(tensor):
+    if not isinstance(tensor, str):
+        return tensor
+    element = tf.get_default_graph().get_tensor_by_name(tensor)
+    if element.dtype != tf.resource:
+        return element
+    if element.op.type != "VarHandleOp":
+        raise ConfigError("'%s' is a resource, which has no value to fetch" % tensor)
     # a resource variable's name is that of its handle, but the value is meant
-    return tf.raw_ops.ReadVariableOp(resource=found, dtype=found.op.get_attr("dtype"))
+    return tf.raw_ops.ReadVariableOp(resource=element, dtype=element.op.get_attr("dtype"))
 
 
 class TellMeStepOrLossHook(tf.train.SessionRunHook):

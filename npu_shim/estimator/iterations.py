@@ -123,11 +123,11 @@ class _Deadline:
         left = int(1000 * (self._end - time.monotonic()))
         if left <= 0:
             raise tf.errors.DeadlineExceededError(None, None, "npu_shim: timeout_in_ms passed between two iterations")
-        made = tf.RunOptions(timeout_in_ms=left)
+        copy = tf.RunOptions(timeout_in_ms=left)
         if options is not None:
-            made.CopyFrom(options)
-            made.timeout_in_ms = left
-        return made
+            copy.CopyFrom(options)
+            copy.timeout_in_ms = left
+        return copy
 
 
 def _loops_of_run(session, fetches, feeds):
@@ -135,7 +135,7 @@ def _loops_of_run(session, fetches, feeds):
     handler = tf_internals.fetch_handler(session.graph, fetches)
     operations = {*handler.targets(), *(tensor.op for tensor in handler.fetches())}
     # the result of an assignment to a resource variable is fetched as a read after it
-    operations |= {each.op for each in _flatten(fetches) if isinstance(getattr(each, "op", None), tf.Operation)}
+    operations |= {fetch.op for fetch in _flatten(fetches) if isinstance(getattr(fetch, "op", None), tf.Operation)}
     needed = _needed(session, operations, frozenset(getattr(key, "name", key) for key in feeds))
     return [loop for name, loop in vars(session)[_LOOPS].items() if name in needed]
 
@@ -234,8 +234,8 @@ class SetIterationsVarHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Finds the training step and the global step."""
         given = self._train_op
-        found = tf.get_collection(tf.GraphKeys.TRAIN_OP) if given is None else [given]
-        self._operations = [getattr(step, "op", step) for step in found]
+        steps = tf.get_collection(tf.GraphKeys.TRAIN_OP) if given is None else [given]
+        self._operations = [getattr(step, "op", step) for step in steps]
         self._global_step = tf.train.get_global_step()
         if not self._operations and self._per_loop > 1:
             LOG.warning("npu_shim: SetIterationsVarHook: no training step to repeat, collection TRAIN_OP is empty")

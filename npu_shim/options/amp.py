@@ -109,14 +109,14 @@ def ops_of_user(where: str, names: Iterable[str], table: OpTable) -> List[str]:
 
     A name is looked up as TensorFlow's before it is looked up as Ascend's, so that our lists can be edited.
     """
-    found: List[str] = []
+    ops_listed: List[str] = []
     wrong: List[str] = []
     for name in names:
         ops = (name,) if name in table.entries else table.ops(name)
-        found += ops
+        ops_listed += ops
         if not ops:
             hint = nearest(name, [*table.entries, *table.names])
             wrong.append("%s: %s: no op type of this name%s" % (where, name, hint))
     if wrong:
         raise ConfigError(*wrong)
-    return found
+    return ops_listed

@@ -98,7 +98,7 @@ def _collect_problems(given: Mapping[str, Any], shapes: Iterable[table.Problem])
     wrong = {problem.option for problem in problems}
     values = {name: value for name, value in given.items() if name not in wrong}
     unread = bool(wrong & set(table.PRECISION_MODES))  # whether a mixlist goes with it cannot be said
-    problems += [found for found in table.check_values(values) if not (unread and found.option == mixlist.OPTION)]
+    problems += [problem for problem in table.check_values(values) if not (unread and problem.option == mixlist.OPTION)]
     texts = list(map(str, problems))
     codes = [problem.code for problem in problems]
     warnings: list[str] = []

@@ -58,8 +58,8 @@ def checked(word: Any, what: str) -> str:
 def require(tensorflow: str) -> None:
     """Raises ConfigError where PJRT cannot run steps; `tensorflow` is the release that is here."""
     if not _is_recent(tensorflow):
-        found = (*OLDEST, tensorflow)
-        raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % found)
+        versions = (*OLDEST, tensorflow)
+        raise ConfigError("engine 'pjrt' needs TensorFlow %d.%d or later, this is %s" % versions)
     if not has_jax() and interpreter() is None:
         raise ConfigError(
             "engine 'pjrt' needs JAX: beside TensorFlow (%s), or elsewhere: npu-shim engine install, or %s=PYTHON of "

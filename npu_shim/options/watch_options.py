@@ -30,7 +30,7 @@ def parse_steps(text: str | None) -> list[tuple[int, int]] | None:
     parts = [part.split("-") for part in text.split("|")]
     if len(parts) > MOST_STEPS:
         raise ConfigError("dump_step has %d parts, expected at most %d" % (len(parts), MOST_STEPS), code="INTERNAL")
-    if not all(len(part) <= 2 and all(each.isdigit() for each in part) for part in parts):
+    if not all(len(part) <= 2 and all(number.isdigit() for number in part) for part in parts):
         raise ConfigError("dump_step='%s' is not of the form 0|5|10-20" % text, code="INTERNAL")
     return [(int(part[0]), int(part[-1])) for part in parts]
 

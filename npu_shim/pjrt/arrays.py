@@ -94,13 +94,13 @@ def laid_out(buffer: Any, tensors: Iterable[Any], start: int = 0) -> dict[str, A
     Returns:
         dict of name to np.ndarray.
     """
-    found = {}
+    arrays = {}
     for tensor in tensors:
         shape, dtype, size = tuple(tensor.shape), dtype_of(tensor.dtype), size_of([tensor])
         # an array without elements may lie behind the end of the memory
-        found[tensor.name] = np.ndarray(shape, dtype, buffer, start) if size else np.zeros(shape, dtype)
+        arrays[tensor.name] = np.ndarray(shape, dtype, buffer, start) if size else np.zeros(shape, dtype)
         start += size
-    return found
+    return arrays
 
 
 def size_of(tensors: Iterable[Any]) -> int:

@@ -46,11 +46,11 @@ def placed(artifact: bytes) -> bytes:
 
     with mlir.make_ir_context() as context:
         module = convert.parsed(artifact)
-        found = list(_heavy_of(module.operation))
+        heavy = list(_heavy_of(module.operation))
         with context:
-            for op, following in found:
+            for op, following in heavy:
                 _place(op, following)
-        return convert.portable(module, convert.newest()) if found else artifact
+        return convert.portable(module, convert.newest()) if heavy else artifact
 
 
 def _heavy_of(parent: Any) -> Iterator[tuple[Any, Any]]:

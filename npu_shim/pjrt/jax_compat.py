@@ -38,10 +38,10 @@ def require() -> Any:
             % (reason, extras.pip_install("pjrt"), extras.pip_install("pjrt-cuda"))
         ) from reason
     first, last = (".".join(str(part) for part in release) for release in TRIED)
-    found = release(jax.__version__)
-    if found < TRIED[0]:
+    version = release(jax.__version__)
+    if version < TRIED[0]:
         raise ConfigError("jax %s is too old, expected %s to %s" % (jax.__version__, first, last))
-    if found > TRIED[1]:
+    if version > TRIED[1]:
         LOG.warning("npu_shim: jax %s is newer than the tested versions (%s to %s)", jax.__version__, first, last)
     return jax
 

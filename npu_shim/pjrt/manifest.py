@@ -166,11 +166,11 @@ def read(folder: str) -> Manifest:
     try:
         with open(path, encoding="utf-8") as f:
             values = json.load(f)
-        found, digest = values["format"], values.pop("digest", None)
-        if found == FORMAT and _digest(values) != digest:
+        version, digest = values["format"], values.pop("digest", None)
+        if version == FORMAT and _digest(values) != digest:
             raise ConfigError("'%s' is not the manifest that was exported: its SHA-256 differs" % path)
         if values.pop("format") != FORMAT:
-            raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, found, FORMAT))
+            raise ConfigError("'%s' has format %s; this npu_shim reads format %d" % (path, version, FORMAT))
         return decoded(values)
     except OSError as reason:
         raise ConfigError("'%s' is not an exported step: %s" % (folder, reason.strerror or reason)) from reason
@@ -211,10 +211,10 @@ def checked(folder: str, manifest: Manifest, name: str) -> str:
     """Returns the path of a file of the folder after comparing its bytes with the manifest."""
     path = os.path.join(folder, name)
     try:
-        found = _sha256(path)
+        digest = _sha256(path)
     except OSError as reason:
         raise ConfigError("'%s' cannot be read: %s" % (path, reason.strerror or reason)) from reason
-    if found != manifest.sha256.get(name):
+    if digest != manifest.sha256.get(name):
         raise ConfigError("'%s' is not the file that was exported: its SHA-256 differs from the manifest's" % path)
     return path
 

@@ -97,7 +97,7 @@ class Program:
             if iterations is None or not self.has_slow_loops:
                 return self._call(given, iterations)
             fetched = [self._call({name: value[at] for name, value in given.items()}) for at in range(iterations)]
-            return {name: self._jax.numpy.stack([each[name] for each in fetched]) for name in fetched[0]}
+            return {name: self._jax.numpy.stack([outputs[name] for outputs in fetched]) for name in fetched[0]}
 
     def _call(self, given: Mapping[str, Any], iterations: int | None = None) -> dict[str, Any]:
         fetched: dict[str, Any]
@@ -144,8 +144,8 @@ class Program:
         kept = {t.name: self._aval(t) for t in self.manifest.kept}
         given = {"donate_argnums": 0} if self._donate else {}
         lowered = self._jax.jit(whole, **given).lower(donated, kept, *arguments)
-        made, self.is_old, self.trouble = program_cache.compiled(self._jax, lowered, self.device, self._cache)
-        return made
+        executable, self.is_old, self.trouble = program_cache.compiled(self._jax, lowered, self.device, self._cache)
+        return executable
 
     def _function(self) -> Callable[..., Any]:
         pairs = [[(t.shape, arrays.dtype_of(t.dtype)) for t in part] for part in self._signature()]
@@ -250,12 +250,12 @@ def _last_of_loop(jax: Any, step: Callable[..., Any], fetches: Sequence[Tensor])
     def loop(donated: Any, kept: Any, feeds: Any, count: Any) -> Any:
         def body(carried: Any) -> Any:
             number, state, _ = carried
-            now = {name: jax.lax.dynamic_index_in_dim(each, number, keepdims=False) for name, each in feeds.items()}
+            now = {name: jax.lax.dynamic_index_in_dim(stack, number, keepdims=False) for name, stack in feeds.items()}
             return (number + 1, *step(state, kept, now))
 
         start = {t.name: jax.numpy.zeros(t.shape, arrays.dtype_of(t.dtype)) for t in fetches}
         carried = np.int32(0), donated, start
-        return jax.lax.while_loop(lambda each: each[0] < count, body, carried)[1:]
+        return jax.lax.while_loop(lambda state: state[0] < count, body, carried)[1:]
 
     return loop
 

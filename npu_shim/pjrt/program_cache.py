@@ -67,12 +67,12 @@ def compiled(jax: Any, lowered: Any, device: Any, cache: str) -> Stored:
         pass
     except Exception as reason:  # what a file of another release or device holds can fail in any way
         trouble = unusable(cache, name, reason)
-    made = lowered.compile()
+    executable = lowered.compile()
     try:
-        write(cache, name, serialize_executable.serialize(made)[0])
+        write(cache, name, serialize_executable.serialize(executable)[0])
     except Exception as reason:  # the program is there all the same
         trouble = not_kept(cache, reason)
-    return Stored(made, trouble=trouble)
+    return Stored(executable, trouble=trouble)
 
 
 def read(cache: str, name: str) -> bytes:

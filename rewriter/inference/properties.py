@@ -127,11 +127,11 @@ class Unknown(Exception):
     """A rule needs a property that is unknown, or that no valid graph has."""
 
 
-def at(found: Sequence[Any], index: int) -> Any:
+def at(entries: Sequence[Any], index: int) -> Any:
     """One entry of an answer, by a Python index; raises Unknown if out of range, as in a graph TensorFlow rejects."""
-    if not -len(found) <= index < len(found):
+    if not -len(entries) <= index < len(entries):
         raise Unknown
-    return found[index]
+    return entries[index]
 
 
 class Attributes:
@@ -162,22 +162,22 @@ class Asker:
 
     def integers(self, number: int) -> List[int]:
         """The value of an input that consists of numbers only."""
-        found = self.value(number)
-        if not all(isinstance(dim, int) for dim in found):
+        dims = self.value(number)
+        if not all(isinstance(dim, int) for dim in dims):
             raise Unknown
-        return list(found)
+        return list(dims)
 
     def scalar(self, number: int) -> int:
         """The value of an input that is a single integer."""
-        found = self.integers(number)
-        if len(found) != 1:
+        numbers = self.integers(number)
+        if len(numbers) != 1:
             raise Unknown
-        return found[0]
+        return numbers[0]
 
     def element(self, number: int) -> Number:
         """The value of a scalar input, or a symbol if unknown."""
-        found = self.find("value", number)
-        return found[0] if found is not None and len(found) == 1 else (ELEMENT, *self._node.inputs[number])
+        elements = self.find("value", number)
+        return elements[0] if elements is not None and len(elements) == 1 else (ELEMENT, *self._node.inputs[number])
 
     def symbol(self, axis: int) -> Symbol:
         """A symbol for an unknown dimension of this output."""
@@ -194,25 +194,25 @@ class Asker:
 
     def common(self, what: str, numbers: Sequence[int]) -> Tuple[Any, ...]:
         """The answer that several inputs share; Unknown if they differ."""
-        found = {self.get(what, number) for number in numbers}
-        if len(found) > 1:
-            found.discard(NOTHING)
-        if len(found) != 1:
+        answers = {self.get(what, number) for number in numbers}
+        if len(answers) > 1:
+            answers.discard(NOTHING)
+        if len(answers) != 1:
             raise Unknown
-        return found.pop()
+        return answers.pop()
 
-    def lasting(self, found: Tuple[Any, ...]) -> Tuple[Any, ...]:
+    def lasting(self, answer: Tuple[Any, ...]) -> Tuple[Any, ...]:
         """An answer that leaves its iteration: its symbols must have a single value in the whole run."""
-        if found != NOTHING and not all(map(self._inference.lasts, found)):
+        if answer != NOTHING and not all(map(self._inference.lasts, answer)):
             raise Unknown
-        return found
+        return answer
 
     def get(self, what: str, number: int) -> Tuple[Any, ...]:
         """An answer about an input, which must be known."""
-        found = self.find(what, number)
-        if found is None:
+        answer = self.find(what, number)
+        if answer is None:
             raise Unknown
-        return found
+        return answer
 
     def find(self, what: str, number: int) -> Answer:
         """An answer about an input, or None."""

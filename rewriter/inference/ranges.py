@@ -24,8 +24,8 @@ class Ranges(Shapes):
 
     def range(self, port: Port) -> Optional[Range]:
         """The range of an output, or None."""
-        found = self.ask("range", port)
-        return None if found is None else (float(found[0]), float(found[1]))
+        limits = self.ask("range", port)
+        return None if limits is None else (float(limits[0]), float(limits[1]))
 
 
 def _range(a: Asker, number: int) -> Range:
@@ -34,8 +34,8 @@ def _range(a: Asker, number: int) -> Range:
 
 
 def _union(a: Asker, numbers: Any) -> Answer:
-    found = [_range(a, number) for number in numbers]
-    return min(least for least, _ in found), max(most for _, most in found)
+    limits = [_range(a, number) for number in numbers]
+    return min(least for least, _ in limits), max(most for _, most in limits)
 
 
 def _constant(a: Asker) -> Answer:
@@ -74,8 +74,8 @@ def _divided(a: Asker) -> Answer:
 
 
 def _added(a: Asker) -> Answer:
-    found = [_range(a, number) for number in range(a.inputs)]
-    return sum(least for least, _ in found), sum(most for _, most in found)
+    limits = [_range(a, number) for number in range(a.inputs)]
+    return sum(least for least, _ in limits), sum(most for _, most in limits)
 
 
 def _subtracted(a: Asker) -> Answer:

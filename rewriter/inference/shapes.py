@@ -48,8 +48,8 @@ class Shapes(Inference, Facts):
 
     def integers(self, port: Port) -> Optional[Tuple[int, ...]]:
         """The value of an output that is a vector of integers, or one integer."""
-        found = self.ask("value", port)
-        return found if found is not None and all(isinstance(each, int) for each in found) else None
+        value = self.ask("value", port)
+        return value if value is not None and all(isinstance(dim, int) for dim in value) else None
 
 
 def _same(a: Asker) -> Shape:

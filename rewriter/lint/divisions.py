@@ -39,7 +39,7 @@ class Guard(NamedTuple):
 
 def lost_epsilons(seen: Seen) -> Iterator[str]:
     """Epsilons that are zero in float16, and divisors whose reciprocal is infinity there."""
-    nodes, found = seen.plan.view.nodes, []
+    nodes, findings = seen.plan.view.nodes, []
     for guard in guards(seen):
         node, at, by = nodes[guard.position], nodes[guard.at], nodes[guard.divides]
         if guard.divides < 0:
@@ -61,8 +61,8 @@ def lost_epsilons(seen: Seen) -> Iterator[str]:
             )
             values = (node.name, node.op, guard.epsilon, at.name, at.op)
         kind = (guard.epsilon, node.op, at.op, by.op)
-        found.append((kind, Finding(text, (*values, WAY_OUT))))
-    yield from told(found)
+        findings.append((kind, Finding(text, (*values, WAY_OUT))))
+    yield from told(findings)
 
 
 def guards(seen: Seen) -> List[Guard]:
@@ -93,16 +93,16 @@ def _guard(seen: Seen, position: int, node: Node) -> Iterator[Guard]:
 
 def _powers(seen: Seen, position: int, epsilon: float) -> Dict[Port, float]:
     """The float32 tensors that a sum becomes by roots and reciprocals, and what the epsilon has become there."""
-    found = {Port(position, 0): epsilon}
+    epsilons = {Port(position, 0): epsilon}
     waiting = [(position, epsilon)]
-    while waiting and len(found) < DEEP:
+    while waiting and len(epsilons) < DEEP:
         here, value = waiting.pop()
         for reader in seen.readers[here]:
             op, port = seen.plan.view.nodes[reader].op, Port(reader, 0)
-            if (op in POWERS or op in MOVES) and port not in found and not seen.is_low(port):
-                found[port] = value ** POWERS.get(op, 1.0)
-                waiting.append((reader, found[port]))
-    return found
+            if (op in POWERS or op in MOVES) and port not in epsilons and not seen.is_low(port):
+                epsilons[port] = value ** POWERS.get(op, 1.0)
+                waiting.append((reader, epsilons[port]))
+    return epsilons
 
 
 def _divider(seen: Seen, position: int) -> Optional[int]:

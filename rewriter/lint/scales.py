@@ -59,11 +59,11 @@ def _divides_by(seen: Seen, node: Node) -> Optional[float]:
     """The number that a node divides by, where it is a power of two beyond float16."""
     if node.op == "Mul":
         factors = (_reciprocal(seen, port) for port in node.inputs)
-        found = [factor for factor in factors if factor is not None]
+        divisors = [factor for factor in factors if factor is not None]
     else:
         divisor = _scalar(seen, node.inputs[1]) if node.op == "RealDiv" else None
-        found = [] if divisor is None else [divisor]
-    return next((number for number in found if _is_scale(number)), None)
+        divisors = [] if divisor is None else [divisor]
+    return next((number for number in divisors if _is_scale(number)), None)
 
 
 def _reciprocal(seen: Seen, port: Port) -> Optional[float]:

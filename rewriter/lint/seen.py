@@ -67,8 +67,8 @@ class Seen(NamedTuple):
     def evaluated(self, port: Port) -> Any:
         """The value of an output that is known to be constant: float64 array."""
         with np.errstate(all="ignore"):
-            found = folding.value(self.plan.view, port, lambda p: tf.make_ndarray(self.protos[p].attr["value"].tensor))
-            return np.asarray(found, np.float64)
+            value = folding.value(self.plan.view, port, lambda p: tf.make_ndarray(self.protos[p].attr["value"].tensor))
+            return np.asarray(value, np.float64)
 
     def scalar(self, port: Port) -> Optional[float]:
         """The value of a constant whose elements are all the same; None for anything else."""
@@ -108,14 +108,14 @@ class Finding(NamedTuple):
     values: Tuple[object, ...]
 
 
-def told(found: Iterable[Tuple[Hashable, Finding]]) -> Iterator[str]:
+def told(findings: Iterable[Tuple[Hashable, Finding]]) -> Iterator[str]:
     """Yields one warning for each kind of finding: its first, with the number of the others.
 
     Args:
-        found: (kind, Finding).
+        findings: (kind, Finding).
     """
     kinds: Dict[Hashable, List[Finding]] = {}
-    for kind, finding in found:
+    for kind, finding in findings:
         kinds.setdefault(kind, []).append(finding)
     for (text, values), *others in kinds.values():
         yield text % (" (and %d more like it)" % len(others) if others else "") % values

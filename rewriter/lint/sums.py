@@ -18,7 +18,7 @@ SQUARES = ("Square", "SquaredDifference")
 
 def long_sums(seen: Seen) -> Iterator[str]:
     """Sums and means in float16 of so many elements that partial sums lose terms or overflow."""
-    found = []
+    findings = []
     for position in seen.plan.view.of_ops(SUMS):
         node = seen.plan.view.nodes[position]
         if not seen.is_lowered(position):
@@ -30,16 +30,16 @@ def long_sums(seen: Seen) -> Iterator[str]:
                 "'%%s' (op %%s)%s adds %%s%%d elements in float16: terms below 1/2048 of a partial sum are lost%%s; %%s"
             )
             values = (node.name, node.op, "at least " if _is_open(seen, node) else "", count, over, WAY_OUT)
-            found.append(((node.op, count), Finding(text, values)))
-    yield from told(found)
+            findings.append(((node.op, count), Finding(text, values)))
+    yield from told(findings)
 
 
 def _overflowing(seen: Seen, port: Port, count: int) -> str:
     """In words whether partial sums overflow, as far as is known."""
-    found = seen.facts.range(port)
-    if found is None:
+    limits = seen.facts.range(port)
+    if limits is None:
         return ", and it is infinity from 65504 on"
-    most = max(map(abs, found)) * count
+    most = max(map(abs, limits)) * count
     return ", and it may reach %g, which becomes infinity" % most if most >= INFINITE_FROM else ""
 
 
@@ -77,7 +77,7 @@ def _product(dims: Iterable[object]) -> int:
 
 def variances(seen: Seen) -> Iterator[str]:
     """Variances in float16: means of squares that are lowered themselves."""
-    found = []
+    findings = []
     for position in seen.plan.view.of_ops(OVER_AXES):
         node = seen.plan.view.nodes[position]
         if not seen.is_lowered(position):
@@ -90,8 +90,8 @@ def variances(seen: Seen) -> Iterator[str]:
                 "infinity above 255; %%s"
             )
             values = (node.name, node.op, squares.name, squares.op, WAY_OUT)
-            found.append(((node.op, squares.op), Finding(text, values)))
-    yield from told(found)
+            findings.append(((node.op, squares.op), Finding(text, values)))
+    yield from told(findings)
 
 
 def _is_square(node: Node) -> bool:

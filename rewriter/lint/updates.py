@@ -42,7 +42,7 @@ DEEP = 64  # nodes that the rule looks at for a variable
 
 def low_updates(seen: Seen) -> Iterator[str]:
     """Variables that are written with what float16 computes from them."""
-    found = []
+    findings = []
     for node in (seen.plan.view.nodes[position] for position in seen.plan.view.of_ops(WRITERS)):
         writer = WRITERS[node.op]
         source = seen.origin(node.inputs[writer.value])
@@ -56,21 +56,21 @@ def low_updates(seen: Seen) -> Iterator[str]:
             text = "variable '%%s'%s is updated by '%%s' (op %%s), computed in float16%%s: %%s; %%s"
             name = seen.plan.view.nodes[variable].name
             values = (name, given.name, given.op, _times(factor), LOST[writer.adds], WAY_OUT)
-            found.append(((node.op, given.op, values[3]), Finding(text, values)))
-    yield from told(found)
+            findings.append(((node.op, given.op, values[3]), Finding(text, values)))
+    yield from told(findings)
 
 
 def _expression(seen: Seen, port: Port) -> List[int]:
     """Positions of the nodes that compute a value by arithmetic, and of what that reads."""
-    found, waiting = {port.node: None}, [port]
-    while waiting and len(found) < DEEP:
+    reached, waiting = {port.node: None}, [port]
+    while waiting and len(reached) < DEEP:
         node = seen.node(waiting.pop(0))
         if node.op in ARITHMETIC or node.op in MOVES or node.op in READS:
             for taken in node.inputs:
-                if taken.node not in found:
-                    found[taken.node] = None
+                if taken.node not in reached:
+                    reached[taken.node] = None
                     waiting.append(taken)
-    return list(found)
+    return list(reached)
 
 
 def _factor(seen: Seen, within: List[int]) -> Optional[float]:

@@ -58,7 +58,7 @@ def _lost(values: Any) -> str:
 
 def carried_constants(seen: Seen) -> Iterator[str]:
     """Large constants that a mask or a choice carries, in float32, to where they are rounded."""
-    found = []
+    findings = []
     for cast, reader in seen.down:
         source = cast.source
         assert isinstance(source, Port)  # as `seen.down` has them
@@ -72,8 +72,8 @@ def carried_constants(seen: Seen) -> Iterator[str]:
                 "%%s"
             )
             values = (node.name, node.op, worst, reader.name, reader.op, WAY_OUT)
-            found.append(((worst, node.op, reader.op), Finding(text, values)))
-    yield from told(found)
+            findings.append(((worst, node.op, reader.op), Finding(text, values)))
+    yield from told(findings)
 
 
 def _carried(seen: Seen, port: Port, left: int = DEEP) -> Optional[float]:
@@ -91,8 +91,8 @@ def _carried(seen: Seen, port: Port, left: int = DEEP) -> Optional[float]:
     else:
         numbers = PARTS.get(node.op, (-1,)) or range(len(node.inputs))
         masked = [node.inputs[number] for number in numbers if number >= 0]
-    found = [each for each in (_carried(seen, other, left - 1) for other in masked) if each is not None]
-    return max(found, key=abs) if found else None
+    constants = [constant for constant in (_carried(seen, other, left - 1) for other in masked) if constant is not None]
+    return max(constants, key=abs) if constants else None
 
 
 def _is_mask(seen: Seen, port: Port, left: int = DEEP) -> bool:
@@ -117,8 +117,8 @@ def overflows(seen: Seen) -> Iterator[str]:
             yield text % (node.name, node.op, reached, WAY_OUT)
 
 
-def _reach(found: Optional[Tuple[float, float]]) -> float:
-    return 0.0 if found is None else max(abs(end) for end in found)
+def _reach(limits: Optional[Tuple[float, float]]) -> float:
+    return 0.0 if limits is None else max(abs(end) for end in limits)
 
 
 def rounded_growth(seen: Seen) -> Iterator[str]:
@@ -132,21 +132,21 @@ def rounded_growth(seen: Seen) -> Iterator[str]:
             text = "'%s' (op %s) is rounded to float16 for '%s' (op %s), and inputs above %s become infinity; %s"
             above = GROWS["Square" if squares else node.op]
             yield text % (node.name, node.op, reader.name, reader.op, above, WAY_OUT)
-    found = []
+    findings = []
     for position in seen.plan.view.of_ops(["Exp", "Expm1", "Pow"]):
         node = seen.plan.view.nodes[position]
         if seen.is_lowered(position) and _is_open(seen, Port(position, 0)):
             text = "'%%s' (op %%s)%s is computed in float16, and inputs above %%s become infinity; %%s"
             values = (node.name, node.op, GROWS[node.op], WAY_OUT)
-            found.append((node.op, Finding(text, values)))
-    yield from told(found)
+            findings.append((node.op, Finding(text, values)))
+    yield from told(findings)
 
 
 def _is_open(seen: Seen, port: Port) -> bool:
     """Whether nothing is known that keeps a growing result within float16."""
-    found = seen.facts.range(port)
-    if found is not None:
-        return _reach(found) >= INFINITE_FROM
+    limits = seen.facts.range(port)
+    if limits is not None:
+        return _reach(limits) >= INFINITE_FROM
     node = seen.node(port)
     if node.op == "Pow":
         exponent = seen.scalar(node.inputs[1])
@@ -176,8 +176,8 @@ def _is_not_positive(seen: Seen, port: Port, left: int = DEEP) -> bool:
 
 def _is_not_negative(seen: Seen, port: Port, left: int = DEEP) -> bool:
     source = seen.origin(port)
-    found, node = seen.facts.range(source), seen.node(source)
-    if (found is not None and found[0] >= 0) or node.op in NOT_NEGATIVE:
+    limits, node = seen.facts.range(source), seen.node(source)
+    if (limits is not None and limits[0] >= 0) or node.op in NOT_NEGATIVE:
         return True
     if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
         return True
@@ -186,7 +186,7 @@ def _is_not_negative(seen: Seen, port: Port, left: int = DEEP) -> bool:
 
 def whole_numbers(seen: Seen) -> Iterator[str]:
     """Integers and ranges of integers known to exceed 2048: one warning for all of them."""
-    found = []
+    findings = []
     for cast, reader in seen.down:
         assert isinstance(cast.source, Port)  # as `seen.down` has them
         source = seen.origin(cast.source, (*MOVES, "Cast"))
@@ -195,17 +195,17 @@ def whole_numbers(seen: Seen) -> Iterator[str]:
         if node.op == "Range" or (dtype in INTEGERS and dtype not in SMALL_INTEGERS):
             most = _most(seen.plan.view, seen.facts, source)
             if most > WHOLE:
-                found.append((node.name, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
-    if found:
-        name, dtype, how, reader = found[0]
-        more = "" if len(found) == 1 else " (and %d more like it)" % (len(found) - 1)
+                findings.append((node.name, dtype, "counts" if np.isinf(most) else "goes to %g," % most, reader))
+    if findings:
+        name, dtype, how, reader = findings[0]
+        more = "" if len(findings) == 1 else " (and %d more like it)" % (len(findings) - 1)
         text = "'%s' (%s)%s %s above 2048, where float16 rounds whole numbers, and '%s' (op %s) reads it; %s"
         yield text % (name, dtype, more, how, reader.name, reader.op, WAY_OUT)
 
 
 def _most(view: GraphView, facts: Facts, port: Port) -> float:
     """The known bound of an integer tensor: infinity for a counter in a variable, 0 where nothing is known."""
-    found = facts.range(port)
-    if found is not None:
-        return _reach(found)
+    limits = facts.range(port)
+    if limits is not None:
+        return _reach(limits)
     return np.inf if view.nodes[port.node].op in COUNTERS else 0.0

@@ -49,14 +49,14 @@ def of(plan: Plan, sizes: Mapping[str, Size], title: str, seconds: float) -> dic
 
 def _needed(plan: Plan) -> set[int]:
     """Positions of the nodes that the preserved ones need, themselves included."""
-    nodes, found = plan.view.nodes, set(plan.view.preserved)
-    waiting = list(found)
+    nodes, needed = plan.view.nodes, set(plan.view.preserved)
+    waiting = list(needed)
     while waiting:
         node = nodes[waiting.pop()]
-        new = {port.node for port in node.inputs}.union(node.controls) - found
-        found |= new
+        new = {port.node for port in node.inputs}.union(node.controls) - needed
+        needed |= new
         waiting += new
-    return found
+    return needed
 
 
 class _Words:
@@ -121,7 +121,7 @@ def _asked(node: Node, slot: int, dtypes: Sequence[int] | None) -> str:
 
 def float32_line(name: str, inputs: Sequence[bool], outputs: Sequence[bool]) -> str:
     """The line of a customize_dtypes file that asks for float32 at the inputs and outputs of a node that are true."""
-    return _line(name, *(["float32" if each else "" for each in side] for side in (inputs, outputs)))
+    return _line(name, *(["float32" if is_float32 else "" for is_float32 in side] for side in (inputs, outputs)))
 
 
 def _line(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
@@ -129,13 +129,13 @@ def _line(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
 
 
 def _slots(plan: Plan, shown: Sequence[int], words: _Words) -> dict[str, list[int]]:
-    found = [
+    slots = [
         (number, k, slot) for number, k in enumerate(shown)
         for slot, dtype in enumerate(plan.view.nodes[k].dtypes) if dtype in FLOATS
     ]  # fmt: skip
-    rows = {plan.first[k] + slot: row for row, (_, k, slot) in enumerate(found)}
+    rows = {plan.first[k] + slot: row for row, (_, k, slot) in enumerate(slots)}
     columns: dict[str, list[int]] = {key: [] for key in ("node", "name", "was", "becomes", "reason", "because", "way")}
-    for number, k, slot in found:
+    for number, k, slot in slots:
         node, entry = plan.view.nodes[k], plan.first[k] + slot
         columns["node"].append(number)
         columns["name"].append(words.number(report.slot_name("", node.layout.slots[slot])[1:]))
@@ -151,7 +151,7 @@ def _slots(plan: Plan, shown: Sequence[int], words: _Words) -> dict[str, list[in
 def _casts(plan: Plan, sizes: Mapping[str, Size]) -> list[list[Any]]:
     """(tensor, dtype, bytes, consumers) of each Cast, constants that are folded left out."""
     names = [node.name for node in plan.view.nodes]
-    found = []
+    casts = []
     for cast in plan.casts:
         if not cast.folded:
             name, _, output = cast.tensor.partition(":")
@@ -159,8 +159,8 @@ def _casts(plan: Plan, sizes: Mapping[str, Size]) -> list[list[Any]]:
             number = int(output or 0)
             size = elements[number] * BYTES.get(cast.dtype, 0) if number < len(elements) else 0
             readers = ["%s:%d" % (names[position], number) for position, number in cast.consumers]
-            found.append([cast.tensor, dtype_name(cast.dtype), size, readers])
-    return found
+            casts.append([cast.tensor, dtype_name(cast.dtype), size, readers])
+    return casts
 
 
 def _warning(plan: Plan, text: str) -> dict[str, str]:

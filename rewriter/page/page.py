@@ -38,18 +38,18 @@ def render(pages: Sequence[Mapping[str, Any]], heading: str) -> str:
 def plotting() -> str:
     """Returns the JavaScript of plotly. Raises ConfigError where it is not installed."""
     try:
-        found = pkgutil.get_data("plotly", "package_data/plotly.min.js")
+        script = pkgutil.get_data("plotly", "package_data/plotly.min.js")
     except ImportError as reason:
         raise ConfigError("%s (%s)" % (NEEDS, reason)) from reason
-    if found is None:
+    if script is None:
         raise ConfigError(NEEDS)
-    return found.decode("utf-8")
+    return script.decode("utf-8")
 
 
 def _own(name: str) -> str:
-    found = pkgutil.get_data(__package__, name)
-    assert found is not None
-    return found.decode("utf-8")
+    script = pkgutil.get_data(__package__, name)
+    assert script is not None
+    return script.decode("utf-8")
 
 
 def _packed(data: bytes) -> str:

@@ -35,25 +35,25 @@ def of(graph_def: Any, entries: Mapping[str, Entry]) -> dict[str, Size]:
     if graph is None:
         return {}
     shapes = {op.name: [_closed(tensor.shape) for tensor in op.outputs] for op in graph.get_operations()}
-    found = {}
+    sizes_of = {}
     for op in graph.get_operations():
         written = [] if op.type in ALIASES else shapes[op.name]
         elements = tuple(0 if shape is None else _product(shape) for shape in written)
         inputs = [shapes[tensor.op.name][tensor.value_index] for tensor in op.inputs]
         entry = entries.get(op.type)
         counted = entry is not None and entry.role == "computes"
-        found[op.name] = Size(_operations(op, inputs, shapes[op.name]) if counted else 0, elements)
-    return found
+        sizes_of[op.name] = Size(_operations(op, inputs, shapes[op.name]) if counted else 0, elements)
+    return sizes_of
 
 
 def _imported(graph_def: Any) -> Any | None:
     """A tf.Graph with the open sizes of what is fed closed to 1, or left open where the graph contradicts that."""
     plain = _without_colocation(graph_def)
-    for each in (_closed_feeds(plain), plain):
+    for graph_part in (_closed_feeds(plain), plain):
         graph = tf.Graph()
         try:
             with graph.as_default():
-                tf.import_graph_def(each, name="")
+                tf.import_graph_def(graph_part, name="")
         except ValueError:
             continue
         return graph

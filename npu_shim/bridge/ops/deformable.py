@@ -58,9 +58,9 @@ def deformable_conv2d(
     with tf.name_scope(name, "deformable_conv2d", [x, filter, offsets]):
         x, offsets = tf.convert_to_tensor(x), tf.convert_to_tensor(offsets)
         if data_format == "NCHW":
-            x, offsets = [tf.transpose(each, [0, 2, 3, 1]) for each in (x, offsets)]
+            x, offsets = [tf.transpose(image, [0, 2, 3, 1]) for image in (x, offsets)]
         at = data_format.index("H")
-        step, dilation = [each[at : at + 2] for each in (strides or (1, 1, 1, 1), dilations)]
+        step, dilation = [sizes[at : at + 2] for sizes in (strides or (1, 1, 1, 1), dilations)]
         size, (top, _, left, _) = tf.convert_to_tensor(filter).shape.as_list()[:2], pads or (0, 0, 0, 0)
         samples = _samples(x, offsets, size, step, (top, left), dilation, deformable_groups)
         result = tf.nn.conv2d(samples, filter, strides=[1, *size, 1], padding="VALID")
@@ -101,8 +101,8 @@ def _corners(shape, y, x):
             last_row, last_column = [tf.cast(shape[axis] - 1, y.dtype) for axis in (1, 2)]
             inside = (row >= 0) & (row <= last_row) & (column >= 0) & (column <= last_column)
             rows, columns = [
-                tf.cast(tf.clip_by_value(each, 0.0, last), tf.int32)
-                for each, last in ((row, last_row), (column, last_column))
+                tf.cast(tf.clip_by_value(place, 0.0, last), tf.int32)
+                for place, last in ((row, last_row), (column, last_column))
             ]
             at = tf.stack([grids[0], rows, columns, grids[1]], -1)
             corners.append((at, tf.where_v2(inside, weight, tf.zeros_like(weight))))

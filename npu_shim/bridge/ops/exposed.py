@@ -142,7 +142,7 @@ def _meaning(name):
     if name == "tf":
         return resources.tensorflow1()
     module, _, path = MEANINGS[name].partition(":")
-    found = python_module(module[1:]) if module.startswith(".") else importlib.import_module(module)
+    meaning = python_module(module[1:]) if module.startswith(".") else importlib.import_module(module)
     for part in filter(None, path.split(".")):
-        found = getattr(found, part)
-    return found
+        meaning = getattr(meaning, part)
+    return meaning

@@ -56,7 +56,7 @@ def npu_clear_float_status_v2(name: str | None = None) -> tf.Tensor:
 
 def _overflow(name: Any) -> Any:
     waits_for = tf.get_default_graph()._current_control_dependencies()
-    operations = sorted({getattr(each, "op", each) for each in waits_for}, key=lambda operation: operation.name)
+    operations = sorted({getattr(tensor, "op", tensor) for tensor in waits_for}, key=lambda operation: operation.name)
     tensors = [tensor for operation in operations for tensor in operation.outputs if tensor.dtype.is_floating]
     if not tensors:
         raise ConfigError("%s: expected to be called under tf.control_dependencies(gradients)" % name)

@@ -36,12 +36,12 @@ def map(
     _check_device("map", output_device)
 
     def apply(dataset):
-        made = dataset.map(map_func, num_parallel_calls=num_parallel_calls)
+        batches = dataset.map(map_func, num_parallel_calls=num_parallel_calls)
         if deterministic is None:
-            return made
+            return batches
         options = tf.data.Options()
         options.experimental_deterministic = deterministic
-        return made.with_options(options)
+        return batches.with_options(options)
 
     return apply
 

@@ -150,8 +150,8 @@ def nonzero(x: tf.Tensor, transpose: bool = False, output_type: Any = tf.int64, 
     """Returns the indices of the elements other than zero: [how many, rank of x], or transposed, in row-major order."""
     with tf.name_scope(name, "nonzero", [x]):
         x = tf.convert_to_tensor(x)
-        found = tf.cast(tf.where(x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))), output_type)
-        return tf.transpose(found) if transpose else found
+        places = tf.cast(tf.where(x if x.dtype == tf.bool else tf.not_equal(x, tf.zeros([], x.dtype))), output_type)
+        return tf.transpose(places) if transpose else places
 
 
 def scatter_elements(
@@ -215,9 +215,9 @@ def random_choice_with_mask(
         seed: int; 0 with seed2 0 draws anew each time the program starts.
         seed2: int.
     """
-    found = tf.random_shuffle(tf.cast(tf.where(x), tf.int32), seed=(seed * 65537 + seed2) or None)[:count]
-    missing = count - tf.shape(found)[0]
-    indices = tf.pad(found, [[0, missing], [0, 0]])
+    places = tf.random_shuffle(tf.cast(tf.where(x), tf.int32), seed=(seed * 65537 + seed2) or None)[:count]
+    missing = count - tf.shape(places)[0]
+    indices = tf.pad(places, [[0, missing], [0, 0]])
     return tf.reshape(indices, [count, x.shape.rank]), tf.range(count) < count - missing
 
 

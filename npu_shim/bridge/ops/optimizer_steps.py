@@ -161,7 +161,7 @@ def lamb_apply_optimizer_assign(
     """
     with tf.name_scope(name, "lamb_apply_optimizer_assign"):
         m, v = _moments(input0, input2, input1, mul0_x, mul1_x, mul2_x, mul3_x)
-        beta1, beta2, steps = (_as(each, m.dtype) for each in (mul0_x, mul2_x, steps))
+        beta1, beta2, steps = (_as(value, m.dtype) for value in (mul0_x, mul2_x, steps))
         unbiased_m, unbiased_v = m / (1.0 - tf.pow(beta1, steps)), v / (1.0 - tf.pow(beta2, steps))
         update = unbiased_m / (tf.sqrt(unbiased_v) + add2_y) + input3 * weight_decay_rate * do_use_weight
         v, m = _assigned((input1, v), (input2, m))

@@ -150,7 +150,7 @@ class DynamicRNN(_DynamicBasic):
         lengths = _lengths(seq_length)
         if self.direction == UNIDIRECTIONAL:
             return self._along_time(self._one_way(x, lengths, self._state(init_h, x), self._state(init_c, x), w, b))
-        starts = [(None, None) if each is None else tf.unstack(each, 2) for each in (init_h, init_c)]
+        starts = [(None, None) if state is None else tf.unstack(state, 2) for state in (init_h, init_c)]
         (h0, h1), (c0, c1) = starts
         ahead = self._one_way(x, lengths, self._state(h0, x), self._state(c0, x), w[0], b[0])
         turned = _turned(x, lengths)
@@ -167,13 +167,13 @@ class DynamicRNN(_DynamicBasic):
         none = tf.zeros([self.hidden_size], x.dtype)  # the weights of the peepholes
         steps = tf.shape(x, out_type=tf.int64)[0]
         sides = {"seq_len_max": steps, "cs_prev": c, "h_prev": h, "wci": none, "wcf": none, "wco": none}
-        made = tf.raw_ops.BlockLSTM(
+        lstm = tf.raw_ops.BlockLSTM(
             x=x, w=w, b=b, forget_bias=self.forget_bias, cell_clip=self.cell_clip, use_peephole=False, **sides
         )
-        hs, cs = made.h, made.cs
+        hs, cs = lstm.h, lstm.cs
         if lengths is not None:
             hs, cs = _held(h, hs, lengths), _held(c, cs, lengths)
-        return [hs, cs, made.i, made.ci, made.f, made.o, made.co]
+        return [hs, cs, lstm.i, lstm.ci, lstm.f, lstm.o, lstm.co]
 
     def _loop(self, x, lengths, h, c, w, b):
         inputs = x.shape[-1]
@@ -338,7 +338,13 @@ def npu_dynamic_rnn(
 
 def _require(owner, name, value, accepted):
     if value not in accepted:
-        words = (owner, name, " or ".join(repr(each) for each in accepted), value, nearest(value, map(str, accepted)))
+        words = (
+            owner,
+            name,
+            " or ".join(repr(choice) for choice in accepted),
+            value,
+            nearest(value, map(str, accepted)),
+        )
         raise ConfigError("%s: %s must be %s, got %r%s" % words)
 
 

@@ -75,9 +75,11 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     read = [scan.read(path) for path in files]
     unread = [result for result in read if isinstance(result, scan.Unread)]
     scripts = [result for result in read if not isinstance(result, scan.Unread)]
-    starts = [each for each in scripts if each.path == script] if script else scan_reach.starting(scripts)
-    found, optional, missing = sort(
-        [use for script in scripts for use in script.uses], {each.path: each.assigned for each in scripts}
+    starts = (
+        [candidate for candidate in scripts if candidate.path == script] if script else scan_reach.starting(scripts)
+    )
+    by_place, optional, missing = sort(
+        [use for script in scripts for use in script.uses], {other.path: other.assigned for other in scripts}
     )
     names = [*map(_missing, missing), *_refusals(scripts)]
     lost = modules.lost(scripts, scan.python_files(os.path.dirname(script) or ".") if script else files)
@@ -86,10 +88,10 @@ def examined(files: Sequence[str], script: str | None = None) -> Report:
     every = [scan_reach.certain(scripts, [start]) for start in starts]
     stops = _within(names, runs) + _within(lost, set.intersection(*every) if every else ())
     perhaps = [script for script in (*names, *lost) if script not in stops]
-    needed = {file for each in scripts if (each.path, "") in runs for file in scan_reach.imported(each)} | {script}
+    needed = {file for other in scripts if (other.path, "") in runs for file in scan_reach.imported(other)} | {script}
     will_stop = bool(stops) or any(name.path in needed or len(unread) == len(files) for name in unread)
     silent = _without_effect(scripts)
-    return Report(found, optional, missing, sorted(stops), sorted(perhaps), unread, silent, will_stop)
+    return Report(by_place, optional, missing, sorted(stops), sorted(perhaps), unread, silent, will_stop)
 
 
 def _within(problems, runs):
@@ -147,21 +149,21 @@ def sort(
         (found, optional, missing): found and optional are dicts of name -> list of Use, missing is a list of Use.
         Optional is what is missing, but has an alternative in the script, or a value set by it.
     """
-    found, optional, missing = collections.defaultdict(list), collections.defaultdict(list), []
+    by_place, optional, missing = collections.defaultdict(list), collections.defaultdict(list), []
     uses = list(uses)
     given = {name for use in uses if use.need == scan.SET for name in use.names if name}
     own = functools.partial(_may_be_set, assigned=assigned or {})
     for use in uses:
         here = [name for name in map(symbol, use.names) if name]
         if here:
-            found[here[0]].append(use)
+            by_place[here[0]].append(use)
         elif any(map(is_of_nothing, use.names)):  # said where it is made
             continue
         elif use.need in (scan.OPTIONAL, scan.SET) or any(_given(name, given) for name in use.names) or own(use):
             optional[use.names[0]].append(use)
         elif use.need == scan.NEEDED and not _of_nowhere(use):
             missing.append(use)
-    return found, optional, missing
+    return by_place, optional, missing
 
 
 def _given(name, given):
@@ -204,18 +206,18 @@ def explained(name: str) -> str:
 
 
 def summary(
-    found: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str, will_stop: bool = False
+    by_place: Mapping[str, Any], missing: Sequence[Any], files: int, unread: int, version: str, will_stop: bool = False
 ) -> str:
     """The last line: the share that resolves, never rounded up to 100 %, and no share of what will stop."""
     lost = len({use.names[0] for use in missing})
-    total = len(found) + lost
+    total = len(by_place) + lost
     where = "%d file%s" % (files, "" if files == 1 else "s")
     where += ", %d of them cannot be read" % unread if unread else ""
     if not total:
         return "no name of TensorFlow, npu_bridge or hccl in " + where
-    share = "100" if not lost else "%.1f" % (1000 * len(found) // total / 10)
+    share = "100" if not lost else "%.1f" % (1000 * len(by_place) // total / 10)
     told = "it will stop" if will_stop else share + " %"
-    return "%d of %d symbols resolve under TensorFlow %s (%s); %s" % (len(found), total, version, told, where)
+    return "%d of %d symbols resolve under TensorFlow %s (%s); %s" % (len(by_place), total, version, told, where)
 
 
 def _listed(word, by_name):

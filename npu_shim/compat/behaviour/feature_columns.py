@@ -33,15 +33,15 @@ def _checked(transform: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(transform)
     def with_check(self: Any, *args: Any) -> Any:
-        found = transform(self, *args)
+        sparse = transform(self, *args)
         if self.default_value is not None:
-            return found
+            return sparse
         buckets = tf.cast(self.num_buckets, tf.int64, name="num_buckets")
         checks = [
-            tf.debugging.assert_less(found.values, buckets, data=(found.values, buckets)),
-            tf.debugging.assert_non_negative(found.values, data=(found.values,)),
+            tf.debugging.assert_less(sparse.values, buckets, data=(sparse.values, buckets)),
+            tf.debugging.assert_non_negative(sparse.values, data=(sparse.values,)),
         ]
         with tf.control_dependencies([check for check in checks if check is not None]):  # eagerly there are none
-            return tf.SparseTensor(found.indices, tf.identity(found.values), found.dense_shape)
+            return tf.SparseTensor(sparse.indices, tf.identity(sparse.values), sparse.dense_shape)
 
     return with_check

@@ -115,8 +115,8 @@ class _CudnnRNN:
         """
         scope = self._name or "cudnn_" + self.KIND
         if not self._built:
-            with tf.variable_scope(None, scope) as made:
-                self._scope = made
+            with tf.variable_scope(None, scope) as opened:
+                self._scope = opened
         states = []
         with tf.variable_scope(
             self._scope, initializer=self._initializer, reuse=self._built, auxiliary_name_scope=False

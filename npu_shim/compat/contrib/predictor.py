@@ -95,8 +95,8 @@ class SavedModelPredictor(Predictor):
     """As `from_saved_model` makes it, with its arguments."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        made = from_saved_model(*args, **kwargs)
-        super().__init__(made.graph, made.session, made.feed_tensors, made.fetch_tensors)
+        other = from_saved_model(*args, **kwargs)
+        super().__init__(other.graph, other.session, other.feed_tensors, other.fetch_tensors)
 
 
 def get_meta_graph_def(saved_model_dir: str, tags: str) -> Any:

@@ -81,18 +81,18 @@ def _encoding_of(path: str) -> str:
         return tokenize.detect_encoding(file.readline)[0]
 
 
-def _convert_file(path: str, shown: str, distributed: str | None, found: dict[str, list[str]]) -> None:
+def _convert_file(path: str, shown: str, distributed: str | None, reports: dict[str, list[str]]) -> None:
     try:
         encoding = _encoding_of(path)
         with open(path, encoding=encoding, newline="") as file:
-            made = convert(file.read(), distributed)
+            converted = convert(file.read(), distributed)
     except ConfigError as error:
-        found["failed"].append("%s: %s" % (shown, error))
+        reports["failed"].append("%s: %s" % (shown, error))
         return
     except (SyntaxError, UnicodeDecodeError) as error:
-        found["failed"].append("%s: npu_shim: convert_tf2npu: cannot be read: %s" % (shown, error))
+        reports["failed"].append("%s: npu_shim: convert_tf2npu: cannot be read: %s" % (shown, error))
         return
     with open(path, "w", encoding=encoding, newline="") as file:
-        file.write(made.text)
-    found["done"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.done]
-    found["left"] += ["%s:%d: %s" % (shown, line, what) for line, what in made.left]
+        file.write(converted.text)
+    reports["done"] += ["%s:%d: %s" % (shown, line, what) for line, what in converted.done]
+    reports["left"] += ["%s:%d: %s" % (shown, line, what) for line, what in converted.left]

@@ -246,8 +246,8 @@ class _Converter(ast.NodeVisitor):
 
     def _wrap(self, node: Any, name: str) -> None:
         patterns = [WRAPPED[name]] if name in WRAPPED else []
-        found = [WRAPPER.get(str(self._distributed), own) for form, own in OPTIMIZERS.items() if form.match(name)]
-        patterns += filter(None, found)
+        wrappers = [WRAPPER.get(str(self._distributed), own) for form, own in OPTIMIZERS.items() if form.match(name)]
+        patterns += filter(None, wrappers)
         if self._distributed:
             patterns += ["npu_allreduce(%s)"] if name == "gradients" else []
             for keyword in node.keywords:
@@ -282,10 +282,10 @@ class _Converter(ast.NodeVisitor):
                 self._editor.replace(start, start + len(keyword.arg), arguments[keyword.arg])
         for value, name in zip(node.args[2:], list(added)[2:]):
             self._editor.wrap(value, name + "=%s")  # the manager has another argument third
-        missing = list(added)[len(node.args) :] if new else [each for each in added if len(node.args) < 2]
+        missing = list(added)[len(node.args) :] if new else [name for name in added if len(node.args) < 2]
         if new == "NPULossScaleOptimizer" and self._distributed:
             missing, added = ["is_distributed"], {"is_distributed": "True"}
-        text = ", ".join("%s=%s" % (each, added[each]) for each in missing if each not in names)
+        text = ", ".join("%s=%s" % (name, added[name]) for name in missing if name not in names)
         if text:
             self._editor.add_argument(node, text)
         self.done.append((node.lineno, "%s -> %s" % (key, new or "with " + (text or "what it has"))))

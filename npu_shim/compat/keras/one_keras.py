@@ -180,15 +180,15 @@ class Face(types.ModuleType):
         rows, inner = names.table()["keras_names"], _below(self._path, name)
         if inner in rows:
             return of_row(self.__name__ + "." + name, rows[inner])
-        found = _first_value(self._modules(), name)
-        if sources(inner) and (found is None or isinstance(found[0], types.ModuleType)):
+        entry = _first_value(self._modules(), name)
+        if sources(inner) and (entry is None or isinstance(entry[0], types.ModuleType)):
             return importlib.import_module(self.__name__ + "." + name)
-        if found is None and "*." + name in rows:
+        if entry is None and "*." + name in rows:
             return of_row(self.__name__ + "." + name, rows["*." + name])
-        found = found or _first_value(_enclosing_modules(self._path), name)
-        if found is None:
+        entry = entry or _first_value(_enclosing_modules(self._path), name)
+        if entry is None:
             raise AttributeError(callers.message(_without(self, name)))
-        return found[0]
+        return entry[0]
 
     def _modules(self) -> list[Any]:
         return [importlib.import_module(source) for source in self._sources]
@@ -249,9 +249,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def is_scripts_own(self) -> bool:
         """Whether Python finds another `keras` than the installed one."""
-        found = importlib.machinery.PathFinder.find_spec("keras")
-        folders = [] if found is None else found.submodule_search_locations or [str(found.origin)]
-        return found is not None and self._folders.get("keras") not in folders
+        spec = importlib.machinery.PathFinder.find_spec("keras")
+        folders = [] if spec is None else spec.submodule_search_locations or [str(spec.origin)]
+        return spec is not None and self._folders.get("keras") not in folders
 
     def load_parts(self) -> None:
         """Loads what TensorFlow has of Keras while the name `keras` is Keras's; then the name is free."""

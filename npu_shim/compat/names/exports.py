@@ -47,11 +47,15 @@ def _follow(module: str, rest: Sequence[str], seen: set[Any]) -> tuple[str, str]
     origin = names[rest[0]]
     if origin is None:
         return module, ".".join(rest)
-    found = locate(origin) if not origin.startswith(module + ".") or file_of(origin) else _inner(origin, seen)
-    if found is None:  # from compiled or built-in code
+    origin_found = locate(origin) if not origin.startswith(module + ".") or file_of(origin) else _inner(origin, seen)
+    if origin_found is None:  # from compiled or built-in code
         above = origin.rpartition(".")[0]
         return None if above and file_of(above) else (module, ".".join(rest))
-    return (found[0], ".".join([found[1], *rest[1:]])) if found[1] else _follow(found[0], rest[1:], seen)
+    return (
+        (origin_found[0], ".".join([origin_found[1], *rest[1:]]))
+        if origin_found[1]
+        else _follow(origin_found[0], rest[1:], seen)
+    )
 
 
 @functools.lru_cache(maxsize=None)

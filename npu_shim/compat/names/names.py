@@ -107,8 +107,8 @@ def load(target: str) -> Any:
         module, rest = "", full_target(target).split(".")
         while rest and exports.file_of(".".join(filter(None, [module, rest[0]]))):
             module = ".".join(filter(None, [module, rest.pop(0)]))
-    found = importlib.import_module(module or target)
-    return functools.reduce(getattr, rest, found)
+    owner = importlib.import_module(module or target)
+    return functools.reduce(getattr, rest, owner)
 
 
 def contrib_target(path: str) -> str | None:

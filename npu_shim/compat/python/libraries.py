@@ -46,7 +46,7 @@ def with_rows(
         if row.name is None and not ignore_index:
             raise TypeError("a row without a name can be appended only with ignore_index=True")
         other = row.to_frame().T.infer_objects()
-    elif frame.ndim == 2 and isinstance(other, list) and not all(hasattr(each, "ndim") for each in other):
+    elif frame.ndim == 2 and isinstance(other, list) and not all(hasattr(row, "ndim") for row in other):
         other = pd.DataFrame(other)
     others = other if isinstance(other, (list, tuple)) else [other]
     return pd.concat([frame, *others], ignore_index=ignore_index, verify_integrity=verify_integrity, sort=sort)
@@ -142,11 +142,11 @@ def explains_pickles(load: Callable[..., Any], say: Callable[[str], None]) -> Ca
     @functools.wraps(load)
     def of_objects(file: Any, mmap_mode: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not args and "allow_pickle" not in kwargs and _pickles_are_read():
-            found = load(file, mmap_mode, allow_pickle=True, **kwargs)
+            loaded = load(file, mmap_mode, allow_pickle=True, **kwargs)
             # an archive reads its arrays when they are asked for
-            if found.dtype.hasobject if isinstance(found, ndarray) else not hasattr(found, "files"):
+            if loaded.dtype.hasobject if isinstance(loaded, ndarray) else not hasattr(loaded, "files"):
                 say("numpy.load reads pickled objects here, as until NumPy 1.16.2: %s is on" % PICKLES)
-            return found
+            return loaded
         try:
             return load(file, mmap_mode, *args, **kwargs)
         except ValueError as reason:
@@ -220,10 +220,10 @@ def takes_ragged(array: Callable[..., Any], say: Callable[[str], None]) -> Calla
         except ValueError as reason:
             if "inhomogeneous" not in str(reason) or len(args) > 1 or kwargs.get("dtype") is not None:
                 raise
-            found = array(*args, **{**kwargs, "dtype": object})
+            objects = array(*args, **{**kwargs, "dtype": object})
         text = "numpy.%s of rows of different lengths or shapes, which NumPy 1.24 refuses, is an array of objects here"
         say(text % array.__name__)
-        return found
+        return objects
 
     return of_rows
 
@@ -255,11 +255,11 @@ def gives_matrices(adjacency_matrix: Callable[..., Any], say: Callable[[str], No
 
         with warnings.catch_warnings():  # NetworkX 2.8 announces what is patched here
             warnings.simplefilter("ignore", FutureWarning)
-            found = adjacency_matrix(*args, **kwargs)
-        if sparse.isspmatrix(found):
-            return found
+            matrix = adjacency_matrix(*args, **kwargs)
+        if sparse.isspmatrix(matrix):
+            return matrix
         say("networkx.adjacency_matrix, a sparse array since NetworkX 3.0, is a sparse matrix here")
-        return sparse.csr_matrix(found)
+        return sparse.csr_matrix(matrix)
 
     return as_sparse_matrix
 

@@ -74,10 +74,10 @@ def toimage(
 
 def _channels(shape: Sequence[int], axis: int | None) -> int:
     """The axis with the channels: the one given, or the first of length 3, else the first of length 4."""
-    found = [axis] if axis is not None else [shape.index(n) for n in (3, 4) if n in shape]
-    if len(shape) != 3 or not found or shape[found[0]] not in (3, 4):
+    axes = [axis] if axis is not None else [shape.index(n) for n in (3, 4) if n in shape]
+    if len(shape) != 3 or not axes or shape[axes[0]] not in (3, 4):
         raise ValueError("'arr' does not have a suitable array shape for any mode: %s" % (shape,))
-    return found[0]
+    return axes[0]
 
 
 def fromimage(im: Any, flatten: bool = False, mode: str | None = None) -> Any:

@@ -37,11 +37,11 @@ def python_files(path: str) -> List[str]:
     if not os.path.isdir(path):
         os.stat(path)
         return [path]
-    found = []
+    paths = []
     for folder, folders, files in os.walk(path):
         folders[:] = [f for f in folders if not _foreign(os.path.join(folder, f), f)]
-        found += [os.path.join(folder, f) for f in files if f.endswith(".py")]
-    return sorted(found)
+        paths += [os.path.join(folder, f) for f in files if f.endswith(".py")]
+    return sorted(paths)
 
 
 def own_files(path: str) -> List[str]:
@@ -49,17 +49,17 @@ def own_files(path: str) -> List[str]:
 
     Where it imports a module whose name is made when it runs, all files of its folder.
     """
-    found = [path]
-    for file in found:  # grows
+    files_used = [path]
+    for file in files_used:  # grows
         result = read(file)
         if isinstance(result, Unread):
             continue
-        for each in result.imports:
-            more = module_files(result, each.module, each.level)
-            if each.module == ANYTHING:
+        for asked in result.imports:
+            more = module_files(result, asked.module, asked.level)
+            if asked.module == ANYTHING:
                 more = python_files(os.path.dirname(path) or ".")
-            found += [own for own in more if own not in found]
-    return found
+            files_used += [own for own in more if own not in files_used]
+    return files_used
 
 
 def _foreign(path: str, name: str) -> bool:

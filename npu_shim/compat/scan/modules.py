@@ -38,14 +38,14 @@ def lost(scripts: Iterable[Script], files: Iterable[str]) -> List[Problem]:
         files: paths of all files of the tree.
     """
     tree = _Tree(files)
-    found = []
+    problems = []
     for script in scripts:
-        for each in script.imports:
-            named = each.module and not (each.member or each.optional)
-            reason = tree.missing(script, each) if named else ""
+        for asked in script.imports:
+            named = asked.module and not (asked.member or asked.optional)
+            reason = tree.missing(script, asked) if named else ""
             if reason:
-                found.append(Problem(script.path, each.line, each.function, each.certain, reason))
-    return found
+                problems.append(Problem(script.path, asked.line, asked.function, asked.certain, reason))
+    return problems
 
 
 class _Tree:
@@ -60,22 +60,22 @@ class _Tree:
                 folder, name = os.path.split(folder)
                 self._bases.setdefault(name, set()).add(folder)
 
-    def missing(self, script: Script, each: Import) -> str:
+    def missing(self, script: Script, asked: Import) -> str:
         """Why an import fails, or ""."""
-        if own_file(script.path, each.module, each.level):
+        if own_file(script.path, asked.module, asked.level):
             return ""
-        top = each.module.split(".")[0]
-        if each.level:
+        top = asked.module.split(".")[0]
+        if asked.level:
             folder = script.path
-            for _ in range(each.level):
+            for _ in range(asked.level):
                 folder = os.path.dirname(folder)
-            where = os.path.join(folder, *each.module.split("."))
-            return "" if _exists(where) else "there is no module '%s%s'" % ("." * each.level, each.module)
+            where = os.path.join(folder, *asked.module.split("."))
+            return "" if _exists(where) else "there is no module '%s%s'" % ("." * asked.level, asked.module)
         bases = self._bases.get(top, ())
-        if any(_exists(os.path.join(base, *each.module.split("."))) for base in bases) or _installed(top):
+        if any(_exists(os.path.join(base, *asked.module.split("."))) for base in bases) or _installed(top):
             return ""
         close = nearest(top, self._bases) if not bases else ""
-        return "there is no module '%s', neither installed nor in this tree%s" % (each.module, close)
+        return "there is no module '%s', neither installed nor in this tree%s" % (asked.module, close)
 
 
 def _exists(path: str) -> bool:

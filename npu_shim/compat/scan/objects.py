@@ -69,9 +69,9 @@ def result(member: Member, ending: str, table: Mapping[Any, Object]) -> Object |
     general = [kind for kind in kinds if not any(base in kinds for base in kind.__mro__[1:])]
     key = member.name + ending  # a row of a class that a metaclass chooses from counts for the whole family
     known = [kind for kind in kinds if (kind, key) in table]
-    rows = [next((table[each, key] for each in known if issubclass(each, kind)), None) for kind in general]
-    found = {_tabled(kind, member.name, ending, table) or row for kind, row in zip(general, rows)}
-    answer = found.pop() if len(found) == 1 else None
+    rows = [next((table[other, key] for other in known if issubclass(other, kind)), None) for kind in general]
+    answers = {_tabled(kind, member.name, ending, table) or row for kind, row in zip(general, rows)}
+    answer = answers.pop() if len(answers) == 1 else None
     if answer and member.name == "__enter__" and all(issubclass(kind, answer.kinds[0]) for kind in member.owner.kinds):
         return member.owner  # itself, as `with` has it
     return answer
@@ -90,8 +90,8 @@ def with_derived(kind: type) -> tuple[type, ...]:
     chooses = type(kind) is not type and "__call__" in vars(type(kind))
     family = [base for base in kind.__mro__ if chooses and type(base) is type(kind)]
     kinds: list[Any] = [kind, *family]
-    for each in kinds:  # grows
-        kinds += [derived for derived in type.__subclasses__(each) if derived not in kinds]
+    for current in kinds:  # grows
+        kinds += [derived for derived in type.__subclasses__(current) if derived not in kinds]
     return tuple(kinds)
 
 
@@ -174,12 +174,12 @@ def _functions(kind: type) -> Iterator[Callable[..., Any]]:
     for value in vars(kind).values():
         waiting = [value]
         while waiting:
-            each = waiting.pop()
-            if isinstance(each, types.FunctionType):
-                yield each
-                each = vars(each).get("_tf_decorator", each)
+            current = waiting.pop()
+            if isinstance(current, types.FunctionType):
+                yield current
+                current = vars(current).get("_tf_decorator", current)
             inner = ("__wrapped__", "__func__", "fget", "fset", "func", "decorated_target")
-            waiting += [getattr(each, name) for name in inner if callable(getattr(each, name, None))]
+            waiting += [getattr(current, name) for name in inner if callable(getattr(current, name, None))]
 
 
 def _stored(code: types.CodeType) -> set[str]:

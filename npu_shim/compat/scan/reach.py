@@ -82,8 +82,10 @@ class _Walk:
             return [(script.path, name)]
         homes = self._homes[plain]
         if len(homes) > 1:
-            given = [each for each in script.imports if each.member and each.module.rpartition(".")[2] == plain]
-            known = {file for each in given or script.imports for file in module_files(script, each.module, each.level)}
+            given = [asked for asked in script.imports if asked.member and asked.module.rpartition(".")[2] == plain]
+            known = {
+                file for asked in given or script.imports for file in module_files(script, asked.module, asked.level)
+            }
             homes = [home for home in homes if home in known]
         return [(homes[0], plain)] if len(homes) == 1 and not plain.startswith("__") else []
 
@@ -93,15 +95,15 @@ class _Walk:
 
 def imported(script: Script, function: str = "") -> List[str]:
     """The files of the script's own that a function of it, or its top level, certainly imports; packages too."""
-    sure = [each for each in script.imports if each.certain and each.function == function]
-    return [file for each in sure for file in module_files(script, each.module, each.level)]
+    sure = [asked for asked in script.imports if asked.certain and asked.function == function]
+    return [file for asked in sure for file in module_files(script, asked.module, asked.level)]
 
 
 def module_files(script: Script, module: str, level: int) -> List[str]:
     """The files of the script's own that the import of a module runs: its packages' and its own."""
     parts = module.split(".") if module else []
-    found = [own_file(script.path, ".".join(parts[:n]), level) for n in range(1, len(parts) + 1)]
-    return [file for file in found if file]
+    candidates = [own_file(script.path, ".".join(parts[:n]), level) for n in range(1, len(parts) + 1)]
+    return [file for file in candidates if file]
 
 
 def _is_test(path: str) -> bool:

@@ -100,10 +100,10 @@ def script(source: Union[str, bytes], path: str = "<source>") -> Script:
         warnings.simplefilter("ignore")  # "\d" and the like are the script's business
         tree = ast.parse(source, path)
     reader = _read(tree, path)
-    found = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
+    uses = sorted(set(reader.found), key=lambda use: (use.line, use.names, not use.certain))
     strings = [getattr(node, "lineno", 0) for node in ast.walk(tree) if constant(node) == "NpuOptimizer"]
     return Script(
-        path, _first_of_each(found), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
+        path, _first_of_each(uses), frozenset(reader.functions), frozenset(reader.references), tuple(reader.imports),
         reader.calls, reader.starts, min(strings, default=0), meanings.assigned(tree),
     )  # fmt: skip
 
@@ -121,10 +121,10 @@ def _read(tree: ast.AST, path: str) -> "_Reader":
     return reader
 
 
-def _first_of_each(found: List[Use]) -> List[Use]:
+def _first_of_each(uses: List[Use]) -> List[Use]:
     """One use of a name a line: the one that is certain."""
-    seen = {(use.names, use.line, use.need): use for use in reversed(found)}
-    return [use for use in found if seen[use.names, use.line, use.need] is use]
+    seen = {(use.names, use.line, use.need): use for use in reversed(uses)}
+    return [use for use in uses if seen[use.names, use.line, use.need] is use]
 
 
 class _Reader(ast.NodeVisitor):
@@ -233,7 +233,7 @@ class _Reader(ast.NodeVisitor):
             self.calls += [use] if names else []
         self.import_by_name(node)
         given = (*node.args, *(keyword.value for keyword in node.keywords))
-        self.handed_over.update(each for each in given if isinstance(each, ast.Lambda))
+        self.handed_over.update(argument for argument in given if isinstance(argument, ast.Lambda))
         name = node.args[1] if len(node.args) == 3 else None
         if isinstance(node.func, ast.Name) and node.func.id == "setattr" and name and is_constant(name):
             self.use(tuple(m and m + "." + str(constant(name)) for m in self.names.of(node.args[0])), node, SET)

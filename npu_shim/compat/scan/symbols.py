@@ -69,17 +69,17 @@ def _walk(name: str) -> Way:
 
 def _follow(way: Way, part: str) -> Way | None:
     """One part further; None where it is not known what comes."""
-    found, path = way.found, way.path + "." + part
+    owner, path = way.found, way.path + "." + part
     if part == meanings.CALL:
         given = _given(way)
-        return Way(given, given.path, found) if given else None
-    if isinstance(found, objects.Member):
-        held = objects.result(found, "", _results())
+        return Way(given, given.path, owner) if given else None
+    if isinstance(owner, objects.Member):
+        held = objects.result(owner, "", _results())
         return _follow(Way(held, held.path), part) if held else None
-    if isinstance(found, objects.Object):
-        return Way(objects.Member(found, part) if objects.has(found, part) else _NOTHING, path, found)
-    if inspect.ismodule(found) or inspect.isclass(found):
-        return Way(_member(found, part, path), path, found)
+    if isinstance(owner, objects.Object):
+        return Way(objects.Member(owner, part) if objects.has(owner, part) else _NOTHING, path, owner)
+    if inspect.ismodule(owner) or inspect.isclass(owner):
+        return Way(_member(owner, part, path), path, owner)
     return None
 
 
@@ -107,7 +107,7 @@ def _results() -> dict[Any, Any]:
         above, function = _plain_walk(owner).found, _plain_walk(name.replace(meanings.CALL, "")).found
         key = (above, last) if inspect.isclass(above) else _identity(function)
         if kinds and function is not _NOTHING:
-            derived = [each for _, kind in kinds for each in objects.with_derived(kind)]
+            derived = [member for _, kind in kinds for member in objects.with_derived(kind)]
             results[key] = objects.Object(kinds[0][0], tuple(dict.fromkeys(derived)))
     return results
 
@@ -159,13 +159,13 @@ def refused(name: str, keywords: Iterable[str]) -> tuple[str, Any]:
         (str, list of str); ("", []) where it takes them all, or where that cannot be told.
     """
     way = _walk(name)
-    found = objects.functions(way.found) if isinstance(way.found, objects.Member) else [way.found]
-    if not way.is_whole or not all(map(callable, found)):
+    functions = objects.functions(way.found) if isinstance(way.found, objects.Member) else [way.found]
+    if not way.is_whole or not all(map(callable, functions)):
         return "", []
-    taken = [_arguments(each) for each in found]
-    if any(each is None for each in taken):
+    taken = [_arguments(function) for function in functions]
+    if any(arguments is None for arguments in taken):
         return "", []
-    wrong = [keyword for keyword in keywords if not any(keyword in each for each in taken)]
+    wrong = [keyword for keyword in keywords if not any(keyword in arguments for arguments in taken)]
     return (wrong[0], taken[0]) if wrong else ("", [])
 
 
@@ -180,4 +180,8 @@ def _arguments(function: Any) -> Any:
         return None
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return None
-    return [each.name for each in parameters.values() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    return [
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]

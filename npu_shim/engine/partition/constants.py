@@ -44,12 +44,12 @@ def fixed(prepared: Any, constants: Mapping[Constant, Any]) -> Any:
     """
     kept = list(map(source_of, [*prepared.places.values(), *random_ops.advances(prepared.graph_def)]))
     feeds = {feed.name for feed in prepared.feeds.values()}
-    values = {each.tensor: value for each, value in constants.items() if not each.node}
+    values = {constant.tensor: value for constant, value in constants.items() if not constant.node}
     computed = {name: value for name, value in values.items() if name not in feeds}
     graph_def = pruning.cut_out(prepared.graph_def, kept, (), computed)[0]
     fed = {place: values[feed.name] for place, feed in prepared.feeds.items() if feed.name in values}
     prepared = replace(prepared, graph_def=_with_known_feeds(graph_def, fed))
-    known = {each.node: (each.attribute, int(value)) for each, value in constants.items() if each.node}
+    known = {constant.node: (constant.attribute, int(value)) for constant, value in constants.items() if constant.node}
     for node in prepared.graph_def.node:
         if node.name in known:
             name, value = known[node.name]

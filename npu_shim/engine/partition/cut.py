@@ -173,17 +173,17 @@ class _Cutting:
         places.update((name, Place.READ) for name in self._fetched_from_host() if name not in places)
         places.update(dict.fromkeys(middle, Place.MIDDLE))
         self._places, self._stages = places, self._staged(middle)
-        made = self._with_programs([*self._groups(middle), self._read])
-        places.update((name, Place.PROGRAM) for program in made for name in program.nodes if name not in places)
-        crossing = {tensor for program in made for tensor in program.needs}
+        programs = self._with_programs([*self._groups(middle), self._read])
+        places.update((name, Place.PROGRAM) for program in programs for name in program.nodes if name not in places)
+        crossing = {tensor for program in programs for tensor in program.needs}
         cut = Cut(
             None, places, {n.name: n.host for n in hosts if n.host},
             tuple(sorted(t for t in crossing if places.get(source_of(t)) in (Place.FEED, Place.MIDDLE))),
-            tuple(sorted(self._effects(Place.FEED, self._cut_off))), made, self._stages,
+            tuple(sorted(self._effects(Place.FEED, self._cut_off))), programs, self._stages,
             tuple(sorted(self._silent - asserted.keys())), asserted,
         )  # fmt: skip
         self._require_no_crossing_in_control_flow(cut)
-        for program in made:
+        for program in programs:
             self._require_programs_run_once(program)
         return replace(cut, waiting=tuple(sorted(self._waiting(cut))))
 
@@ -194,17 +194,17 @@ class _Cutting:
         unused = self._nodes.keys() - self._subset.keys()
         return {name: tensor for name, tensor in conditions.items() if source_of(tensor) not in unused}
 
-    def _waiting(self, made: Cut) -> Set[str]:
+    def _waiting(self, plan: Cut) -> Set[str]:
         """The constants that wait for what the session runs before the last program, see `fallback.waiting`."""
         before = {name for name, place in self._places.items() if place in (Place.FEED, Place.MIDDLE)}
         once = {name for name in before if not self._nodes[name].shared and not self._nodes[name].report}
-        given = {*made.fed, *made.carried, *(tensor for tensor in self._fetches if source_of(tensor) in before)}
+        given = {*plan.fed, *plan.carried, *(tensor for tensor in self._fetches if source_of(tensor) in before)}
         wanted = [source_of(tensor) for tensor in self._fetches if tensor not in given]
         left = [name for name in fallback.ungrouped(self._nodes, self._targets) if name not in before]
-        found, problem = fallback.waiting(self._nodes, [*wanted, *left], given, once)
+        waiting, problem = fallback.waiting(self._nodes, [*wanted, *left], given, once)
         if problem:
             raise _Refused(problem)
-        return found
+        return waiting
 
     def _is_decided(self, name: str) -> bool:
         """Whether a host node has one place: it is not just a constant or handle that other host nodes use."""
@@ -241,13 +241,13 @@ class _Cutting:
 
     def _after(self, reading: Collection[str]) -> Set[str]:
         """The reading nodes and everything downstream of them."""
-        found, pending = set(reading), deque(reading)
+        reached, pending = set(reading), deque(reading)
         while pending:
             for name in self._consumers.get(pending.popleft(), ()):
-                if name not in found:
-                    found.add(name)
+                if name not in reached:
+                    reached.add(name)
                     pending.append(name)
-        return found
+        return reached
 
     def _staged(self, middle: Collection[str]) -> Dict[str, int]:
         """Name of a node before the last program, or of a host op in the middle -> number of its program.
@@ -294,19 +294,19 @@ class _Cutting:
         waits = needs[last][1]
         roots[last] |= waits | {name for name in self._targets if name not in self._places}
         passed: List[Set[str]] = [set() for _ in behind]
-        made = []
+        programs = []
         for number in reversed(range(len(behind))):
             program = self._program(number, roots[number] | set(map(source_of, passed[number])))
             for tensor in program.taken:
                 passed[self._stages[source_of(tensor)]].add(tensor)
             targets = {name for name in self._targets if name not in self._places} | waits if number == last else ()
             place = Place.READ if number == last else Place.MIDDLE
-            made.append(replace(
+            programs.append(replace(
                 program, passed=tuple(sorted(passed[number])), shown=tuple(sorted(shown[number])),
                 runs=tuple(sorted(targets)), hosts=frozenset(behind[number]), needs=tuple(sorted(needs[number][0])),
                 effects=tuple(sorted(self._effects(place, behind[number]))),
             ))  # fmt: skip
-        return tuple(reversed(made))
+        return tuple(reversed(programs))
 
     def _taken_by(self, names: Collection[str]) -> Tuple[Set[str], Set[str]]:
         """(tensors, nodes of programs that are waited for) that a part of the session needs from other parts."""
@@ -326,14 +326,14 @@ class _Cutting:
     def _program(self, number: int, roots: Iterable[str]) -> Program:
         """The program of that number, with what it is fed and what it takes from earlier ones."""
         pending = list(roots)
-        found: Set[str] = set()
+        inside: Set[str] = set()
         fed: Set[str] = set()
         taken: Set[str] = set()
         while pending:
             name = pending.pop()
-            if name in found:
+            if name in inside:
                 continue
-            found.add(name)
+            inside.add(name)
             for text in self._inputs_of_program(name):
                 source, waits = source_of(text), text[0] == "^"
                 if source in self._places:
@@ -347,7 +347,7 @@ class _Cutting:
                         pending.append(source)
                 elif not waits or not self._stays(source):
                     pending.append(source)
-        return Program(frozenset(found), tuple(sorted(fed)), tuple(sorted(taken)))
+        return Program(frozenset(inside), tuple(sorted(fed)), tuple(sorted(taken)))
 
     def _can_pass(self, name: str) -> bool:
         """Whether a program takes a node's results from the device; sizes must be known when XLA compiles."""
@@ -373,13 +373,13 @@ class _Cutting:
 
     def _effects(self, place: Place, names: Collection[str]) -> Set[str]:
         """The nodes of a part of the session that run for their effect."""
-        found = {n for n in self._targets if self._places.get(n) is place and (n in names or place is Place.READ)}
+        effects = {n for n in self._targets if self._places.get(n) is place and (n in names or place is Place.READ)}
         alone = {n for n in names if self._nodes[n].host and not self._nodes[n].shared}
-        found |= {self._guards.get(n, n) for n in alone | {n for n in names if self._nodes[n].report}}
-        return found | (self._printed if place is Place.READ else set())
+        effects |= {self._guards.get(n, n) for n in alone | {n for n in names if self._nodes[n].report}}
+        return effects | (self._printed if place is Place.READ else set())
 
-    def _require_no_crossing_in_control_flow(self, made: Cut) -> None:
-        for tensor in (*made.fed, *made.shown, *made.carried):
+    def _require_no_crossing_in_control_flow(self, plan: Cut) -> None:
+        for tensor in (*plan.fed, *plan.shown, *plan.carried):
             if self._depth[source_of(tensor)]:
                 raise _Refused("tensor '%s', which host and program share, is inside of a loop or tf.cond" % tensor)
 

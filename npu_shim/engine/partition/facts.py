@@ -235,13 +235,13 @@ class _Facts:
         for node in self._needed.values():
             for text in arguments.data(node):
                 consumers[source_of(text)].append(node)
-        found, waiting = set(), [node.name for node in self._needed.values() if node.op == HITS]
+        dense, waiting = set(), [node.name for node in self._needed.values() if node.op == HITS]
         while waiting:
             for node in consumers[waiting.pop()]:
-                if node.name not in found and node.op in (*OF_HITS, MADE_DENSE):
-                    found.add(node.name)
+                if node.name not in dense and node.op in (*OF_HITS, MADE_DENSE):
+                    dense.add(node.name)
                     waiting += [node.name] if node.op in OF_HITS else []
-        return found
+        return dense
 
     def _node(self, node, taken, written, sized_by_data):
         report = node.op in host_reports.SILENT + host_reports.FORWARDING
@@ -264,7 +264,7 @@ class _Facts:
         if holds is None or fails is None:
             return False
         ops = {node.op for node in fails.node_def}
-        return ASSERT in ops and ops <= OF_ASSERTIONS and ASSERT not in {each.op for each in holds.node_def}
+        return ASSERT in ops and ops <= OF_ASSERTIONS and ASSERT not in {inner.op for inner in holds.node_def}
 
     def _why_host(self, node):
         if node.op in host_reports.SILENT:

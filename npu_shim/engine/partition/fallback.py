@@ -36,18 +36,18 @@ def waiting(
     if not again:
         return constants & needed, ""
     waits = min((name for name in needed if again[0] in unfed[name]), default=again[0])
-    found = (waits, nodes[waits].op, again[0], nodes[again[0]].op)
-    return constants, "node '%s' (%s) waits for '%s' (%s), which the session runs beforehand, and only once" % found
+    words = (waits, nodes[waits].op, again[0], nodes[again[0]].op)
+    return constants, "node '%s' (%s) waits for '%s' (%s), which the session runs beforehand, and only once" % words
 
 
 def ungrouped(nodes: Mapping[str, Node], names: Iterable[str]) -> list[str]:
     """Returns names of nodes, for groups (NoOp) those of what they wait for."""
-    found: dict[str, None] = {}
+    alone: dict[str, None] = {}
     pending = [*names][::-1]
     while pending:
         name = pending.pop()
         if nodes[name].op == "NoOp" and nodes[name].inputs:
             pending += [source_of(text) for text in nodes[name].inputs[::-1]]
         else:
-            found[name] = None
-    return list(found)
+            alone[name] = None
+    return list(alone)

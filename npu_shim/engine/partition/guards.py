@@ -82,12 +82,12 @@ def with_checks_of_results(nodes: Mapping[str, Node], depths: Mapping[str, int])
 
 def _first_outside(name: str, consumers: Mapping[str, list[str]], depths: Mapping[str, int]) -> set[str]:
     """The first nodes behind a node that are in no conditional."""
-    found, seen, pending = set(), {name}, [name]
+    outside, seen, pending = set(), {name}, [name]
     while pending:
         for consumer in consumers.get(pending.pop(), ()):
             if not depths[consumer]:
-                found.add(consumer)
+                outside.add(consumer)
             elif consumer not in seen:
                 seen.add(consumer)
                 pending.append(consumer)
-    return found
+    return outside

@@ -86,13 +86,13 @@ def upstream_by(names: Iterable[str], inputs_of: Callable[[str], Iterable[str]])
 def downstream(nodes: Mapping[str, Node], names: Collection[str], start: bool = True) -> set[str]:
     """Returns the names of all nodes downstream of `names`, with these, or only those that another one reaches."""
     consumers = consumers_of(nodes)
-    found, pending = set(names) if start else set(), deque(names)
+    reached, pending = set(names) if start else set(), deque(names)
     while pending:
         for consumer in consumers.get(pending.popleft(), ()):
-            if consumer not in found:
-                found.add(consumer)
+            if consumer not in reached:
+                reached.add(consumer)
                 pending.append(consumer)
-    return found
+    return reached
 
 
 def consumers_of(nodes: Mapping[str, Node], controls: bool = True) -> dict[str, list[str]]:
@@ -112,9 +112,9 @@ def depths(nodes: Mapping[str, Node]) -> dict[str, int]:
     while pending:
         name = pending.popleft()
         for consumer in consumers.get(name, ()):
-            found = _depth(nodes, consumer, depth)
-            if found > depth.get(consumer, -1):
-                depth[consumer] = found
+            new = _depth(nodes, consumer, depth)
+            if new > depth.get(consumer, -1):
+                depth[consumer] = new
                 if nodes[consumer].op not in ("NextIteration", "RefNextIteration"):
                     pending.append(consumer)
     return {name: depth.get(name, 0) for name in nodes}

@@ -47,10 +47,10 @@ def of(
         taken: name of a node -> (variables that it takes, variables that it writes).
         blocking: names of the nodes that may wait for what happens outside of the run.
     """
-    found = [taken[name] for name in nodes if name in taken]
-    behind = walks.downstream(nodes, blocking) if blocking and found else set()
+    touched = [taken[name] for name in nodes if name in taken]
+    behind = walks.downstream(nodes, blocking) if blocking and touched else set()
     late = [taken[name][0] for name in behind if name in taken]
     return Access(
-        NONE.union(*(names for names, _ in found)), NONE.union(*(names for _, names in found)),
+        NONE.union(*(names for names, _ in touched)), NONE.union(*(names for _, names in touched)),
         NONE.union(*late), bool(blocking),
     )  # fmt: skip

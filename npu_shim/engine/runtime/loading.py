@@ -67,8 +67,8 @@ class Programs:
             starting.Gone: the worker has ended.
         """
         while known.step is not None:
-            made = known.step
-            constants, key = self.constants_and_key(made, group[0], part)
+            step = known.step
+            constants, key = self.constants_and_key(step, group[0], part)
             try:
                 with self._building:
                     number = known.programs.get(key)
@@ -76,33 +76,33 @@ class Programs:
                         return number
                     if key not in known.programs and _waits(known, key):
                         return None
-                    known.programs[key] = self._load(known, made, request, key, constants, len(group))
+                    known.programs[key] = self._load(known, step, request, key, constants, len(group))
             except starting.Gone:
                 raise
             except Exception as reason:
-                more = made.knowing(reason, part) if isinstance(reason, NotConstant) else None
+                more = step.knowing(reason, part) if isinstance(reason, NotConstant) else None
                 if more is None:  # RuntimeError: XLA does not compile it
                     known.refuse(reason, isinstance(reason, RuntimeError), key)
                 else:
                     known.step = more
         return None
 
-    def constants_and_key(self, made: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
+    def constants_and_key(self, step: Any, given: Mapping[str, Any], part: int = 0) -> tuple[dict[Any, Any], Any]:
         """(dict of the tensors that XLA must know when it compiles, key of the program for these feeds).
 
         Raises:
             tf.errors.OpError: as Session.run.
         """
         constants: dict[Any, Any] = {}
-        asked = made.parts[part].constants
+        asked = step.parts[part].constants
         if asked:
             fed = {name: value for name, value in given.items() if not isinstance(value, OnDevice)}
-            values = interceptors.plain_run(self._session, [each.tensor for each in asked], fed)
-            constants = {each: each.of(value) for each, value in zip(asked, values)}
-        shapes = tuple(np.shape(given[name]) for name in made.parts[part].feeds)
-        return constants, (part, shapes, tuple((each, value.tobytes()) for each, value in constants.items()))
+            values = interceptors.plain_run(self._session, [constant.tensor for constant in asked], fed)
+            constants = {constant: constant.of(value) for constant, value in zip(asked, values)}
+        shapes = tuple(np.shape(given[name]) for name in step.parts[part].feeds)
+        return constants, (part, shapes, tuple((constant, value.tobytes()) for constant, value in constants.items()))
 
-    def _load(self, known: Known, made: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
+    def _load(self, known: Known, step: Any, request: Any, key: Any, constants: Any, steps: int) -> int | None:
         """Compiles a program for so many steps at a time; None if there are too many."""
         more, (part, shapes) = key not in known.programs, key[:2]
         others = sum(program[0] == part for program in known.programs)
@@ -113,16 +113,16 @@ class Programs:
             )  # fmt: skip
         if more and others >= self._bound:
             return None
-        nodes = len(made.parts[part].prepared.graph_def.node)
+        nodes = len(step.parts[part].prepared.graph_def.node)
         start = time.perf_counter()
         with lines.after(LONG, "engine: still compiling %s, %d ops; large steps take minutes" % (request.text, nodes)):
-            described, hlo = made.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
+            described, hlo = step.parts[part].compiled(shapes, constants, self.device.platform, self._cache)
             loading: Loading = self.device.load(replace(described, iterations=steps), hlo, self._cache)
         self.most[loading.number] = steps
         self.left[loading.number] = {t.name: OnDevice(t.shape) for t in described.results if t.kind == PASSED}
         took = ("from the cache in %.1f s" if loading.is_old else "compiled in %.1f s") % (time.perf_counter() - start)
         new = " for feeds of shapes %s" % ", ".join(str(list(shape)) for shape in shapes) if others and more else ""
-        LOG.info("npu_shim: engine: %s%s; %s", _describe_step(made, request, self.device, part, steps), new, took)
+        LOG.info("npu_shim: engine: %s%s; %s", _describe_step(step, request, self.device, part, steps), new, took)
         for line in loading.lines():
             lines.once(line)
         return loading.number
@@ -136,12 +136,12 @@ def _waits(known: Known, key: Any) -> bool:
     return True
 
 
-def _describe_step(made: Any, request: Any, on: Any, part: int, steps: int) -> str:
-    counts = Counter(made.cut.places.values())
+def _describe_step(step: Any, request: Any, on: Any, part: int, steps: int) -> str:
+    counts = Counter(step.cut.places.values())
     places = [(Place.FEED, "before it"), (Place.MIDDLE, "in its middle"), (Place.READ, "after it")]
     hosts = ["%d ops %s" % (counts[place], where) for place, where in places if counts[place]]
     around = " (in the session: %s)" % ", ".join(hosts) if hosts else ""
     loop = ", a loop of up to %d steps" % steps if steps > 1 else ""
-    count = len(made.parts)
+    count = len(step.parts)
     which = "one program" if count == 1 else "%d programs, and this is number %d," % (count, part + 1)
     return "%s is %s on %s%s%s" % (request.text, which, on.where, loop, around)

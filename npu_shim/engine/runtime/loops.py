@@ -16,24 +16,24 @@ from npu_shim.engine.partition.nodes import upstream
 MOST_BYTES = 1 << 26  # of feeds that a loop takes at a time: they lie in memory twice, and large steps need no loop
 
 
-def why_none(made: Any, operations: Collection[str]) -> str | None:
+def why_none(step: Any, operations: Collection[str]) -> str | None:
     """Returns why steps of a run cannot be a loop on the device, None if they can.
 
     Args:
-        made: the `step.Step` of the last of them.
+        step: the `step.Step` of the last of them.
         operations: names of the operations that all of them run.
     """
-    repeated, last = upstream(made.nodes, operations), made.cut.programs[-1]
-    if len(made.cut.programs) > 1:
+    repeated, last = upstream(step.nodes, operations), step.cut.programs[-1]
+    if len(step.cut.programs) > 1:
         return "what runs in the session in the middle of each step divides it"
-    for name in sorted(made.nodes):
-        node = made.nodes[name]
+    for name in sorted(step.nodes):
+        node = step.nodes[name]
         if name not in repeated and not node.shared:
             return "'%s' (%s) belongs to the last step only" % (name, node.op)
         if name in repeated and (name in last.hosts or name in last.effects):
             return "'%s' (%s) runs in the session after each step" % (name, node.op)
-    fed = made.feed.access
-    both = sorted(fed.touched.intersection(made.updated)) + sorted(fed.written.intersection(made.handles))
+    fed = step.feed.access
+    both = sorted(fed.touched.intersection(step.updated)) + sorted(fed.written.intersection(step.handles))
     return "what feeds a step takes variable '%s', which belongs to the steps" % both[0] if both else None
 
 

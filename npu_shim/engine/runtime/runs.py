@@ -88,17 +88,17 @@ class Runs:
 
     def of(self, request: Any) -> Known:
         """Returns the Known of a `requests.Request`."""
-        found = self.known.get(request.key)
-        if found is None:
+        known = self.known.get(request.key)
+        if known is None:
             with self._inspecting:
-                found = self.known.get(request.key) or self._inspect(request)
-                self.known[request.key] = found
-        return found
+                known = self.known.get(request.key) or self._inspect(request)
+                self.known[request.key] = known
+        return known
 
-    def are_a_loop(self, known: Known, made: Any, request: Any, operations: frozenset[str]) -> bool:
+    def are_a_loop(self, known: Known, step: Any, request: Any, operations: frozenset[str]) -> bool:
         """Whether steps `made` of a run, all but the last one of `operations` (names) only, may be a loop."""
         if operations not in known.loops:
-            reason = known.loops[operations] = loops.why_none(made, operations)
+            reason = known.loops[operations] = loops.why_none(step, operations)
             if reason:
                 LOG.info("npu_shim: engine: the steps of %s run one by one: %s", request.text, reason)
         return known.loops[operations] is None
@@ -107,17 +107,17 @@ class Runs:
         """Decides about a run that is seen for the first time; what fails on the way leaves it to the session."""
         known = Known(request.text)
         try:
-            made = self._step(known, request)
+            step = self._step(known, request)
         except Exception as reason:
             known.refuse(reason)
             return known
         try:
-            refused: str | Exception = "" if made is None else self._admit(made)
+            refused: str | Exception = "" if step is None else self._admit(step)
         except tf.errors.OpError:  # the engine was asked for by name, and there is none
             raise
         except Exception as reason:
             refused = reason
-        known.step = made
+        known.step = step
         if refused:
             known.refuse(refused)
         return known
@@ -141,17 +141,17 @@ class Runs:
         known.reason = step_detection.why_no_step(described, facts.local_variables(graph)) or ""
         if known.reason:
             return None
-        made = self._made(known, request, described, taken)
-        shared = sorted(self._read_elsewhere.intersection(made.updated))
+        step = self._made(known, request, described, taken)
+        shared = sorted(self._read_elsewhere.intersection(step.updated))
         if shared:
             known.refuse(DATASET % shared[0])
-        return None if shared else made
+        return None if shared else step
 
     def _made(self, known: Known, request: Any, described: Any, taken: Any) -> Any:
         """Makes the Step of a run, with the programs of an earlier run where these serve."""
-        same_feeds = [each for key, each in self.known.items() if key[-1] == request.key[-1]]
+        same_feeds = [other for key, other in self.known.items() if key[-1] == request.key[-1]]
         owners = {id(feed.step): feed for feed in same_feeds if feed.step is not None and feed.step.earlier is None}
-        steps = [each.step for each in owners.values()]
+        steps = [other.step for other in owners.values()]
         made = step.make(self._source_now(), request, described, taken, self._options, steps)
         if made.earlier is not None:
             owner = owners[id(made.earlier)]
@@ -161,13 +161,13 @@ class Runs:
 
     def _exclude_dataset_variables(self, nodes: Any, taken: Any) -> None:
         """Leaves steps that write a dataset's variables to the session: datasets read them outside of any run."""
-        found = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
-        self._read_elsewhere.update(*found)
-        for known in self.known.values() if found else ():
+        read = [names for name, (names, _) in taken.items() if "Dataset" in nodes[name].op]
+        self._read_elsewhere.update(*read)
+        for known in self.known.values() if read else ():
             shared = [] if known.step is None else sorted(self._read_elsewhere.intersection(known.step.updated))
             if shared:
                 known.refuse(DATASET % shared[0])
-        if found:
+        if read:
             self._release()
 
     def _bodies(self, nodes: Any) -> Any:

@@ -58,8 +58,8 @@ def _tell_of_unscaled(registry: Registry, graph: tf.Graph, text: Callable[[str],
     operations = graph.get_operations()
     if registry.said or graph.get_collection(LOSS_SCALE) or any(SCALES.search(op.name) for op in operations):
         return
-    made = [tensor for op in operations if BY_GRADIENTS.search(op.name) for tensor in op.outputs]
-    updated = _updated_by(made, graph, [WRITER, OPTIMIZER_STEP])
+    written = [tensor for op in operations if BY_GRADIENTS.search(op.name) for tensor in op.outputs]
+    updated = _updated_by(written, graph, [WRITER, OPTIMIZER_STEP])
     if updated:
         say(registry, text(_shown(updated)))
 

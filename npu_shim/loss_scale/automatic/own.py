@@ -36,13 +36,13 @@ def scales_itself(optimizer: Any) -> bool:
     """Whether an optimizer, or one that it wraps, scales losses."""
     seen, ahead = set(), [optimizer]
     while ahead:
-        found = ahead.pop()
-        if id(found) in seen:
+        current = ahead.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(found))
-        if any(NAMED_AS_SCALING.search(cls.__name__) for cls in type(found).__mro__):
+        seen.add(id(current))
+        if any(NAMED_AS_SCALING.search(cls.__name__) for cls in type(current).__mro__):
             return True
-        ahead += [value for value in vars(found).values() if hasattr(type(value), "apply_gradients")]
+        ahead += [value for value in vars(current).values() if hasattr(type(value), "apply_gradients")]
     return False
 
 
@@ -79,8 +79,8 @@ def _of_losses(call) -> Iterator[Factor]:
     for loss in call.losses:
         op = loss.op
         while op.type in LOSS_PASSES_ON or factors_of(op):
-            found = factors_of(op)
-            yield from found
+            factors = factors_of(op)
+            yield from factors
             constants = [_constant(tensor) is not None for tensor in op.inputs]
             op = op.inputs[constants.index(False) if False in constants[:2] else 0].op
 

@@ -126,8 +126,8 @@ def _replace_apply(cls):
 
 def _wanted():
     """Returns the settings if a loss scale is wanted now."""
-    found = settings()
-    return found if found is not None and found.is_wanted() else None
+    asked = settings()
+    return asked if asked is not None and asked.is_wanted() else None
 
 
 @contextlib.contextmanager
@@ -177,9 +177,9 @@ def _apply_gradients(original):
 
     @functools.wraps(original)
     def apply_gradients(self: Any, *arguments: Any, **options: Any) -> Any:
-        found = None if _here.applying else _wanted()
+        asked = None if _here.applying else _wanted()
         if (
-            found is None
+            asked is None
             or not (arguments or PAIRS in options)
             or any(cls.__name__ in TRANSPARENT for cls in type(self).__mro__)
         ):
@@ -197,7 +197,7 @@ def _apply_gradients(original):
 
         if original is _replaced.get((tf.train.Optimizer, APPLY), (None,))[0]:
             name = name or self.get_name()
-        return gate.applied(self, pairs, found.scale, apply, name, bound.get("global_step"))
+        return gate.applied(self, pairs, asked.scale, apply, name, bound.get("global_step"))
 
     apply_gradients.__signature__ = signature  # type: ignore[attr-defined]
     return apply_gradients

@@ -43,7 +43,7 @@ def variables(graph: tf.Graph | None = None) -> list[Any]:
     with (graph or tf.get_default_graph()).as_default():
         managers = registry_of(tf.get_default_graph()).managers
         kept = [manager.variables() for manager in managers if hasattr(manager, "variables")]
-        return [variable for each in kept for variable in each.values()] + [m.counters.variable for m in managers]
+        return [variable for held in kept for variable in held.values()] + [m.counters.variable for m in managers]
 
 
 class HiddenLossScaleManager(ScheduledLossScaleManager):
@@ -59,9 +59,9 @@ class HiddenLossScaleManager(ScheduledLossScaleManager):
         return self._scale
 
     def _now(self):
-        made = self._variables()
-        keys = sorted(made)
-        read = lambda: [tf.identity(made[key]) for key in keys]  # noqa: E731
-        start = lambda: [tf.identity(made[key].initial_value) for key in keys]  # noqa: E731
-        written = tf.is_variable_initialized(made["loss_scale"])
+        variables = self._variables()
+        keys = sorted(variables)
+        read = lambda: [tf.identity(variables[key]) for key in keys]  # noqa: E731
+        start = lambda: [tf.identity(variables[key].initial_value) for key in keys]  # noqa: E731
+        written = tf.is_variable_initialized(variables["loss_scale"])
         return dict(zip(keys, tf.cond(written, read, start, name="state")))

@@ -40,13 +40,13 @@ def targets(saver: tf.train.Saver, graph: tf.Graph) -> list[Target]:
     """Returns the Targets of a Saver that is built."""
     shapes = {name: _shape(variable) for name, variable in _variables(saver, graph).items()}
     if saver._builders_restore is None:
-        found = _read_by(graph.get_operation_by_name(saver.saver_def.restore_op_name))
+        restored = _read_by(graph.get_operation_by_name(saver.saver_def.restore_op_name))
     else:
         shards = saver._builders_restore.args[1]
-        found = [(r.name, r.slice_spec, r.dtype, t) for shard in shards for r, t in zip(shard.reads, shard.results)]
+        restored = [(r.name, r.slice_spec, r.dtype, t) for shard in shards for r, t in zip(shard.reads, shard.results)]
     return [
         Target(name, part, dtype.name, _whole(part) if part else shapes.get(name), tensor)
-        for name, part, dtype, tensor in found
+        for name, part, dtype, tensor in restored
     ]
 
 
@@ -106,7 +106,7 @@ def _shape(variable):
 
 def _read_by(restore_op):
     """Returns (name, part, dtype, name of the Tensor) of all that the RestoreV2 ops behind a restore op read."""
-    found, seen, ahead = [], set(), [restore_op]
+    restored, seen, ahead = [], set(), [restore_op]
     while ahead:
         op = ahead.pop()
         if op in seen:
@@ -115,11 +115,11 @@ def _read_by(restore_op):
         ahead += [*op.control_inputs, *(tensor.op for tensor in op.inputs)]
         if op.type == "RestoreV2":
             names, parts = (tf.make_ndarray(op.inputs[i].op.get_attr("value")) for i in (1, 2))
-            found += [
+            restored += [
                 (name.decode(), part.decode(), output.dtype, output.name)
                 for name, part, output in zip(names, parts, op.outputs)
             ]
-    return found
+    return restored
 
 
 def _whole(part):

@@ -61,11 +61,11 @@ class FixedLossScaleManager(LossScaleManager):
 
     def get_loss_scale(self) -> tf.Tensor:
         """Returns the scale: float32 scalar constant, named `loss_scale` in each graph."""
-        made = states_of(None if tf.executing_eagerly() else tf.get_default_graph())
-        if self not in made:
+        states = states_of(None if tf.executing_eagerly() else tf.get_default_graph())
+        if self not in states:
             with tf.init_scope():
-                made[self] = tf.constant(self._value, name="loss_scale")
-        return made[self]
+                states[self] = tf.constant(self._value, name="loss_scale")
+        return states[self]
 
     @property
     def floor(self) -> float:
@@ -154,20 +154,20 @@ class ScheduledLossScaleManager(LossScaleManager):
 
     def _variables(self):
         graph = outer_graph()
-        made = states_of(graph)
-        if self not in made:
+        states = states_of(graph)
+        if self not in states:
             with tf.init_scope():
-                made[self] = self._new_variables()
-        return made[self]
+                states[self] = self._new_variables()
+        return states[self]
 
     def _new_variables(self):
-        start, made = self._start, {}
-        made["loss_scale"] = self._variable("loss_scale", start.loss_scale)
+        start, variables = self._start, {}
+        variables["loss_scale"] = self._variable("loss_scale", start.loss_scale)
         for key in INT32_KEYS:
-            made[key] = self._variable(key, np.int32(0))
+            variables[key] = self._variable(key, np.int32(0))
         if start.policy.hysteresis > 1:
-            made["hysteresis_left"] = self._variable("hysteresis_left", np.int32(start.patience))
-        return made
+            variables["hysteresis_left"] = self._variable("hysteresis_left", np.int32(start.patience))
+        return variables
 
     def _variable(self, name, value):
         return tf.Variable(

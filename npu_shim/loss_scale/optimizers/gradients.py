@@ -33,8 +33,8 @@ def scale_loss(loss: Any, scale: Any) -> Any:
         loss: float tensor of any shape, or a list of such; tf.gradients adds all their elements up.
         scale: float scalar.
     """
-    if isinstance(loss, (list, tuple)) and len({str(tf.convert_to_tensor(each).shape) for each in loss}) > 1:
-        return tf.add_n([tf.reduce_sum(scale_loss(each, scale)) for each in loss])
+    if isinstance(loss, (list, tuple)) and len({str(tf.convert_to_tensor(part).shape) for part in loss}) > 1:
+        return tf.add_n([tf.reduce_sum(scale_loss(part, scale)) for part in loss])
     with keep_dtype(), tf.name_scope("scale_loss"):
         loss = tf.convert_to_tensor(loss)
         wide = tf.float64 if loss.dtype.base_dtype == tf.float64 else tf.float32

@@ -37,19 +37,19 @@ class SlotsOfInner:
 
 def chain(opt: Any) -> list[Any]:
     """Returns the optimizer and the optimizers it wraps, outermost first."""
-    found = []
-    while opt is not None and not any(opt is each for each in found):
-        found.append(opt)
+    optimizers = []
+    while opt is not None and not any(opt is known for known in optimizers):
+        optimizers.append(opt)
         own = getattr(opt, "__dict__", {})
         opt = own.get("_opt") or own.get("_optimizer")
-    return found
+    return optimizers
 
 
 def _with_slots(opt):
     """Returns the first optimizer of the chain with slots: a class that skips Optimizer.__init__ has none."""
-    for each in chain(opt):
-        if not isinstance(each, tf.train.Optimizer) or "_slots" in vars(each):
-            return each
+    for inner in chain(opt):
+        if not isinstance(inner, tf.train.Optimizer) or "_slots" in vars(inner):
+            return inner
     return opt
 
 
@@ -63,32 +63,32 @@ def make_hyperparameters(opt: Any, scope: str | None = None) -> None:
         opt: optimizer.
         scope: name scope of those of `opt` itself; None is one of its name.
     """
-    for each in chain(opt):
-        if _prepares(each):
-            with tf.name_scope(scope if scope and each is opt else _name_of(each)):
-                each._prepare()
+    for inner in chain(opt):
+        if _prepares(inner):
+            with tf.name_scope(scope if scope and inner is opt else _name_of(inner)):
+                inner._prepare()
 
 
 @contextlib.contextmanager
 def keep_hyperparameters(opt: Any) -> Iterator[None]:
     """Scope in which the optimizer applies with the tensors of `make_hyperparameters`."""
     # one that is wrapped twice is keep_hyperparameters already while the outer wrapper applies
-    wrapped = [each for each in chain(opt) if _prepares(each) and "_prepare" not in vars(each)]
-    for each in wrapped:
-        each._prepare = lambda: None
+    wrapped = [inner for inner in chain(opt) if _prepares(inner) and "_prepare" not in vars(inner)]
+    for inner in wrapped:
+        inner._prepare = lambda: None
     try:
         yield
     finally:
-        for each in wrapped:
-            del each._prepare
+        for inner in wrapped:
+            del inner._prepare
 
 
 def learning_rate(opt: Any) -> tf.Tensor | None:
     """Returns the first learning rate found in the chain as a scalar tensor that can be fetched, or None."""
     with tf.init_scope():
-        for each in chain(opt):
+        for inner in chain(opt):
             for name in RATE_ATTRIBUTES:
-                value = getattr(each, "__dict__", {}).get(name)
+                value = getattr(inner, "__dict__", {}).get(name)
                 if value is not None and not _is_elsewhere(value):
                     return tf.convert_to_tensor(value() if callable(value) else value)
     return None

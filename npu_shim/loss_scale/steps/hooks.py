@@ -116,8 +116,8 @@ def _ops_of(graph, fetches):
         for part in fetches:
             yield from _ops_of(graph, part)
     elif isinstance(fetches, str):
-        found = graph.as_graph_element(fetches)
-        yield getattr(found, "op", found)
+        element = graph.as_graph_element(fetches)
+        yield getattr(element, "op", element)
     elif fetches is not None:
         yield getattr(fetches, "op", fetches)
 

@@ -12,7 +12,7 @@ STALLED = re.compile(r"global step .*has not been increased.*Current value \(cou
 def one_line_a_run() -> None:
     """Makes TensorFlow's logger say only once per value of the global step that steps are skipped."""
     logger = logging.getLogger("tensorflow")
-    if not any(isinstance(each, OneLineARun) for each in logger.filters):
+    if not any(isinstance(known, OneLineARun) for known in logger.filters):
         logger.addFilter(OneLineARun())
 
 

@@ -44,7 +44,7 @@ def custom_mixed_precision(
     *,
     white_list: Optional[Iterable[str]] = None,
     black_list: Optional[Iterable[str]] = None,
-    dtype: Any = "float16"
+    dtype: Any = "float16",
 ) -> Any:
     """Selects mixed precision by a custom list: exactly one of the two.
 
@@ -123,6 +123,6 @@ def _require_no_clash(values: Dict[str, str], already: Mapping[str, Any]) -> Dic
     taken = [name for name in ("precision_mode", "precision_mode_v2", LEVEL, WHITE, BLACK) if name in already]
     clash = [name for name in taken if already[name] != values.get(name)]
     if clash:
-        found = ", ".join("%s '%s'" % (name, already[name]) for name in clash)
-        raise ConfigError("the config has %s already; the level chooses the precision mode and the lists" % found)
+        words = ", ".join("%s '%s'" % (name, already[name]) for name in clash)
+        raise ConfigError("the config has %s already; the level chooses the precision mode and the lists" % words)
     return values

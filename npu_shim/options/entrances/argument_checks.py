@@ -71,7 +71,7 @@ def check_profiling_options(profiling_options: Sequence[str] | None = None) -> s
         ConfigError: another option, or none.
     """
     given = profiling_options or ("",)
-    wrong = [each for each in given if each not in PROFILING_OPTIONS]
+    wrong = [option for option in given if option not in PROFILING_OPTIONS]
     if wrong:
         words = (", ".join(PROFILING_OPTIONS), profiling_options, nearest(wrong[0], PROFILING_OPTIONS))
         raise ConfigError("profiling options must be among %s, got %r%s" % words)

@@ -260,14 +260,14 @@ def with_values(config: tf.ConfigProto, values: Mapping[str, Any]) -> tf.ConfigP
     Raises:
         TypeError: as `write`.
     """
-    made = tf.ConfigProto()
-    made.CopyFrom(config)
-    entry = merge_entries(made)
+    copy = tf.ConfigProto()
+    copy.CopyFrom(config)
+    entry = merge_entries(copy)
     if entry is None:
-        entry = made.graph_options.rewrite_options.custom_optimizers.add()
+        entry = copy.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = OPTIMIZER
     write(entry, values)
-    return made
+    return copy
 
 
 def fields(config: tf.ConfigProto) -> dict[str, tuple[str | None, Any]]:

@@ -256,17 +256,17 @@ def session_config_of(config: NPURunConfig) -> tf.ConfigProto:
     Raises:
         TypeError: an option whose value its parameter_map field cannot hold.
     """
-    made = tf.ConfigProto(allow_soft_placement=True)
+    proto = tf.ConfigProto(allow_soft_placement=True)
     if config.session_config is not None:
-        made.CopyFrom(config.session_config)
-    entry = config_proto.merge_entries(made)
+        proto.CopyFrom(config.session_config)
+    entry = config_proto.merge_entries(proto)
     if entry is None:
-        entry = made.graph_options.rewrite_options.custom_optimizers.add()
+        entry = proto.graph_options.rewrite_options.custom_optimizers.add()
         entry.name = config_proto.OPTIMIZER
     already = set(entry.parameter_map)
     values = values_of(config)
     config_proto.write(entry, {name: values[name] for name in values if name not in already or _is_given(config, name)})
-    return made
+    return proto
 
 
 def values_of(config: NPURunConfig) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def of_gpu(version: str) -> dict[str, tuple[Kernel, ...]]:
     shipped = sorted((_parse_version(name), name) for name in files)
     older = [name for number, name in shipped if number <= _parse_version(version)]
     rows = configs.load(FOLDER, older[-1] if older else shipped[0][1])["kernels"]
-    return {op: of_rows(each, "GPU") for op, each in rows.items()}
+    return {op: of_rows(op_rows, "GPU") for op, op_rows in rows.items()}
 
 
 def _parse_version(version: str) -> tuple[int, int]:

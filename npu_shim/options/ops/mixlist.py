@@ -83,7 +83,7 @@ def read(path: str) -> Mixlist:
 
 def parse(text: str, path: str) -> Mixlist:
     """Reads a mixlist from its text; `path` is its name in messages. Raises as `read` does."""
-    plain = _TOKEN.sub(lambda found: found.group() if found.group()[0] == '"' else " ", text)
+    plain = _TOKEN.sub(lambda match: match.group() if match.group()[0] == '"' else " ", text)
     repeated: List[str] = []
 
     def last_of_each(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -198,8 +198,8 @@ def _resolve_list(op: str, names: Sequence[str], mixlist: Mixlist, table: OpTabl
         return now
     last = list(decided)[-1]
     if len(set(decided.values())) > 1:
-        each = ", ".join("%s makes it %s" % pair for pair in decided.items())
-        warnings.append("%s: several names stand for %s: %s; the last counts" % (OPTION, op, each))
+        words = ", ".join("%s makes it %s" % pair for pair in decided.items())
+        warnings.append("%s: several names stand for %s: %s; the last counts" % (OPTION, op, words))
     return decided[last]
 
 

@@ -216,9 +216,9 @@ def set_graph_exec_config(
         "_is_train_graph": is_train_graph,
     }
     if isinstance(fetch, (list, tuple)):
-        for each in fetch:
+        for argument in fetch:
             set_graph_exec_config(
-                each, dynamic_input, dynamic_graph_execute_mode, dynamic_inputs_shape_range, is_train_graph
+                argument, dynamic_input, dynamic_graph_execute_mode, dynamic_inputs_shape_range, is_train_graph
             )
         return fetch
     fetch = tf.get_default_graph().get_tensor_by_name(fetch) if isinstance(fetch, str) else fetch

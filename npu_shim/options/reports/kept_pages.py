@@ -14,12 +14,12 @@ SUFFIX = ".json.gz"
 def collected(folder: str) -> list[dict[str, Any]]:
     """Returns the pages that were written into a folder, in the order of time, equal ones once."""
     files = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(SUFFIX)]
-    found: dict[str, dict[str, Any]] = {}
+    pages_by_content: dict[str, dict[str, Any]] = {}
     for path in sorted(files, key=lambda path: (os.stat(path).st_mtime_ns, path)):
         with gzip.open(path, "rt", encoding="utf-8") as f:
-            each = json.load(f)
-        found.setdefault(json.dumps([each["mode"], each["nodes"], each["slots"]]), each)
-    return _with_own_titles(list(found.values()))
+            page = json.load(f)
+        pages_by_content.setdefault(json.dumps([page["mode"], page["nodes"], page["slots"]]), page)
+    return _with_own_titles(list(pages_by_content.values()))
 
 
 def _with_own_titles(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:

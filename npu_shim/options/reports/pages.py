@@ -36,10 +36,10 @@ def keep(done: Rewritten, graph_def: Any, feeds: Iterable[str], preserved: Itera
     names = list(dict.fromkeys(preserved))
     shown = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
     kind = "training" if _trains(done.plan.view.nodes) else "evaluation"
-    made = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
+    contents = page(done, graph_def, feeds, names, chosen, "%s: %s" % (kind, shown))
     path = os.path.join(folder, "%d-%06d%s" % (os.getpid(), next(_numbers), SUFFIX))
     with atomic_write.file(path) as f:
-        f.write(gzip.compress(json.dumps(made).encode("utf-8")))
+        f.write(gzip.compress(json.dumps(contents).encode("utf-8")))
 
 
 def _trains(nodes: Sequence[Node]) -> bool:
@@ -70,5 +70,5 @@ def page(
         title: what the graph is, for people.
     """
     flat = inline(graph_def, feeds, preserved).graph_def
-    made: dict[str, Any] = model.of(done.plan, sizes.of(flat, chosen.table.entries), title, done.seconds)
-    return made
+    contents: dict[str, Any] = model.of(done.plan, sizes.of(flat, chosen.table.entries), title, done.seconds)
+    return contents

@@ -75,8 +75,8 @@ def attention(spec: Spec, highest: bool = False, interpret: bool = False) -> Cal
 def _bias_gradient(setting: Setting, named: dict[str, Any], dtypes: dict[str, str]) -> tuple[Any, ...]:
     """The gradient of the bias: a kernel's partial sums, added up."""
     spec, grid = setting.spec, Grid("st", looped(setting.spec))
-    made = partial_shape(spec)
-    left = tuple(axis for axis, (size, wanted) in enumerate(zip(made, spec.bias or ())) if size != wanted)
+    dims = partial_shape(spec)
+    left = tuple(axis for axis, (size, wanted) in enumerate(zip(dims, spec.bias or ())) if size != wanted)
     kind = {"dbias": "float32" if left else dtypes["dbias"]}
     (sums,) = _call(lambda *given: _of_bias(grid, *given), "backward_bias", setting, grid, named, kind)
     return (jnp.sum(sums, left, keepdims=True).astype(dtypes["dbias"]) if left else sums,)
@@ -100,17 +100,17 @@ def _call(
 
     run.__name__ = PREFIX + name  # in profiles, and for `pjrt.cost`
     given = [_swapped(each, operand) for each, operand in operands.items()]
-    made: Sequence[Any] = pl.pallas_call(
+    results_of_call: Sequence[Any] = pl.pallas_call(
         run,
-        out_shape=[jax.ShapeDtypeStruct(setting.shape(each), dtype) for each, dtype in results.items()],
+        out_shape=[jax.ShapeDtypeStruct(setting.shape(operand), dtype) for operand, dtype in results.items()],
         grid=grid.counts(setting),
         in_specs=[grid.seen(setting, operand) for operand in operands],
-        out_specs=[grid.seen(setting, each) for each in results],
+        out_specs=[grid.seen(setting, operand) for operand in results],
         compiler_params=triton.CompilerParams(num_warps=setting.blocks.warps, num_stages=setting.blocks.stages),
         interpret=setting.interpret,
         name=PREFIX + name,
     )(*given)
-    return tuple(_swapped(each, result) for each, result in zip(results, made))
+    return tuple(_swapped(operand, result) for operand, result in zip(results, results_of_call))
 
 
 def _swapped(name: str, array: Any) -> Any:
@@ -147,7 +147,7 @@ def _dropout(setting: Setting, refs: Any, rows: Span, columns: Span) -> Callable
     row = (places[0] * sizes[1] + places[1]) * sizes[2] + (inside if sizes[2] > 1 else jnp.zeros_like(inside))
     value = lax.broadcasted_iota(jnp.int32, (1, columns.count // draws.PER_VALUE), 1)
     counter = row, columns.first // draws.PER_VALUE + value
-    words = draws.threefry(WORDS, (refs.seed[0], refs.seed[1]), [each.astype(jnp.uint32) for each in counter])
+    words = draws.threefry(WORDS, (refs.seed[0], refs.seed[1]), [word.astype(jnp.uint32) for word in counter])
     both = _interleaved(*words)
     halves = _interleaved(both & jnp.uint32(0xFFFF), both >> jnp.uint32(draws.BITS))
     kept = halves.astype(jnp.int32) < draws.threshold(rate)

@@ -64,9 +64,9 @@ def substituted(
             name = _named(function, table)
             if name and not refused(specs[name]):
                 said[name].add(_replace(ir, function, specs[name], highest, platform))
-        if any(KERNEL in each for each in said.values()):
+        if any(KERNEL in text for text in said.values()):
             artifact = convert.portable(module, convert.newest())
-        return artifact, {name: _said(each) for name, each in said.items()}
+        return artifact, {name: _said(text) for name, text in said.items()}
 
 
 def _said(outcomes: set[str]) -> str:
@@ -87,20 +87,20 @@ def _name(function: Any) -> str:
 def _replace(ir: Any, function: Any, spec: Spec, highest: bool, platform: str) -> str:
     """Puts the kernel in the place of a function; returns `KERNEL`, or why not."""
     try:
-        made = ir.Module.parse(lowering.module(spec, highest, platform))
+        replacement = ir.Module.parse(lowering.module(spec, highest, platform))
     except Exception as reason:  # each release of JAX has its own for what it cannot lower; the composite does
         lines = str(reason).strip().splitlines() or [""]
         return "this JAX cannot lower the kernel: %s: %s" % (type(reason).__name__, lines[0])
     functions = {
-        _name(operation): operation for operation in made.body.operations if operation.operation.name == FUNCTION
+        _name(operation): operation for operation in replacement.body.operations if operation.operation.name == FUNCTION
     }
     kernel, wanted = functions["main"], function.attributes["function_type"]
     if kernel.attributes["function_type"] != wanted:
         return "the kernel is %s, expected %s" % (kernel.attributes["function_type"], wanted)
     own = _name(function)
     names = {name: own if name == "main" else "%s.%s" % (own, name) for name in functions}
-    for name, each in functions.items():
-        copy = each.operation.clone(ir.InsertionPoint(function.operation))
+    for name, function_op in functions.items():
+        copy = function_op.operation.clone(ir.InsertionPoint(function.operation))
         copy.attributes["sym_name"] = ir.StringAttr.get(names[name])
         copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
         _rename_calls(ir, copy, names)

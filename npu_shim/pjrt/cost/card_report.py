@@ -79,10 +79,10 @@ def _attention(said: Mapping[str, str]) -> set[str]:
     return {"attention stays as the graph has it: %s" % why for why in said.values() if why != KERNEL}
 
 
-def bound(found: Iterable[Kernel], card: Card) -> tuple[float, float]:
+def bound(kernels: Iterable[Kernel], card: Card) -> tuple[float, float]:
     """Returns (seconds that kernels take at least, the share of those whose bytes take longer than their products)."""
     total, by_memory = 0.0, 0.0
-    for kernel in found:
+    for kernel in kernels:
         moving = kernel.bytes / card.bandwidth
         computing = sum(operations / card.peak[card.units(units)] for units, operations in kernel.products)
         total += kernel.times * max(moving, computing)
@@ -131,13 +131,13 @@ def _units(costs: Sequence[CardCost]) -> list[tuple[str, str]]:
 
 
 def _product(cost: CardCost, units: str) -> str:
-    found = cost.products.get(units)
-    return "%d (%s)" % (found["products"], report.scaled(found["operations"], "FLOP")) if found else "-"
+    product = cost.products.get(units)
+    return "%d (%s)" % (product["products"], report.scaled(product["operations"], "FLOP")) if product else "-"
 
 
 def _kernel(cost: CardCost, kind: str) -> str:
-    found = cost.kernels.get(kind)
-    return "%d (%s)" % (found["kernels"], report.scaled(found["bytes"], "B")) if found else "-"
+    kernel = cost.kernels.get(kind)
+    return "%d (%s)" % (kernel["kernels"], report.scaled(kernel["bytes"], "B")) if kernel else "-"
 
 
 def _fit(cost: CardCost, card: Card) -> str:

@@ -88,7 +88,7 @@ def _of_file(key: str, path: str) -> Card:
     text = "%s {\n%s}\n%sdevice_description_str: %s\n" % (INFO, _text(info), SOFTWARE, json.dumps(values["name"]))
     return Card(
         key, values["name"], values["source"], info["device_memory_size"], float(info["memory_bandwidth"]),
-        {units: float(each) for units, each in values["peak"].items()}, text,
+        {units: float(peak) for units, peak in values["peak"].items()}, text,
     )  # fmt: skip
 
 
@@ -96,31 +96,31 @@ def _way_out() -> str:
     return "; start from a copy of '%s'" % configs.folder("cards", MODEL)
 
 
-def _wrong(found: Any, model: Any, where: str = "") -> str:
+def _wrong(given: Any, model: Any, where: str = "") -> str:
     """What is wrong with a part of a card's description, beside that part of another card's; "" where nothing is."""
     if isinstance(model, dict):
-        return _wrong_object(found, model, where)
+        return _wrong_object(given, model, where)
     if isinstance(model, str):
-        return "" if isinstance(found, str) and found else "'%s' is %s, expected a text" % (where, json.dumps(found))
-    number = isinstance(found, int if isinstance(model, int) else (int, float)) and not isinstance(found, bool)
-    if number and (found > 0 or (found == 0 and where.endswith(".minor"))):
+        return "" if isinstance(given, str) and given else "'%s' is %s, expected a text" % (where, json.dumps(given))
+    number = isinstance(given, int if isinstance(model, int) else (int, float)) and not isinstance(given, bool)
+    if number and (given > 0 or (given == 0 and where.endswith(".minor"))):
         return ""
     kind = "a whole number" if isinstance(model, int) else "a number"
-    return "'%s' is %s, expected %s above 0" % (where, json.dumps(found), kind)
+    return "'%s' is %s, expected %s above 0" % (where, json.dumps(given), kind)
 
 
-def _wrong_object(found: Any, model: Mapping[str, Any], where: str) -> str:
-    if not isinstance(found, dict):
-        what = "'%s' is %s" % (where, json.dumps(found)) if where else "it holds %s" % json.dumps(found)
+def _wrong_object(given: Any, model: Mapping[str, Any], where: str) -> str:
+    if not isinstance(given, dict):
+        what = "'%s' is %s" % (where, json.dumps(given)) if where else "it holds %s" % json.dumps(given)
         return "%s, expected an object with %s" % (what, ", ".join(list(model)[:5]))
     inner = where + "." if where else ""
-    for key in found:
+    for key in given:
         if key not in model:
             return "'%s%s' is not known%s" % (inner, key, nearest(key, model))
     for key in model:
-        if key not in found and inner + key not in OPTIONAL:
+        if key not in given and inner + key not in OPTIONAL:
             return "'%s%s' is missing" % (inner, key)
-    return next(filter(None, (_wrong(found[key], model[key], inner + key) for key in found)), "")
+    return next(filter(None, (_wrong(given[key], model[key], inner + key) for key in given)), "")
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -96,7 +96,7 @@ def require_room(described: Manifest, card: Card) -> None:
     """Raises ConfigError where a card has not even memory for a step's variables."""
     state = sum(tensor.bytes for tensor in described.state)
     if state > card.memory:
-        larger = [each.key for each in map(cards.card, cards.names()) if each.memory >= state]
+        larger = [other.key for other in map(cards.card, cards.names()) if other.memory >= state]
         raise ConfigError(
             "the variables alone take %.2f GB, '%s' has %.2f GB: no batch fits; %s" % (
                 state / 1e9, card.key, card.memory / 1e9,

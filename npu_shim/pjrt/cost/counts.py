@@ -72,7 +72,7 @@ def _instruction(
         _count_loop(module, computation, instruction, total, known)
     elif instruction.code == "conditional":
         branches = [_computation(module, name, known) for names in instruction.called.values() for name in names]
-        total.add(max(branches, key=lambda each: sum((each.products + each.other).values())))
+        total.add(max(branches, key=lambda branch: sum((branch.products + branch.other).values())))
     elif instruction.code in CALLS:
         for names in instruction.called.values():
             total.add(_computation(module, names[0], known))
@@ -142,7 +142,7 @@ def convolution(attributes: str, left: Shape, right: Shape, result: Shape) -> in
     return total
 
 
-def _valid(given: int, kernel: int, made: int, window: Mapping[str, Any]) -> int:
+def _valid(given: int, kernel: int, outputs: int, window: Mapping[str, Any]) -> int:
     """Pairs of an output and a weight position that meet a real input, along one dimension."""
     spread = (given - 1) * window["lhs_dilate"] + 1
     pairs = 0
@@ -150,10 +150,10 @@ def _valid(given: int, kernel: int, made: int, window: Mapping[str, Any]) -> int
         at = weight * window["rhs_dilate"] - window["pad"][0]
         if window["lhs_dilate"] == 1:  # 0 <= at + output * stride < spread, in one step
             first = max(0, -(at // window["stride"]))
-            last = min(made - 1, (spread - 1 - at) // window["stride"])
+            last = min(outputs - 1, (spread - 1 - at) // window["stride"])
             pairs += max(0, last - first + 1)
         else:
-            places = (at + output * window["stride"] for output in range(made))
+            places = (at + output * window["stride"] for output in range(outputs))
             pairs += sum(0 <= place < spread and place % window["lhs_dilate"] == 0 for place in places)
     return pairs
 

@@ -130,7 +130,7 @@ def _used(instructions: Mapping[str, Instruction], root: str) -> dict[str, Instr
             if operand not in used:
                 used.add(operand)
                 open_.append(operand)
-    return {name: each for name, each in instructions.items() if name in used}
+    return {name: instruction for name, instruction in instructions.items() if name in used}
 
 
 def _instruction(name: str, text: str) -> Instruction:
@@ -141,7 +141,7 @@ def _instruction(name: str, text: str) -> Instruction:
     start = end + code.end() - 1
     close = _matching(text, start)
     argument, attributes = text[start + 1 : close], text[close + 1 :]
-    shapes = tuple(_shape(*found) for found in SHAPE.findall(text[:end]))
+    shapes = tuple(_shape(*match) for match in SHAPE.findall(text[:end]))
     called = {kind: tuple(re.findall(r"[\w.-]+", names)) for kind, names in CALLED.findall(attributes)}
     operands = () if code.group(1) in ("parameter", "constant") else _names(argument)
     return Instruction(name, code.group(1), shapes, operands, attributes, argument, called)

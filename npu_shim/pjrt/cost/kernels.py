@@ -79,7 +79,7 @@ class Kernels:
                 branches = [list(self._named(name, times)) for part in instruction.called.values() for name in part]
                 yield from max(branches, key=moved)
             elif instruction.code in ("call", "async-start"):
-                yield from (each for part in instruction.called.values() for each in self._named(part[0], times))
+                yield from (inner for part in instruction.called.values() for inner in self._named(part[0], times))
             else:
                 yield self._kernel(computation, instruction, times)
 
@@ -97,15 +97,15 @@ class Kernels:
         instruction = _awaited(instruction)
         scope = traffic.body(self._module, computation.instructions, instruction)[0]
         inside = list(_deep(self._module, scope))
-        targets = [_target(each) for _, each in inside if each.code == "custom-call"]
-        kind = _kind({each.code for _, each in inside}, targets)
+        targets = [_target(inner) for _, inner in inside if inner.code == "custom-call"]
+        kind = _kind({inner.code for _, inner in inside}, targets)
         if kind == OTHERS:
             self.notes.add("operations of %s are not counted, its bytes are" % targets[0])
         return Kernel(
             kind,
             traffic.moved(self._module, computation.instructions, instruction),
-            tuple(made for made in (_product(scope, each) for scope, each in inside) if made),
-            sum(_converts(scope, each) for scope, each in inside),
+            tuple(product for product in (_product(scope, inner) for scope, inner in inside) if product),
+            sum(_converts(scope, inner) for scope, inner in inside),
             times,
         )
 
@@ -190,7 +190,7 @@ def _library(target: str) -> str:
 
 
 def _target(instruction: Instruction) -> str:
-    found = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
-    if found and found.group(1) == TRITON:
-        found = re.search(r'[{ ]name = "([^"]*)"', instruction.attributes) or found
-    return found.group(1) if found else "a call"
+    match = re.search(r'custom_call_target="([^"]*)"', instruction.attributes)
+    if match and match.group(1) == TRITON:
+        match = re.search(r'[{ ]name = "([^"]*)"', instruction.attributes) or match
+    return match.group(1) if match else "a call"

@@ -22,25 +22,25 @@ def largest(peak: Callable[[int], float], memory: float, first: int = 8) -> int:
         memory: bytes.
         first: batch that is tried first.
     """
-    found = {0: 0.0}
+    peaks = {0: 0.0}
     low, high, guess = 0, MOST + 1, max(1, min(first, MOST))  # `low` fits, `high` does not
     while high - low > max(1, low // CLOSE):
-        found[guess] = peak(guess)
-        low, high = (guess, high) if found[guess] <= memory else (low, guess)
-        guess = max(low + 1, min(high - 1, _guess(found, memory, low, high)))
+        peaks[guess] = peak(guess)
+        low, high = (guess, high) if peaks[guess] <= memory else (low, guess)
+        guess = max(low + 1, min(high - 1, _guess(peaks, memory, low, high)))
     return low
 
 
-def _guess(found: dict[int, float], memory: float, low: int, high: int) -> int:
+def _guess(peaks: dict[int, float], memory: float, low: int, high: int) -> int:
     """Where the line through two batches meets the memory; in a long search the middle, for there lines mislead.
 
     The two are the last ones that fit, or those on both sides of the memory. Near the limit XLA computes values again
     rather than keep them, and the line bends.
     """
-    left, right = [batch for batch in sorted(found) if batch <= high][-2:]
-    slope = (found[right] - found[left]) / (right - left)
-    straight = slope > 0 and low > 0 and len(found) < 7
-    met = int(left + (memory - found[left]) / slope) if straight else 0
+    left, right = [batch for batch in sorted(peaks) if batch <= high][-2:]
+    slope = (peaks[right] - peaks[left]) / (right - left)
+    straight = slope > 0 and low > 0 and len(peaks) < 7
+    met = int(left + (memory - peaks[left]) / slope) if straight else 0
     if high > MOST:
         return min(8 * low, met) if straight else 2 * low
     return met if straight else (low + high) // 2

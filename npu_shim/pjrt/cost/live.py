@@ -56,7 +56,7 @@ def _is_fed(instruction: Instruction, feeds: int) -> bool:
 
 
 def _standing(instructions: Mapping[str, Instruction]) -> set[str]:
-    stands = {name for name, each in instructions.items() if each.code in STANDS}
+    stands = {name for name, instruction in instructions.items() if instruction.code in STANDS}
     for instruction in instructions.values():
         if instruction.code in READS_MEMORY:
             for name in instruction.operands:

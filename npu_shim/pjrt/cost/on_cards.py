@@ -49,15 +49,15 @@ def of_folders(
         for card in wanted:
             compiling.require_room(manifest.read(folder), card)
     costs: dict[str, Cost] = {}
-    found: dict[str, list[CardCost]] = {card.key: [] for card in wanted}
+    by_card: dict[str, list[CardCost]] = {card.key: [] for card in wanted}
     for name, folder in zip(names, folders):
         for card in wanted:
             begin = time.perf_counter()
             compiled = compiling.compiled(folder, card, python)
-            found[card.key].append(card_report.of_compiled(name, compiled, card))
+            by_card[card.key].append(card_report.of_compiled(name, compiled, card))
             costs[name] = costs.get(name) or of_text(name, compiled.before, compiled.described)
             progress("%s: compiled for %s in %.0f s" % (name, card.key, time.perf_counter() - begin))
-    return OnCards(tuple(costs.values()), tuple((card, tuple(found[card.key])) for card in wanted))
+    return OnCards(tuple(costs.values()), tuple((card, tuple(by_card[card.key])) for card in wanted))
 
 
 def _names(folders: Sequence[str]) -> list[str]:
@@ -69,13 +69,13 @@ def _names(folders: Sequence[str]) -> list[str]:
     return ["/".join(part[-count:]) for part in parts]
 
 
-def report(found: OnCards) -> tuple[dict[str, Any], str]:
+def report(on_cards: OnCards) -> tuple[dict[str, Any], str]:
     """Returns (values for JSON, text in columns)."""
     values = {
-        "costs": as_json(found.costs),
-        "cards": {card.key: _values(card, costs) for card, costs in found.cards},
+        "costs": as_json(on_cards.costs),
+        "cards": {card.key: _values(card, costs) for card, costs in on_cards.cards},
     }
-    texts = [as_text(found.costs), *(card_report.as_text(*card) for card in found.cards)]
+    texts = [as_text(on_cards.costs), *(card_report.as_text(*card) for card in on_cards.cards)]
     return values, "\n".join(texts)
 
 

@@ -30,7 +30,7 @@ def moved(module: Module, operands: Mapping[str, Instruction], instruction: Inst
         instruction: it.
     """
     inside, root = body(module, operands, instruction)
-    sources = {name: each.bytes for name, each in inside.items() if each.code == "parameter"}
+    sources = {name: instruction.bytes for name, instruction in inside.items() if instruction.code == "parameter"}
     return _read(inside, sources, root) + sum(_written(inside, name) for name in _results(inside, root))
 
 

@@ -60,9 +60,9 @@ def parsed(words: Sequence[str], has_pattern: bool) -> tuple[Criterion, ...]:
         ConfigError: another word, a number that is none, a metric without a pattern.
     """
     parsed = tuple(map(_parsed, words))
-    if any(each.kind == "metric" for each in parsed) and not has_pattern:
+    if any(criterion.kind == "metric" for criterion in parsed) and not has_pattern:
         raise ConfigError("--criterion names a metric: give --metric REGEX, which finds it in what the script prints")
-    if has_pattern and not any(each.kind == "metric" for each in parsed):
+    if has_pattern and not any(criterion.kind == "metric" for criterion in parsed):
         raise ConfigError("--metric is given, and no --criterion like metric>=0.95")
     return parsed
 
@@ -84,11 +84,11 @@ def _parsed(word: str) -> Criterion:
     return Criterion(kind, sign or "<=", bound)
 
 
-def problems(found: Outcome, reference: Outcome, criteria: Sequence[Criterion], noise: float = 0.0) -> list[str]:
+def problems(outcome: Outcome, reference: Outcome, criteria: Sequence[Criterion], noise: float = 0.0) -> list[str]:
     """Returns what a trial fails, one sentence each; none where it meets all criteria.
 
     Args:
-        found: the trial.
+        outcome: the trial.
         reference: float32.
         criteria: what it must meet.
         noise: how far losses deviate from float32's in float32 itself, where it is disturbed a little.
@@ -96,25 +96,25 @@ def problems(found: Outcome, reference: Outcome, criteria: Sequence[Criterion], 
     told = []
     for criterion in criteria:
         if criterion.kind == "metric":
-            told += _of_metric(found, criterion)
+            told += _of_metric(outcome, criterion)
         else:
-            told += _of_losses(found, reference, criterion, noise)
-    if found.status and not told:
-        told.append("the script ended with status %d" % found.status)
+            told += _of_losses(outcome, reference, criterion, noise)
+    if outcome.status and not told:
+        told.append("the script ended with status %d" % outcome.status)
     return list(dict.fromkeys(told))
 
 
-def _of_metric(found: Outcome, criterion: Criterion) -> list[str]:
-    if found.metric is None:
+def _of_metric(outcome: Outcome, criterion: Criterion) -> list[str]:
+    if outcome.metric is None:
         return ["no metric was printed"]
-    good = found.metric >= criterion.bound if criterion.sign == ">=" else found.metric <= criterion.bound
-    return [] if good else ["metric %.6g" % found.metric]
+    good = outcome.metric >= criterion.bound if criterion.sign == ">=" else outcome.metric <= criterion.bound
+    return [] if good else ["metric %.6g" % outcome.metric]
 
 
-def _of_losses(found: Outcome, reference: Outcome, criterion: Criterion, noise: float) -> list[str]:
+def _of_losses(outcome: Outcome, reference: Outcome, criterion: Criterion, noise: float) -> list[str]:
     told, bound = [], max(criterion.bound, NOISES * noise)
     for name, expected in reference.losses.items():
-        curve = found.losses.get(name, ())
+        curve = outcome.losses.get(name, ())
         bad = first_nonfinite(curve)
         if bad and not first_nonfinite(expected[:bad]):
             told.append("%s is not finite from step %d on" % (name, bad))
@@ -146,9 +146,11 @@ def deviation(curve: Sequence[float], expected: Sequence[float]) -> float:
     return max(abs(low - high) / size if size else float(low != high) for (low, high), size in zip(pairs, sizes))
 
 
-def worst(found: Outcome, reference: Outcome) -> float:
+def worst(outcome: Outcome, reference: Outcome) -> float:
     """Returns the largest deviation of a trial's losses; infinity for one that has none."""
-    return max((deviation(found.losses.get(name, ()), curve) for name, curve in reference.losses.items()), default=0.0)
+    return max(
+        (deviation(outcome.losses.get(name, ()), curve) for name, curve in reference.losses.items()), default=0.0
+    )
 
 
 def _mean(values: Sequence[float]) -> float:

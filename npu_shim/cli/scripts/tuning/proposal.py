@@ -70,14 +70,14 @@ def beside(out: str) -> str:
 
 def nodes(pages: Iterable[Mapping[str, Any]]) -> list[Node]:
     """Returns the nodes of the training graphs among pages, see `rewriter.page.model`; each name once."""
-    found: dict[str, Node] = {}
+    nodes_by_name: dict[str, Node] = {}
     for page in pages:
         if not _trains(page):
             continue
         columns = page["nodes"]
         for name, op, low, operations, line in zip(*(columns[key] for key in COLUMNS)):
-            found.setdefault(name, Node(name, page["words"][op], bool(low), operations, line))
-    return list(found.values())
+            nodes_by_name.setdefault(name, Node(name, page["words"][op], bool(low), operations, line))
+    return list(nodes_by_name.values())
 
 
 def _trains(page: Mapping[str, Any]) -> bool:
@@ -92,14 +92,14 @@ def table_of(values: Mapping[str, Any]) -> OpTable:
     return table
 
 
-def share(found: Sequence[Node], table: OpTable) -> Share:
+def share(page_nodes: Sequence[Node], table: OpTable) -> Share:
     """Returns how much of the matrix and convolution ops of a training graph is low."""
-    products = [node for node in found if node.op in table.entries and table.entries[node.op].cube]
+    products = [node for node in page_nodes if node.op in table.entries and table.entries[node.op].cube]
     low = [node for node in products if node.low]
     return Share((len(low), len(products)), (sum(n.operations for n in low), sum(n.operations for n in products)))
 
 
-def of(lines: Mapping[str, str], found: Sequence[Node], values: Mapping[str, Any]) -> Proposal:
+def of(lines: Mapping[str, str], page_nodes: Sequence[Node], values: Mapping[str, Any]) -> Proposal:
     """Returns the files that keep nodes in float32.
 
     An op type goes to the black list where the nodes are all of its nodes that would be low, and it is no matrix or
@@ -107,11 +107,11 @@ def of(lines: Mapping[str, str], found: Sequence[Node], values: Mapping[str, Any
 
     Args:
         lines: name of each node -> its line of customize_dtypes.
-        found: the nodes of the training graphs in the script's own mode.
+        page_nodes: the nodes of the training graphs in the script's own mode.
         values: the session's options.
     """
-    types = _whole_types(lines, found, values)
-    listed = {name for node in found if node.op in types for name in [node.name]}
+    types = _whole_types(lines, page_nodes, values)
+    listed = {name for node in page_nodes if node.op in types for name in [node.name]}
     single = [line for name, line in lines.items() if name not in listed]
     own = _own_lines(values.get(customize.OPTION), lines) if single else []
     names = sorted({types[op] for op in types})
@@ -120,14 +120,14 @@ def of(lines: Mapping[str, str], found: Sequence[Node], values: Mapping[str, Any
     return Proposal(json.dumps(black, indent=2) + "\n" if names else "", text if single else "")
 
 
-def _whole_types(lines: Mapping[str, str], found: Sequence[Node], values: Mapping[str, Any]) -> dict[str, str]:
+def _whole_types(lines: Mapping[str, str], page_nodes: Sequence[Node], values: Mapping[str, Any]) -> dict[str, str]:
     """TensorFlow op type -> Ascend's name, of the types that are kept as a whole."""
     mixed = any(values.get(option) in modes for option, modes in MIXED.items())
     if not mixed or values.get(mixlist.OPTION):
         return {}
     table = table_of(values)
     low: dict[str, list[str]] = {}
-    for node in found:
+    for node in page_nodes:
         if node.low and node.op in table.entries:
             low.setdefault(table.entries[node.op].name, []).append(node.name)
     whole = {name for name, all_of in low.items() if set(all_of) <= set(lines)}

@@ -87,34 +87,34 @@ class Search:
             return self._told(float32, own, failed, None, (), Proposal())
         groups, first = self._ranked(float32, own)
         best = self._bisected(float32, own, groups, first)
-        made = Proposal() if best is None else self._proposed(own, groups, best.kept)
-        return self._told(float32, own, failed, best, groups, made)
+        proposal = Proposal() if best is None else self._proposed(own, groups, best.kept)
+        return self._told(float32, own, failed, best, groups, proposal)
 
     def _told(
         self, float32: Outcome, own: Outcome, failed: tuple[str, ...], best: Tried | None,
-        groups: Sequence[Mapping[str, Any]], made: Proposal,
+        groups: Sequence[Mapping[str, Any]], proposal: Proposal,
     ) -> Result:  # fmt: skip
         tuned = [] if best is None else _nodes(best.outcome)
         advice = float32.more["advice"]
         nodes, count = _nodes(own), self._state.count
         return Result(
-            float32, own, failed, best, groups, made, nodes, tuned, advice, count, self._unreplayed, self._noise
+            float32, own, failed, best, groups, proposal, nodes, tuned, advice, count, self._unreplayed, self._noise
         )
 
     def _reference(self) -> Outcome:
         return self._trial(FLOAT32, {"use_off_line": False}, calibrated=True, check=self._check_reference)
 
-    def _check_reference(self, found: Outcome) -> None:
-        if found.status:
-            raise ConfigError("the script ends with status %d in float32:\n%s" % (found.status, found.printed))
-        if not any(found.losses.values()):
+    def _check_reference(self, outcome: Outcome) -> None:
+        if outcome.status:
+            raise ConfigError("the script ends with status %d in float32:\n%s" % (outcome.status, outcome.printed))
+        if not any(outcome.losses.values()):
             text = "no training step was seen in a session"
-            raise ConfigError(text + ("" if found.more.get("is_reached") else ": the script made none"))
-        told = ["%s is not finite" % name for name, curve in found.losses.items() if criteria.first_nonfinite(curve)]
-        if any(each.kind == "metric" for each in self._wanted.criteria) and found.metric is None:
+            raise ConfigError(text + ("" if outcome.more.get("is_reached") else ": the script made none"))
+        told = ["%s is not finite" % name for name, curve in outcome.losses.items() if criteria.first_nonfinite(curve)]
+        if any(criterion.kind == "metric" for criterion in self._wanted.criteria) and outcome.metric is None:
             text = "--metric '%s' finds no number in what the script prints; its last lines:\n%s"
-            raise ConfigError(text % (self._wanted.metric, found.printed))
-        told += criteria.problems(found, found, self._wanted.criteria)
+            raise ConfigError(text % (self._wanted.metric, outcome.printed))
+        told += criteria.problems(outcome, outcome, self._wanted.criteria)
         if told:
             words = ", ".join(map(str, self._wanted.criteria))
             raise ConfigError("float32 itself does not meet %s (%s): no list can" % (words, "; ".join(told)))
@@ -127,9 +127,9 @@ class Search:
         hints = [*own.more["hints"], *float32.more["hints"]]
         asked = {"replay": _steps(float32, own), "most": REPLAYS, "scale": _last(own.more["scales"]), "hints": hints}
         replayed = self._trial(REPLAY, {"use_off_line": False}, asked=asked)
-        found = replayed.more["ranking"] or {"problem": "the script ended before it"}
-        self._unreplayed = found["problem"] or ""
-        return _unreplayed(own, hints) if self._unreplayed else (found["groups"], found["first"])
+        ranking = replayed.more["ranking"] or {"problem": "the script ended before it"}
+        self._unreplayed = ranking["problem"] or ""
+        return _unreplayed(own, hints) if self._unreplayed else (ranking["groups"], ranking["first"])
 
     def _bisected(
         self, float32: Outcome, own: Outcome, groups: Sequence[Mapping[str, Any]], first: int
@@ -137,38 +137,38 @@ class Search:
         """Looks for the fewest groups to keep in float32: none at all fails; more are tried until a trial holds."""
         fails, holds, best, kept = 0, len(groups) + 1, None, first
         while kept not in (fails, holds) and self._may_run(_name(kept)):
-            found = self._try(float32, own, groups, kept)
-            if found.problems:
+            tried = self._try(float32, own, groups, kept)
+            if tried.problems:
                 fails, kept = kept, min(len(groups), 2 * kept) if best is None else (kept + holds) // 2
             else:
-                best, holds, kept = found, kept, (fails + kept) // 2
+                best, holds, kept = tried, kept, (fails + kept) // 2
         return best
 
     def _may_run(self, name: str) -> bool:
         return self._state.has(name) or self._state.count < self._wanted.trials
 
     def _try(self, float32: Outcome, own: Outcome, groups: Sequence[Mapping[str, Any]], kept: int) -> Tried:
-        made = self._proposed(own, groups, kept)
+        proposal = self._proposed(own, groups, kept)
 
         def options(folder: str) -> dict[str, Any]:
             out = os.path.join(folder, "ops_info.json")
-            for path, text in made.texts(out).items():
+            for path, text in proposal.texts(out).items():
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(text)
-            return made.written(out)
+            return proposal.written(out)
 
-        found = self._trial(_name(kept), options, asked=_at_most(float32))
-        return Tried(kept, found, self._problems(found, float32))
+        outcome = self._trial(_name(kept), options, asked=_at_most(float32))
+        return Tried(kept, outcome, self._problems(outcome, float32))
 
-    def _problems(self, found: Outcome, float32: Outcome) -> tuple[str, ...]:
+    def _problems(self, outcome: Outcome, float32: Outcome) -> tuple[str, ...]:
         """What a trial fails. One whose losses deviate a little is held against the noise of float32 itself."""
-        told = criteria.problems(found, float32, self._wanted.criteria, self._noise or 0.0)
-        small = all(criteria.DEVIATES in each for each in told) and criteria.worst(found, float32) < LARGE
+        told = criteria.problems(outcome, float32, self._wanted.criteria, self._noise or 0.0)
+        small = all(criteria.DEVIATES in problem for problem in told) and criteria.worst(outcome, float32) < LARGE
         if told and small and self._noise is None and self._may_run(DISTURBED):
             disturbed = self._trial(DISTURBED, {"use_off_line": False}, asked={"disturb": DISTURBANCE})
             noise = criteria.worst(disturbed, float32)
             self._noise = noise if noise < LARGE else 0.0  # what spoils a training tells nothing of its noise
-            told = criteria.problems(found, float32, self._wanted.criteria, self._noise)
+            told = criteria.problems(outcome, float32, self._wanted.criteria, self._noise)
         return tuple(told)
 
     def _proposed(self, own: Outcome, groups: Sequence[Mapping[str, Any]], kept: int) -> Proposal:
@@ -176,7 +176,7 @@ class Search:
         return proposal.of(lines, _nodes(own), own.more["values"])
 
     def _trial(
-        self, name: str, options: Any, calibrated: bool = False, asked: Any = None, check: Any = lambda found: None
+        self, name: str, options: Any, calibrated: bool = False, asked: Any = None, check: Any = lambda outcome: None
     ) -> Outcome:
         """Runs a trial that has not ended before. One that `check` raises for is not kept: its cause may be removed."""
         if not self._may_run(name):
@@ -201,11 +201,11 @@ def _outcome(fields: Mapping[str, Any]) -> Outcome:
     return Outcome(fields["losses"], fields["status"], fields["metric"], fields["printed"], fields)
 
 
-def _check_own(found: Outcome) -> None:
-    if found.status and not any(found.losses.values()):
+def _check_own(outcome: Outcome) -> None:
+    if outcome.status and not any(outcome.losses.values()):
         text = "the script ends with status %d in its own mode, before a training step:\n%s"
-        raise ConfigError(text % (found.status, found.printed))
-    if not any(node.low for node in _nodes(found)):
+        raise ConfigError(text % (outcome.status, outcome.printed))
+    if not any(node.low for node in _nodes(outcome)):
         text = "the script's own mode lowers nothing of its training step: nothing is to be tuned; %s MODE gives it one"
         raise ConfigError(text % requests.MODE)
 
@@ -221,10 +221,10 @@ def _name(kept: int) -> str:
 
 def _steps(float32: Outcome, own: Outcome) -> tuple[int, ...]:
     """Numbers of the steps to replay: where losses stop being finite and just before; else the first and one more."""
-    found = sorted(filter(None, map(criteria.first_nonfinite, own.losses.values())))
+    steps = sorted(filter(None, map(criteria.first_nonfinite, own.losses.values())))
     count = max(map(len, float32.losses.values()))
-    if found:
-        return tuple(sorted({max(1, found[0] - 1), min(found[0], count)}))
+    if steps:
+        return tuple(sorted({max(1, steps[0] - 1), min(steps[0], count)}))
     return tuple(sorted({1, max(1, min(count // 2, FURTHEST))}))
 
 

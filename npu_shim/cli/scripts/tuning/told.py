@@ -39,12 +39,12 @@ def as_text(result: Result, out: str, words: str) -> str:
     return "\n".join([*lines, *_use(result, out)]) + "\n"
 
 
-def _curves(found: Outcome) -> str:
+def _curves(outcome: Outcome) -> str:
     parts = [
         "%s %.4g -> %.4g in %d steps" % (name, curve[0], curve[-1], len(curve))
-        for name, curve in found.losses.items() if curve
+        for name, curve in outcome.losses.items() if curve
     ]  # fmt: skip
-    return "; ".join(parts + ([] if found.metric is None else ["metric %.6g" % found.metric]))
+    return "; ".join(parts + ([] if outcome.metric is None else ["metric %.6g" % outcome.metric]))
 
 
 def _kept(result: Result) -> list[str]:
@@ -69,7 +69,7 @@ def _cost(result: Result) -> list[str]:
     worst = [criteria.worst(outcome, result.float32) for outcome in (result.own, result.best.outcome)]
     rows = [
         ("", "own mode", "tuned"),
-        ("deviation of the loss", *("%.3g" % each for each in worst)),
+        ("deviation of the loss", *("%.3g" % number for number in worst)),
         ("matrix and convolution ops that are low", _nodes(before), _nodes(after)),
         ("  share of their operations", _percent(before), _percent(after)),
         ("nodes that are low", _low(result.nodes), _low(result.tuned)),

@@ -112,10 +112,10 @@ def _steps_so_far(left: str) -> int:
 def _seen(left: str) -> dict[str, Any]:
     """What is known of the graphs of a trial, and of their ranges."""
     pages = kept_pages.collected(left)
-    warned = [each["node"] for page in pages for each in page["warnings"] if each["node"]]
+    warned = [warning["node"] for page in pages for warning in page["warnings"] if warning["node"]]
     measured = ranges.collected(left)
-    suspects = [name for found, *_ in measured for name in ranges.suspects(found)]
-    told = [line for found, _, scale, _ in measured for line in ranges.proposals(found, scale)]
+    suspects = [name for ranges_seen, *_ in measured for name in ranges.suspects(ranges_seen)]
+    told = [line for ranges_seen, _, scale, _ in measured for line in ranges.proposals(ranges_seen, scale)]
     return {
         "nodes": [list(node) for node in proposal.nodes(pages)],
         "hints": list(dict.fromkeys([*warned, *suspects])),

@@ -80,8 +80,8 @@ class _CategoricalColumn(_FeatureColumn, core._CategoricalColumn):
         return None
 
     def _get_sparse_tensors(self, inputs, weight_collections=None, trainable=None):
-        made = inputs.get(self)
-        return self.IdWeightPair(self.id_tensor(made), self.weight_tensor(made))
+        tensor = inputs.get(self)
+        return self.IdWeightPair(self.id_tensor(tensor), self.weight_tensor(tensor))
 
 
 class _DenseColumn(_FeatureColumn, core._DenseColumn):

@@ -42,10 +42,10 @@ def scattered_embedding_lookup(
         repeated = tf.reshape(tf.tile(flat[:, None], [1, dimension]), [-1, 1])
         size = sum(int(part.shape[0]) for part in params)
         crossed = sparse_ops.sparse_feature_cross([places, repeated], True, size, hash_key=hash_key)
-        found = tf.nn.embedding_lookup(params, crossed.values, partition_strategy="div")
-        found = tf.reshape(found, tf.concat([tf.shape(values), [dimension]], 0))
-        found.set_shape(values.shape.concatenate([dimension]))
-        return found
+        embedded = tf.nn.embedding_lookup(params, crossed.values, partition_strategy="div")
+        embedded = tf.reshape(embedded, tf.concat([tf.shape(values), [dimension]], 0))
+        embedded.set_shape(values.shape.concatenate([dimension]))
+        return embedded
 
 
 def scattered_embedding_lookup_sparse(

@@ -39,10 +39,10 @@ def detach_inputs(sgv: Any, control_inputs: bool = False) -> tuple[subgraph.SubG
     """
     view = subgraph.make_view(sgv)
     placeholders = _placeholders(view, view.inputs)
-    made, _ = reroute.swap_inputs(view, subgraph.SubGraphView(passthrough_ts=placeholders))
+    swapped, _ = reroute.swap_inputs(view, subgraph.SubGraphView(passthrough_ts=placeholders))
     if control_inputs:
         detach_control_inputs(view)
-    return made, placeholders
+    return swapped, placeholders
 
 
 def detach_outputs(sgv: Any, control_outputs: Any = None) -> tuple[subgraph.SubGraphView, list[tf.Tensor]]:

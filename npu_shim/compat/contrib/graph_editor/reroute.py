@@ -104,9 +104,9 @@ def _takers(view: subgraph.SubGraphView) -> list[Any]:
 
 def _seen(view: subgraph.SubGraphView, inputs: Any) -> subgraph.SubGraphView:
     """A view of the changed operations with these inputs, and the outputs that it had, as far as it has them."""
-    made = subgraph.SubGraphView(view.ops, view.passthroughs)
-    kept = [t for t in util.unique(inputs) if t in made.inputs]
-    return made.remap(kept, [t for t in view.outputs if t in made.outputs])
+    seen = subgraph.SubGraphView(view.ops, view.passthroughs)
+    kept = [t for t in util.unique(inputs) if t in seen.inputs]
+    return seen.remap(kept, [t for t in view.outputs if t in seen.outputs])
 
 
 def add_control_inputs(op: Any, cops: Any) -> None:

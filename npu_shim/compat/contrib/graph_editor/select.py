@@ -83,13 +83,13 @@ def get_ops_ios(
 ) -> list[tf.Operation]:
     """The operations at the other ends of operations' edges."""
     inputs, outputs = check_cios(control_inputs, control_outputs, control_ios)
-    found: list[tf.Operation] = []
+    neighbours: list[tf.Operation] = []
     for op in to_ops(ops):
-        found += [t.op for t in op.inputs]
-        found += [taker for t in op.outputs for taker in t.consumers()]
-        found += op.control_inputs if inputs else []
-        found += outputs.get(op) if outputs else ()
-    return unique(found)
+        neighbours += [t.op for t in op.inputs]
+        neighbours += [taker for t in op.outputs for taker in t.consumers()]
+        neighbours += op.control_inputs if inputs else []
+        neighbours += outputs.get(op) if outputs else ()
+    return unique(neighbours)
 
 
 def compute_boundary_ts(ops: Any) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
@@ -97,9 +97,9 @@ def compute_boundary_ts(ops: Any) -> tuple[list[tf.Tensor], list[tf.Tensor], lis
     ops = to_ops(ops)
     within = set(ops)
     taken = unique(t for op in ops for t in op.inputs)
-    made = [t for op in ops for t in op.outputs]
-    leaving = [t for t in made if not t.consumers() or any(taker not in within for taker in t.consumers())]
-    return [t for t in taken if t.op not in within], leaving, [t for t in made if t in set(taken)]
+    given = [t for op in ops for t in op.outputs]
+    leaving = [t for t in given if not t.consumers() or any(taker not in within for taker in t.consumers())]
+    return [t for t in taken if t.op not in within], leaving, [t for t in given if t in set(taken)]
 
 
 def get_within_boundary_ops(
@@ -128,13 +128,13 @@ def get_within_boundary_ops(
     within, stop, seeds = set(to_ops(ops)), set(to_ops(boundary_ops)), to_ops(seed_ops)
     if not inclusive and stop.intersection(seeds):
         raise ValueError("Boundary is intersecting with the seeds.")
-    found, wave = dict.fromkeys(seeds), [op for op in seeds if op not in stop]
+    reached, wave = dict.fromkeys(seeds), [op for op in seeds if op not in stop]
     while wave:
         near = get_ops_ios(wave, control_inputs, control_outputs, control_ios)
-        new = [op for op in near if op in within and op not in found]
-        found.update(dict.fromkeys(new))
+        new = [op for op in near if op in within and op not in reached]
+        reached.update(dict.fromkeys(new))
         wave = [op for op in new if op not in stop]
-    return [op for op in found if inclusive or op not in stop]
+    return [op for op in reached if inclusive or op not in stop]
 
 
 def get_backward_walk_ops(
@@ -190,12 +190,12 @@ def get_forward_walk_ops(
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
     within = None if within_ops is None else set(to_ops(within_ops))
-    found, wave = dict.fromkeys(seeds), seeds
+    walked, wave = dict.fromkeys(seeds), seeds
     while wave:
-        reached = unique(n for op in wave for n in neighbours(op) if n not in found)
+        reached = unique(n for op in wave for n in neighbours(op) if n not in walked)
         wave = [n for n in reached if (within is None or n in within) and (not within_ops_fn or within_ops_fn(n))]
-        found.update(dict.fromkeys(wave))
-    return list(found) if inclusive else [op for op in found if op not in set(seeds)]
+        walked.update(dict.fromkeys(wave))
+    return list(walked) if inclusive else [op for op in walked if op not in set(seeds)]
 
 
 def get_walks_intersection_ops(
@@ -270,7 +270,7 @@ def _selected(args, kind, begin, restrict, kwargs):
     if unknown:
         raise ValueError("Unexpected keywords arguments: %s" % sorted(unknown))
     graph, keep = kwargs.get("graph"), kwargs.get("positive_filter")
-    found: list[Any] = []
+    selected: list[Any] = []
     for one in (one for argument in args for one in several(argument)):
         if can_be_regex(one):
             if graph is None:
@@ -278,12 +278,12 @@ def _selected(args, kind, begin, restrict, kwargs):
             pattern = make_regex(one)
             if not kwargs.get(restrict) or pattern.pattern.startswith(begin):
                 every = graph.get_operations() if kind is tf.Operation else filter_ts(graph, True)
-                found += [top for top in every if pattern.search(top.name)]
+                selected += [top for top in every if pattern.search(top.name)]
         elif isinstance(one, kind):
-            found.append(one)
+            selected.append(one)
         else:
             raise TypeError("npu_shim: graph_editor: %r is no %s" % (one, kind.__name__))
-    return [one for one in unique(found) if keep is None or keep(one)]
+    return [one for one in unique(selected) if keep is None or keep(one)]
 
 
 def select_ops_and_ts(*args: Any, **kwargs: Any) -> tuple[list[Any], list[Any]]:

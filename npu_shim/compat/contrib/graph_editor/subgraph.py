@@ -27,10 +27,10 @@ class SubGraphView:
 
     def __init__(self, inside_ops: Any = (), passthrough_ts: Any = ()) -> None:
         self.ops = util.to_ops(inside_ops)
-        taken, made, _ = select.compute_boundary_ts(self.ops)
+        taken, given, _ = select.compute_boundary_ts(self.ops)
         connected = {t for op in self.ops for t in (*op.inputs, *op.outputs)}
         self.passthroughs = [t for t in util.unique(util.to_tensors(passthrough_ts)) if t not in connected]
-        self._taken, self._made = taken + self.passthroughs, made + self.passthroughs
+        self._taken, self._made = taken + self.passthroughs, given + self.passthroughs
         self.inputs, self.outputs = list(self._taken), list(self._made)
         self.graph = next((top.graph for top in (*self.ops, *self.passthroughs)), None)
 
@@ -99,14 +99,14 @@ class SubGraphView:
         Raises:
             ValueError: there is no such input or output, or an input appears twice.
         """
-        made = self.copy()
+        view = self.copy()
         if new_input_indices is not None:
-            made.inputs = _chosen(new_input_indices, self._taken)
-            if len(util.unique(made.inputs)) < len(made.inputs):
+            view.inputs = _chosen(new_input_indices, self._taken)
+            if len(util.unique(view.inputs)) < len(view.inputs):
                 raise ValueError("an input is there twice: %s" % (new_input_indices,))
         if new_output_indices is not None:
-            made.outputs = _chosen(new_output_indices, self._made)
-        return made
+            view.outputs = _chosen(new_output_indices, self._made)
+        return view
 
     def remap_inputs(self, new_input_indices: Any) -> SubGraphView:
         """As `remap`, of the inputs."""
@@ -135,8 +135,8 @@ class SubGraphView:
         used = select.get_walks_union_ops(
             self.connected_inputs, self.connected_outputs, within_ops=self.ops, control_inputs=control_inputs
         )
-        made = SubGraphView([op for op in self.ops if op in set(used)], self.passthroughs)
-        return made.remap([t for t in self.inputs if t in made._taken], [t for t in self.outputs if t in made._made])
+        view = SubGraphView([op for op in self.ops if op in set(used)], self.passthroughs)
+        return view.remap([t for t in self.inputs if t in view._taken], [t for t in self.outputs if t in view._made])
 
 
 def _chosen(indices, tensors):

@@ -97,14 +97,14 @@ def copy_op_handler(
     graph = info.graph_
     cleared = tf.control_dependencies(None), tf.name_scope(None), graph.device(None)
     with graph.as_default(), cleared[0], cleared[1], cleared[2], graph.device(op.device):
-        made = graph.create_op(
+        copy = graph.create_op(
             op.type, new_inputs, [t.dtype for t in op.outputs], input_types=[t.dtype for t in op.inputs],
             name=graph.unique_name(node.name, mark_as_used=False), attrs=dict(node.attr), op_def=op.op_def,
         )  # fmt: skip
     if copy_shape:
-        for before, after in zip(op.outputs, made.outputs):
+        for before, after in zip(op.outputs, copy.outputs):
             after.set_shape(before.shape)
-    return made, made.outputs
+    return copy, copy.outputs
 
 
 def _warn_of_other_numbers(op):
@@ -131,12 +131,12 @@ class TransformerInfo:
         return util.transform_tree(transformed, lambda top: self._source_of(top, missing_fn))
 
     def _copy_of(self, top, missing_fn):
-        made = self._map_of(top)
-        return made[top] if top in made else missing_fn(top) if missing_fn else None
+        copies = self._map_of(top)
+        return copies[top] if top in copies else missing_fn(top) if missing_fn else None
 
     def _source_of(self, top, missing_fn):
-        found = next((before for before, after in self._map_of(top).items() if after is top), None)
-        return missing_fn(top) if found is None and missing_fn else found
+        source = next((before for before, after in self._map_of(top).items() if after is top), None)
+        return missing_fn(top) if source is None and missing_fn else source
 
     def _map_of(self, top):
         return self._transformed_ops if isinstance(top, tf.Operation) else self._transformed_ts
@@ -203,9 +203,9 @@ class Transformer:
                     inputs.append(_for_now(info, t))
                 else:
                     inputs.append(self._tensor(info, t))
-            made, outputs = self.transform_op_handler(info, op, inputs)
-            info.transformed_ops[op] = made
-            self.assign_collections_handler(info, op, made)
+            copy, outputs = self.transform_op_handler(info, op, inputs)
+            info.transformed_ops[op] = copy
+            self.assign_collections_handler(info, op, copy)
             for before, after in zip(op.outputs, outputs):
                 info.transformed_ts[before] = after
                 self.assign_collections_handler(info, before, after)
@@ -220,11 +220,11 @@ class Transformer:
         return info.transformed_ts[t]
 
     def _connect_control_inputs(self, info):
-        for op, made in info.transformed_ops.items():
+        for op, copy in info.transformed_ops.items():
             waits = [self.transform_original_op_handler(info, before) for before in op.control_inputs]
-            made._add_control_inputs([before for before in waits if before is not None])
+            copy._add_control_inputs([before for before in waits if before is not None])
             if getattr(op, "_original_op", None) is not None:  # that a gradient is of
-                made._original_op = self.transform_original_op_handler(info, op._original_op)
+                copy._original_op = self.transform_original_op_handler(info, op._original_op)
 
     def _view_of_copies(self, info):
         view = info.sgv

@@ -25,21 +25,21 @@ def several(x: Any) -> list[Any]:
 
 def to_ops(x: Any) -> list[tf.Operation]:
     """Unique operations, in order; raises TypeError for anything else."""
-    found = {}
+    ops_given = {}
     for one in several(x):
         op = one.op if isinstance(one, tf.Tensor) else one
         if not isinstance(op, tf.Operation):
             raise TypeError("npu_shim: graph_editor: %r is neither a tf.Operation nor a tf.Tensor" % (one,))
-        found[op] = None
-    return list(found)
+        ops_given[op] = None
+    return list(ops_given)
 
 
 def to_tensors(x: Any) -> list[tf.Tensor]:
     """Tensors, in order; those of an operation are its outputs."""
-    found: list[tf.Tensor] = []
+    tensors: list[tf.Tensor] = []
     for one in several(x):
-        found += one.outputs if isinstance(one, tf.Operation) else [one]
-    return found
+        tensors += one.outputs if isinstance(one, tf.Operation) else [one]
+    return tensors
 
 
 def unique(items: Iterable[Any]) -> list[Any]:
@@ -100,10 +100,10 @@ def transform_tree(tree: Any, fn: Callable[[Any], Any], iterable_type: Any = tup
         return fn(tree)
     if isinstance(tree, dict):
         return type(tree)((key, transform_tree(value, fn)) for key, value in tree.items())
-    made = [transform_tree(child, fn) for child in tree]
+    children = [transform_tree(child, fn) for child in tree]
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*made)
-    return type(tree)(made) if isinstance(tree, (list, tuple)) else iterable_type(made)
+        return type(tree)(*children)
+    return type(tree)(children) if isinstance(tree, (list, tuple)) else iterable_type(children)
 
 
 def check_graphs(*args: Any) -> None:

@@ -41,9 +41,9 @@ def connected_components(images: Any) -> tf.Tensor:
         named, _ = tf.while_loop(lambda _, changed: changed, spread, [own, tf.size(batch) > 0], back_prop=False)
         first = tf.reshape(tf.logical_and(solid, tf.equal(named, own)), [-1])
         numbers = tf.concat([[0], tf.cumsum(tf.cast(first, tf.int32))], 0)
-        found = tf.reshape(tf.gather(numbers, named), shape)
-        found.set_shape(images.shape)
-        return found
+        labels = tf.reshape(tf.gather(numbers, named), shape)
+        labels.set_shape(images.shape)
+        return labels
 
 
 def same_as_before(batch: tf.Tensor, axis: int) -> tf.Tensor:

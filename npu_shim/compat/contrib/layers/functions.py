@@ -91,8 +91,8 @@ def embedding_lookup_unique(
     with tf.name_scope(name, "EmbeddingLookupUnique", [params, ids]):
         ids = tf.convert_to_tensor(ids)
         unique, where = tf.unique(tf.reshape(ids, [-1]))
-        found = tf.gather(tf.nn.embedding_lookup(params, unique, partition_strategy), where)
-        found = tf.reshape(found, tf.concat([tf.shape(ids), tf.shape(found)[1:]], 0))
+        embedded = tf.gather(tf.nn.embedding_lookup(params, unique, partition_strategy), where)
+        embedded = tf.reshape(embedded, tf.concat([tf.shape(ids), tf.shape(embedded)[1:]], 0))
         depth = (params[0] if isinstance(params, list) else params).shape[1:]
-        found.set_shape(ids.shape.concatenate(depth))
-        return found
+        embedded.set_shape(ids.shape.concatenate(depth))
+        return embedded

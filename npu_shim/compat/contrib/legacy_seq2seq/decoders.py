@@ -158,8 +158,8 @@ def _heads(states, count, dtype):
             with tf.variable_scope("Attention_%d" % head):
                 y = tf.cast(tf.reshape(linear(query, size), [-1, 1, 1, size]), dtype)
                 weights = tf.nn.softmax(tf.reduce_sum(vectors[head] * tf.tanh(keys[head] + y), [2, 3]))
-                found = tf.reduce_sum(tf.reshape(weights, [-1, length, 1, 1]) * hidden, [1, 2])
-                return tf.reshape(found, [-1, size])
+                attended = tf.reduce_sum(tf.reshape(weights, [-1, length, 1, 1]) * hidden, [1, 2])
+                return tf.reshape(attended, [-1, size])
 
     return Heads()
 

@@ -110,8 +110,8 @@ class ShampooOptimizer(PlainOptimizer, tf.train.Optimizer):
         for axis in range(rank):
             matrix = var.shape.as_list()[axis] <= self._max_matrix_size
             precondition = self._matrix if matrix else self._diagonal
-            direction, made = precondition(direction, grad, var, axis, indices)
-            updates += made
+            direction, own_updates = precondition(direction, grad, var, axis, indices)
+            updates += own_updates
         (rate,) = self._as(var, self._now(self._learning_rate))
         if indices is None:
             moved = tf.assign_sub(var, rate * direction).op

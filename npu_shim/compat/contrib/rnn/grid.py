@@ -185,8 +185,8 @@ class GridLSTMCell(Cell):
         with tf.variable_scope(tf.get_variable_scope(), initializer=self._initializer):
             for direction in self.DIRECTIONS:
                 own, pairs = pairs[: sum(self._blocks)], pairs[sum(self._blocks) :]
-                made = self._direction(direction, inputs, own)
-                outputs, states = outputs + made[0], states + made[1]
+                own_results = self._direction(direction, inputs, own)
+                outputs, states = outputs + own_results[0], states + own_results[1]
         return tf.concat(outputs, 1), (
             self._state_tuple_type(*states) if self._state_is_tuple else tf.concat(states, 1)
         )
@@ -199,8 +199,8 @@ class GridLSTMCell(Cell):
         outputs, states = [], []
         for block, windows in enumerate(blocks):
             own, pairs = pairs[: len(windows)], pairs[len(windows) :]
-            made = self._block(block, windows, own)
-            outputs, states = outputs + made[0], states + made[1]
+            block_results = self._block(block, windows, own)
+            outputs, states = outputs + block_results[0], states + block_results[1]
         return outputs, states
 
     def _features(self, inputs, offset=0):

@@ -60,11 +60,11 @@ def linear(
     if None in depths:
         raise ValueError("linear expects shape[1] to be provided for shapes %s" % [a.shape for a in args])
     kernel = tf.get_variable("kernel", [sum(depths), output_size], args[0].dtype, kernel_initializer)
-    made = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), kernel)
+    product = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), kernel)
     if not bias:
-        return made
+        return product
     start = bias_initializer if bias_initializer is not None else tf.zeros_initializer()
-    return tf.nn.bias_add(made, tf.get_variable("bias", [output_size], args[0].dtype, start))
+    return tf.nn.bias_add(product, tf.get_variable("bias", [output_size], args[0].dtype, start))
 
 
 class Linear:

@@ -253,20 +253,20 @@ def gather_tree(
             time, ids, parents = step
             inside = tf.broadcast_to(time < lengths, shape[1:])
             beam = later[1]
-            found = tf.where(inside, tf.gather(ids, beam, axis=1, batch_dims=1), nothing)
-            return found, tf.where(inside, tf.gather(parents, beam, axis=1, batch_dims=1), beam)
+            tokens = tf.where(inside, tf.gather(ids, beam, axis=1, batch_dims=1), nothing)
+            return tokens, tf.where(inside, tf.gather(parents, beam, axis=1, batch_dims=1), beam)
 
-        found, _ = tf.scan(
+        tokens, _ = tf.scan(
             back,
             (tf.range(shape[0]), step_ids, parent_ids),
             initializer=(nothing, beams),
             reverse=True,
             back_prop=False,
         )
-        ended = tf.cumsum(tf.cast(tf.equal(found, end_token), tf.int32), axis=0, exclusive=True) > 0
-        found = tf.where(ended, tf.fill(shape, end_token), found)
-        found.set_shape(step_ids.shape)
-        return found
+        ended = tf.cumsum(tf.cast(tf.equal(tokens, end_token), tf.int32), axis=0, exclusive=True) > 0
+        tokens = tf.where(ended, tf.fill(shape, end_token), tokens)
+        tokens.set_shape(step_ids.shape)
+        return tokens
 
 
 def gather_tree_from_array(t: Any, parent_ids: Any, sequence_length: Any) -> tf.Tensor:

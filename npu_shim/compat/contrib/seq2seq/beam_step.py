@@ -68,9 +68,9 @@ def beam_search_step(
     def of_parents(t):
         if isinstance(t, tf.TensorArray) or t.shape.ndims < 2:
             return t
-        found = tf.gather(t, parents, axis=1, batch_dims=1)
-        found.set_shape(t.shape)
-        return found
+        gathered = tf.gather(t, parents, axis=1, batch_dims=1)
+        gathered.set_shape(t.shape)
+        return gathered
 
     finished = of_parents(state.finished)
     chosen = tf.gather(tf.reshape(total, [batch_size, -1]), flat, axis=1, batch_dims=1)

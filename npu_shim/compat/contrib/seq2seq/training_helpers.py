@@ -176,10 +176,12 @@ class ScheduledOutputTrainingHelper(TrainingHelper):
         finished, base, state = super().next_inputs(time, outputs, state)
 
         def mixed():
-            made = outputs if self._next_inputs_fn is None else self._next_inputs_fn(outputs)
+            inputs = outputs if self._next_inputs_fn is None else self._next_inputs_fn(outputs)
             if self._auxiliary is not None:
-                made = tf.nest.map_structure(lambda x, a: tf.concat([x, a.read(time + 1)], -1), made, self._auxiliary)
-            return tf.nest.map_structure(lambda x, y: tf.where(tf.cast(sample_ids, tf.bool), x, y), made, base)
+                inputs = tf.nest.map_structure(
+                    lambda x, a: tf.concat([x, a.read(time + 1)], -1), inputs, self._auxiliary
+                )
+            return tf.nest.map_structure(lambda x, y: tf.where(tf.cast(sample_ids, tf.bool), x, y), inputs, base)
 
         return finished, tf.cond(tf.reduce_all(finished), lambda: base, mixed), state
 

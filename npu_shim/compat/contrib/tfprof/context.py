@@ -135,7 +135,7 @@ class ProfileContext:
             return True
         if not self._of_new_fetches or self._step <= WARM_STEPS:
             return False
-        names = " ".join(sorted(str(getattr(each, "name", each)) for each in tf.nest.flatten(fetches)))
+        names = " ".join(sorted(str(getattr(fetch, "name", fetch)) for fetch in tf.nest.flatten(fetches)))
         new = names not in self._seen
         self._seen.add(names)
         return new

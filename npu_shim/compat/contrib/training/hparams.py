@@ -181,7 +181,7 @@ def parse_values(values: str, type_map: Mapping[str, type], ignore_unknown: bool
     Raises:
         ValueError: the text is malformed, or a name is unknown, given twice, or its value does not fit.
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     position = 0
     while position < len(values):
         match = ASSIGNMENT.match(values, position)
@@ -190,13 +190,13 @@ def parse_values(values: str, type_map: Mapping[str, type], ignore_unknown: bool
         position = match.end()
         name = match.group("name")
         if name in type_map:
-            _assign(found, match, type_map[name], values)
+            _assign(parsed, match, type_map[name], values)
         elif not ignore_unknown:
             raise ValueError("Unknown hyperparameter type for %s" % name)
-    return found
+    return parsed
 
 
-def _assign(found: dict[str, Any], match: Any, kind: type, values: str) -> None:
+def _assign(parsed: dict[str, Any], match: Any, kind: type, values: str) -> None:
     name, index, text = match.group("name"), match.group("index"), match.group("value")
     given = match.group("list") if text is None else text
     if text is None and index is not None:
@@ -208,9 +208,9 @@ def _assign(found: dict[str, Any], match: Any, kind: type, values: str) -> None:
         raise ValueError(
             "Could not parse hparam '%s' of type '%s' with value '%s' in %s" % (name, kind.__name__, given, values)
         ) from reason
-    place, key, shown = found, name, name
+    place, key, shown = parsed, name, name
     if index is not None:
-        place, key, shown = found.setdefault(name, {}), int(index), "%s[%s]" % (name, index)
+        place, key, shown = parsed.setdefault(name, {}), int(index), "%s[%s]" % (name, index)
     if not isinstance(place, dict) or key in place:
         raise ValueError("Multiple assignments to variable '%s' in %s" % (shown, values))
     place[key] = value

@@ -54,8 +54,8 @@ def byte_size_load_fn(op: Any) -> int:
     if len(op.outputs) != 1:
         raise ValueError("Op %s must have a single output, got %d" % (op.name, len(op.outputs)))
     # of a variable's operation: while it is made, its output has no shape yet, and a handle never has one
-    made = op.type in ("Variable", "VariableV2", "VarHandleOp")
-    dtype = tf.as_dtype(op.get_attr("dtype")) if made else op.outputs[0].dtype.base_dtype
-    shape = tf.TensorShape(op.get_attr("shape")) if made else op.outputs[0].shape
+    is_variable = op.type in ("Variable", "VariableV2", "VarHandleOp")
+    dtype = tf.as_dtype(op.get_attr("dtype")) if is_variable else op.outputs[0].dtype.base_dtype
+    shape = tf.TensorShape(op.get_attr("shape")) if is_variable else op.outputs[0].shape
     shape.assert_is_fully_defined()
     return dtype.size * shape.num_elements()

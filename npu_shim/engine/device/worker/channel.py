@@ -92,11 +92,11 @@ class Channel:
         self._end.close()
 
     def _exactly(self, count: int) -> bytearray:
-        found = bytearray(count)
-        view = memoryview(found)
+        received = bytearray(count)
+        view = memoryview(received)
         while view:
             read = self._end.recv_into(view)
             if not read:
                 raise Closed
             view = view[read:]
-        return found
+        return received

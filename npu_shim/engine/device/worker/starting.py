@@ -145,12 +145,12 @@ def worker(interpreter: str) -> Started:
     """Returns this process's worker on an interpreter, started if it does not run; errors as `Started`."""
     key = os.getpid(), interpreter
     with _lock:
-        found = _started.get(key)
-        if found is None or not found.usable:
-            if found is not None:
-                found.end()
-            found = _started[key] = Started(interpreter)
-        return found
+        running = _started.get(key)
+        if running is None or not running.usable:
+            if running is not None:
+                running.end()
+            running = _started[key] = Started(interpreter)
+        return running
 
 
 def _forget() -> None:
