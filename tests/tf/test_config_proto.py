@@ -74,6 +74,11 @@ def test_for_session_is_a_copy_with_one_entry_and_what_the_hook_needs():
     assert again.SerializeToString(deterministic=True) == copy.SerializeToString(deterministic=True)
 
 
+def test_where_nothing_is_lowered_the_optimizers_run_as_the_config_has_them():
+    rewrite = config_proto.for_session(with_entry(), as_given=True).graph_options.rewrite_options
+    assert (rewrite.meta_optimizer_iterations, rewrite.min_graph_nodes) == (rewrite.DEFAULT_NUM_ITERS, -1)
+
+
 def test_of_several_entries_the_last_value_of_an_option_holds():
     config = config_proto.npu_config_proto()  # scripts add a second entry to it
     for values in ({"precision_mode": b"force_fp16", "job": b"one"}, {"precision_mode": b"allow_mix_precision"}):

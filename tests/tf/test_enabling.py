@@ -169,7 +169,10 @@ class TestEnable:
                 h = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "SAME"), bias))
                 w = tf.get_variable("w", [4608, 33], initializer=start)
                 h = tf.nn.relu(tf.nn.bias_add(tf.reshape(h, [8, 4608]) @ w, tf.get_variable("c", [33])))
-                loss = tf.reduce_mean(tf.square(h - 0.5))
+                mean = tf.reduce_mean(h, -1, keepdims=True)
+                n = (h - mean) * tf.rsqrt(tf.reduce_mean(tf.square(h - mean), -1, keepdims=True) + 1e-5)
+                n *= tf.sigmoid(1.7 * n)  # what a second round of TensorFlow's optimizers changes
+                loss = tf.reduce_mean(tf.square(h - 0.5)) + tf.reduce_mean(tf.square(n @ tf.ones([33, 8]) - 0.5))
                 train = tf.train.AdamOptimizer(0.01).minimize(loss)
                 given = np.random.RandomState(0).rand(8, 12, 12, 3).astype("f")
                 with tf.Session() as session:

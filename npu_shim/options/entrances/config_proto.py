@@ -111,7 +111,7 @@ def for_session(
     values: Mapping[str, Any] | None = None,
     number: int = 0,
     local: bool = True,
-    remaps: bool = False,
+    as_given: bool = False,
     apart: bool = False,
     as_built: bool = False,
 ) -> tf.ConfigProto:
@@ -119,14 +119,15 @@ def for_session(
 
     The copy has one NpuOptimizer entry, the first, with this session's options. It also overrides the settings with
     which Grappler would skip our optimizer (Grappler disabled, a minimum number of nodes, a time limit, a graph that
-    is excluded) or run it twice for nothing.
+    is excluded), or run it twice where it lowers something.
 
     Args:
         config: tf.ConfigProto.
         values: dict of option values; those that the entry does not have are written into it.
         number: int, the session's own, see `session_number`.
         local: whether this process alone runs the session, see `is_local`.
-        remaps: whether TensorFlow's remapper may run; only where the script did not write the entry.
+        as_given: whether TensorFlow's optimizers run as the config has them: in two rounds, unless it says otherwise,
+            and with the remapper where the script did not write the entry.
         apart: whether TensorFlow must not merge equal nodes, see `is_apart`.
         as_built: whether TensorFlow must not replace ops by ops of other types, such as two Adds by an AddN.
 
@@ -138,7 +139,7 @@ def for_session(
     rewrite = copy.graph_options.rewrite_options
     if not is_added(find_npu_optimizer(config)):
         apply_bridge_settings(copy)
-    elif not remaps:
+    elif not as_given:
         rewrite.remapping = rewrite.OFF  # it would hide products in fused ops that no list names
     for field in own_fields(config):
         setattr(rewrite, field, rewrite.OFF)  # no graph is lowered twice
@@ -152,7 +153,8 @@ def for_session(
         first.parameter_map[APART].b = True
     if as_built:
         rewrite.arithmetic_optimization = rewrite.OFF
-    rewrite.meta_optimizer_iterations = rewrite.ONE
+    if not as_given:
+        rewrite.meta_optimizer_iterations = rewrite.ONE
     rewrite.meta_optimizer_timeout_ms = -1
     rewrite.min_graph_nodes = -1
     rewrite.disable_meta_optimizer = False

@@ -142,10 +142,10 @@ def _base_init(self, original, target, graph, config):
         options, number = session_options.of_config(config), next(_numbers)
         session_options.keep(self, number, options)
         in_session = _engine(options.values) is None
-        remaps = in_session and remapping.may_stay(options.values)
+        as_given = in_session and remapping.may_stay(options.values)
         apart, in_functions = call_scopes.any_in(graph)
         as_built = in_functions or speaks_of_ops(options.values)
-        config = config_proto.for_session(config, options.values, number, not target, remaps, apart, as_built)
+        config = config_proto.for_session(config, options.values, number, not target, as_given, apart, as_built)
         if not in_session:
             _prepare_for_engine(config)
     placed = config if target or not enabling.is_on() else devices.softened(config)

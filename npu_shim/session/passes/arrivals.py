@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from npu_shim.distributed.collectives import in_graph, signature
 from npu_shim.distributed.liveness import progress
+from npu_shim.rewriter.graph.arguments import source_of
 from npu_shim.session.native import loader
 
 OP = "NpuShimArrive"
@@ -20,7 +21,7 @@ _marked: dict[int, tuple[str, int]] = {}  # instance key -> (node, group's key) 
 
 
 def marked(graph_def: tf.GraphDef) -> tf.GraphDef:
-    """Returns the graph with NpuShimArrive before each collective; the same where there is none.
+    """Returns the graph with NpuShimArrive before each collective; the same where there is no collective.
 
     Args:
         graph_def: tf.compat.v1.GraphDef; it is not changed.
@@ -54,7 +55,10 @@ def _is_collective(node):
 def _mark(nodes, output):
     """Puts the op before the collectives of a graph or a function's body."""
     constants = {node.name: node for node in nodes if node.op == "Const"}
+    arrivals = {node.name for node in nodes if node.op == OP}
     for node in list(filter(_is_collective, nodes)):
+        if source_of(node.input[0]) in arrivals:  # TensorFlow's optimizers go round twice where nothing is lowered
+            continue
         key = signature.instance_of(node, constants)
         if key is not None:
             _marked[key] = node.name, signature.group_of(node, constants)

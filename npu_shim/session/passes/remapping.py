@@ -1,7 +1,8 @@
-"""Whether TensorFlow's remapper runs in a session that nothing is lowered in.
+"""Whether TensorFlow's optimizers run as the config has them: in a session that nothing is lowered in.
 
-It fuses products with their bias and activation into ops that no list names, in front of the rewriter. So it is off
-where nodes are lowered, shown, measured or compiled. Elsewhere it stays as the script's config has it, and the session
+They go round twice, unless the config says otherwise; where something is lowered, once is enough. The remapper fuses
+products with their bias and activation into ops that no list names, in front of the rewriter. So both are set where
+nodes are lowered, shown, measured or compiled. Elsewhere they stay as the script's config has them, and the session
 computes bit by bit what plain TensorFlow does.
 """
 
@@ -23,7 +24,7 @@ SWITCHES = (kept_pages.SWITCH, calibration.SWITCH, trace.SWITCH, protocol.FOLDER
 
 
 def may_stay(values: Mapping[str, Any]) -> bool:
-    """Whether the remapper stays as the config of a session has it, which has these option values and no engine."""
+    """Whether the optimizers of a session stay as its config has them; it has these option values and no engine."""
     if any(os.environ.get(name) for name in SWITCHES) or not HARMLESS.issuperset(values):
         return False
     try:
