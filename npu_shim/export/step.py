@@ -8,6 +8,7 @@ an interpreter that has it. Without one the HLO is written, and `npu_shim.pjrt.l
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -30,9 +31,8 @@ from npu_shim.pjrt.manifest import Manifest, Tensor
 from npu_shim.rewriter import tf_internals
 from npu_shim.rewriter.errors import ConfigError, PlanError, nearest, one_of
 from npu_shim.rewriter.planner import report
-from npu_shim.xla import open_rows, step_checkpoint, step_function
+from npu_shim.xla import open_rows, refusals, step_checkpoint, step_function
 from npu_shim.xla.passes.resources import random_ops
-from npu_shim.xla.refusals import refusal, xla_errors
 from npu_shim.xla.sources import Source
 
 PRODUCTS = ("default", "highest")
@@ -80,17 +80,9 @@ def export(
 
 
 def exported(
-    source: Any,
-    fetches: Any,
-    feeds: Any,
-    out: str,
-    constants: Mapping[Any, Any] | None = None,
-    values: Mapping[str, Any] | None = None,
-    float32_products: str = "default",
-    jax: str | None = None,
-    device: str | None = None,
-    **options: Any,
-) -> tuple[Manifest, step_function.StepFunction]:
+    source: Any, fetches: Any, feeds: Any, out: str, constants: Any = None, values: Any = None,
+    float32_products: str = "default", jax: str | None = None, device: str | None = None, **options: Any,
+) -> tuple[Manifest, step_function.StepFunction]:  # fmt: skip
     """Exports as `export` does; returns (Manifest, the `StepFunction` that it is of)."""
     require_xla()
     source = source if isinstance(source, Source) else Source.of(source)
@@ -143,14 +135,16 @@ def checkpoint(state: str, prefix: str) -> None:
 
 def hlo_of(step: step_function.StepFunction, float32_products: str, stage: str) -> Any:
     """Returns the step's HLO in that `stage`, its float32 products of the wanted precision."""
-    step.function  # noqa: B018  errors of tracing are none of XLA's
+    with _products(float32_products):
+        return refusals.hlo_of(step, stage)
+
+
+@contextlib.contextmanager
+def _products(wanted: str) -> Iterator[None]:
     before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(float32_products == "default")
+    tf.config.experimental.enable_tensor_float_32_execution(wanted == "default")
     try:
-        with xla_errors(step.graph_def):
-            return step.hlo(stage)
-    except ValueError as reason:  # some refusals come as text only
-        raise refusal(str(reason)) from reason
+        yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
@@ -160,14 +154,13 @@ def hlo_module(step: step_function.StepFunction, float32_products: str) -> Any:
 
     Raises:
         ConfigError: the step has no result, or `float32_products` is not one of PRODUCTS.
-        PlanError: as `hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
+        PlanError: as `refusals.hlo_of`, or a size is open and at most 1 (`xla.open_rows`).
     """
     one_of(float32_products, PRODUCTS, "float32_products")
     if all(isinstance(fetch, str) for fetch in step.fetches) and not any(each.updated for each in step.state):
         raise ConfigError("the step has no result: it writes no variable and fetches operations only; fetch a tensor")
-    from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
-
-    module = hlo_pb2.HloModuleProto.FromString(hlo_of(step, float32_products, "hlo_serialized"))
+    with _products(float32_products):
+        module = refusals.module_of(step)
     open_rows.require_bounds(module)
     return open_sizes.written(calls.by_name(module))
 

@@ -16,7 +16,7 @@ from npu_shim.session.clusters import marking
 from npu_shim.xla import open_rows, recent, rewriting, step_checkpoint, step_function
 from npu_shim.xla.passes.resources import random_ops
 from npu_shim.xla.passes.shapes import dynamic_shapes
-from npu_shim.xla.refusals import refusal, xla_errors
+from npu_shim.xla.refusals import module_of, xla_errors
 from npu_shim.xla.sources import Source
 
 # what runs the programs; the one on PJRT is in a layer above, and loaded on request
@@ -251,7 +251,7 @@ class Running:
             made = self._prepared.for_shapes(shapes)
             self.recomputation, self.attention = made.recomputation, made.attention
             _require_sizes(made)
-            program = compiled(made.function, made.graph_def, self._count)
+            program = compiled(made, self._count)
             self._programs.add(shapes, program)
         return [each.numpy() for each in program(*[tf.constant(array) for array in arrays])]
 
@@ -267,33 +267,27 @@ def _require_sizes(step: step_function.StepFunction) -> None:
     bodies = [function.node_def for function in step.graph_def.library.function]
     in_loops = any(node.op in dynamic_shapes.SOURCES for body in bodies for node in body)
     if in_loops or dynamic_shapes.may_be_open(step.graph_def):
-        from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
-
-        try:
-            module = hlo_pb2.HloModuleProto.FromString(step.hlo("hlo_serialized"))
-        except ValueError as reason:  # some refusals come as text only
-            raise refusal(str(reason)) from reason
+        module = module_of(step)
         open_rows.require_bounds(module)
         open_rows.require_no_reversal(module)
 
 
-def compiled(function: Any, graph_def: Any, count: int) -> Callable[..., Any]:
-    """Compiles a function that runs a step `count` times in a loop on the device.
+def compiled(step: step_function.StepFunction, count: int) -> Callable[..., Any]:
+    """Returns a compiled function that runs a step `count` times in a loop on the device.
 
     On a CPU, a step with convolutions is called `count` times instead: XLA has fast convolutions only outside of loops;
     those inside are ten times slower and round differently (TensorFlow 2.15.1).
 
     Args:
-        function: of a StepFunction.
-        graph_def: of that StepFunction.
+        step: a StepFunction.
         count: steps in one call.
     """
-    one = tf.function(function, autograph=False, jit_compile=True)
+    one = step.compiled
     if count == 1:
         return one
-    if marking.accelerator() == "CPU" and has_convolutions(graph_def):
+    if marking.accelerator() == "CPU" and has_convolutions(step.graph_def):
         return lambda *stacked: [one(*[each[number] for each in stacked]) for number in range(count)][-1]
-    return tf.function(repeated(function, count), autograph=False, jit_compile=True)
+    return tf.function(repeated(step.function, count), autograph=False, jit_compile=True)
 
 
 def has_convolutions(graph_def: Any) -> bool:

@@ -70,6 +70,30 @@ def xla_errors(graph_def: Any) -> Iterator[None]:
         raise refusal(error.message, graph_def) from error
 
 
+def hlo_of(step: Any, stage: str) -> Any:
+    """Returns the HLO of a StepFunction in that `stage`.
+
+    Raises:
+        ConfigError: the graph does not take feeds of these shapes.
+        PlanError: XLA refuses the step.
+    """
+    step.function  # noqa: B018  errors of tracing are none of XLA's
+    try:
+        with xla_errors(step.graph_def):
+            return step.hlo(stage)
+    except PlanError:
+        raise
+    except ValueError as reason:  # some refusals come as text only
+        raise refusal(str(reason)) from reason
+
+
+def module_of(step: Any) -> Any:
+    """Returns the HLO of a StepFunction before optimization as an HloModuleProto; errors as of `hlo_of`."""
+    from tensorflow.compiler.xla.service import hlo_pb2  # TensorFlow 1 has none
+
+    return hlo_pb2.HloModuleProto.FromString(hlo_of(step, "hlo_serialized"))
+
+
 def _sentence(text: str, graph_def: Any) -> str:
     name, op = _node(text, graph_def)
     where = "node '%s' (%s)" % (name, op) if name else "the step"

@@ -82,16 +82,23 @@ class StepFunction:
     def function(self) -> Callable:
         """Takes one tensor for each feed and returns the list of the fetched tensors, operations left out.
 
-        It updates the variables; in eager mode `tf.function(function, jit_compile=True)` is the compiled form. It is
-        traced when it is first asked for, since a program from the cache needs none.
+        It updates the variables. It is traced when it is first asked for, since a program from the cache needs none.
 
         Raises:
             ConfigError: the graph does not take feeds of these shapes.
         """
-        kept: dict[str, Callable] = vars(self)
-        if "_function" not in kept:
-            kept["_function"] = self.trace()
-        return kept["_function"]
+        return self._once("_function", self.trace)
+
+    @property
+    def compiled(self) -> Any:
+        """`function` as a tf.function for eager mode, which XLA compiles when it is called; errors as of `function`."""
+        return self._once("_compiled", lambda: tf.function(self.function, autograph=False, jit_compile=True))
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        kept: dict[str, Any] = vars(self)
+        if name not in kept:
+            kept[name] = make()
+        return kept[name]
 
     def hlo(self, stage: str = "hlo") -> str | bytes:
         """Returns the step as XLA's HLO.
@@ -102,8 +109,7 @@ class StepFunction:
         """
         specs = [tf.TensorSpec(feed.shape, feed.dtype) for feed in self.feeds]
         with tf_internals.eager_mode():
-            compiled = tf.function(self.function, autograph=False, jit_compile=True)
-            return compiled.experimental_get_compiler_ir(*specs)(stage=stage)
+            return self.compiled.experimental_get_compiler_ir(*specs)(stage=stage)
 
 
 def build(

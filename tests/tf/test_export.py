@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim import cli
-from npu_shim.export.step import checkpoint, export, state_roles
+from npu_shim.export.step import checkpoint, export, hlo_of, state_roles
 from npu_shim.pjrt import manifest
 from npu_shim.rewriter.errors import ConfigError, PlanError
+from npu_shim.xla.passes.legalize.site import NotConstant
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MIX = {"precision_mode": "allow_mix_precision"}
@@ -194,6 +196,18 @@ def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
     with pytest.raises(ConfigError, match=r"made no StableHLO|cannot be run"):
         export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), jax="/bin/false")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_refusal_of_xla_is_told_once_and_names_its_input():
+    def hlo(stage):
+        text = "Input 1 to node `step/y` with op Fill must be a compile-time constant.\n{{node step/y}}"
+        raise tf.errors.InvalidArgumentError(None, None, text)
+
+    graph_def = tf.GraphDef(node=[tf.NodeDef(name="y", op="Fill")])
+    step = types.SimpleNamespace(function=None, graph_def=graph_def, hlo=hlo)
+    with pytest.raises(NotConstant, match=r"^npu_shim: node 'y' \(Fill\) cannot be compiled by XLA: XLA must") as told:
+        hlo_of(step, "default", "hlo")
+    assert (told.value.node, told.value.number) == ("y", 1)
 
 
 def test_a_result_whose_rows_only_the_data_count_is_not_exported(tmp_path):
