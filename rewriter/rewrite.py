@@ -105,7 +105,7 @@ def _inline(work: Work) -> None:
 
 def _read(work: Work) -> None:
     work.view = reading.read(work.flat.graph_def, work.feeds, work.preserved)
-    work.facts = Ranges(work.view.nodes, work.flat.graph_def.node, work.view.fed)
+    work.facts = Ranges(work.view, work.flat.graph_def.node)
 
 
 def _plan(work: Work) -> None:

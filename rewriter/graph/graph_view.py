@@ -4,6 +4,7 @@ The unit of a decision is the type slot: a node's type attribute, or one entry o
 which slot governs which port; nodes of the same shape share one.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import (
@@ -150,9 +151,9 @@ def _references(nodes: Sequence[Node]) -> List[int]:
 
 
 def _positions_by_op(nodes: Sequence[Node]) -> Dict[str, List[int]]:
-    positions: Dict[str, List[int]] = {}
+    positions: Dict[str, List[int]] = defaultdict(list)
     for position, node in enumerate(nodes):
-        positions.setdefault(node.op, []).append(position)
+        positions[node.op].append(position)
     return positions
 
 

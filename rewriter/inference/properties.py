@@ -7,7 +7,7 @@ the two differ, the variable's properties are unknown, and everything that depen
     Merge(Enter: (batch, 4), NextIteration(ConcatV2(..., ...)): (batch, 8))  does not
 """
 
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from .. import tf_internals
 from ..graph.graph_view import GraphView, Node, Port
@@ -26,11 +26,11 @@ NOTHING: Tuple[Any, ...] = ("nothing",)  # the content of an empty container: ag
 class Inference:
     """Answers questions about the outputs of a graph, by one table of rules (op type -> rule) for each property."""
 
-    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Tables) -> None:
-        """Takes the nodes and their tf.NodeDef messages, in the same order; fed tensors are unknown."""
-        self.nodes, self._protos, self._tables, self._fed = nodes, protos, tables, fed
+    def __init__(self, view: GraphView, protos: Any, tables: Tables) -> None:
+        """Takes a graph and its tf.NodeDef messages, in the order of the view's nodes; fed tensors are unknown."""
+        self.nodes, self._view, self._protos, self._tables = view.nodes, view, protos, tables
         placeholders = ("Placeholder", "PlaceholderWithDefault")
-        given = [port for port in fed if nodes[port.node].op not in placeholders]
+        given = [port for port in view.fed if view.nodes[port.node].op not in placeholders]
         self.known: Dict[Question, Answer] = {(what, port): None for what in tables for port in given}
         self._assumed: Dict[Question, Answer] = {}  # of loop variables whose initial properties were refuted
         self._made: Optional[Links] = None
@@ -39,7 +39,7 @@ class Inference:
     @property
     def _links(self) -> Links:
         if self._made is None:  # made when first needed: most graphs are never asked about
-            self._made = linked(GraphView(tuple(self.nodes), self._fed))
+            self._made = linked(self._view)
         return self._made
 
     def ask(self, what: str, port: Port) -> Answer:

@@ -3,12 +3,12 @@
 A range is (least, most) and sound: no element lies outside it. Variables and feeds have none.
 """
 
-from typing import Any, Dict, FrozenSet, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ..graph.graph_view import Node, Port
+from ..graph.graph_view import GraphView, Port
 from .properties import Answer, Asker, Rule, Unknown, at
 from .shapes import TABLES, Shapes
 
@@ -18,9 +18,9 @@ Range = Tuple[float, float]
 class Ranges(Shapes):
     """The ranges of a graph's tensors, and the shapes they depend on."""
 
-    def __init__(self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port]) -> None:
+    def __init__(self, view: GraphView, protos: Any) -> None:
         """As `Inference`."""
-        super().__init__(nodes, protos, fed, {**TABLES, "range": RANGES})
+        super().__init__(view, protos, {**TABLES, "range": RANGES})
 
     def range(self, port: Port) -> Optional[Range]:
         """The range of an output, or None."""

@@ -7,12 +7,12 @@ equal symbols stand for equal numbers. An unknown dimension is a symbol of its o
     x: (batch, 256)     h = Relu(MatMul(x, w)): (batch, 256)     x + h: nothing is broadcast
 """
 
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from ..graph.facts import Facts
-from ..graph.graph_view import Node, Port
+from ..graph.graph_view import GraphView, Port
 from . import contents
 from .properties import Asker, Inference, Rule, Tables, at
 from .properties import Number as Dim
@@ -25,11 +25,9 @@ LONGEST = 256  # entries of the longest vector whose value is inferred: shapes a
 class Shapes(Inference, Facts):
     """The shapes of a graph's tensors and the values of its integer vectors."""
 
-    def __init__(
-        self, nodes: Sequence[Node], protos: Any, fed: FrozenSet[Port], tables: Optional[Tables] = None
-    ) -> None:
+    def __init__(self, view: GraphView, protos: Any, tables: Optional[Tables] = None) -> None:
         """As `Inference`."""
-        super().__init__(nodes, protos, fed, TABLES if tables is None else tables)
+        super().__init__(view, protos, TABLES if tables is None else tables)
 
     def sums_nothing(self, position: int) -> bool:
         """Whether the Sum at a position, with axes from BroadcastGradientArgs, reduces only size-1 axes."""

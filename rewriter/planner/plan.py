@@ -77,7 +77,7 @@ def _by_producers(
     rules = _rules_of_nodes(state)
     order = topological_order(view.nodes, state.consumers)
 
-    _mark_constants(state, order)
+    _mark_constants(state)
 
     problems: Dict[str, PlanError] = {}
 
@@ -200,17 +200,19 @@ def _only_moves(state: State, rule: _Rule, position: int, node: Node) -> bool:
     return state.facts.sums_nothing(position)
 
 
-def _mark_constants(state: State, order: List[int]) -> None:
+def _mark_constants(state: State) -> None:
     """Finds what is known before the graph runs; Grappler folds such expressions where it gets to them."""
-    constant, nodes = state.constant, state.view.nodes
-    for position in state.view.of_ops(["Const"]):
+    constant, nodes, fed = state.constant, state.view.nodes, state.view.fed
+    pending = state.view.of_ops(["Const"])
+    for position in pending:  # grows while it is read
         constant[position] = True
-    for position in order:
-        node = nodes[position]
-        if node.inputs and constant[node.inputs[0].node] and not node.controls:
-            entry = state.table.entries.get(node.op)
-            if entry is not None and entry.role in ("computes", "moves", "cast"):
-                constant[position] = all(constant[port.node] and port not in state.view.fed for port in node.inputs)
+        for reader in state.consumers[position]:
+            node = nodes[reader]
+            if not constant[reader] and all(constant[port.node] and port not in fed for port in node.inputs):
+                entry = state.table.entries.get(node.op)
+                if not node.controls and entry is not None and entry.role in ("computes", "moves", "cast"):
+                    constant[reader] = True
+                    pending.append(reader)
 
 
 def _rules_of_nodes(state: State) -> List[_Rule]:

@@ -148,7 +148,7 @@ def test_ranges_are_sound():
         outputs = every_rule()
     graph_def = graph.as_graph_def()
     view = graphs.read(graph_def)
-    ranges = Ranges(view.nodes, graph_def.node, frozenset())
+    ranges = Ranges(view, graph_def.node)
     position = view.positions()
     with tf.Session(graph=graph) as session:
         for seed in range(20):
@@ -166,5 +166,5 @@ def test_nothing_is_told_of_what_may_be_anything():
         outputs = [x, x / y, 1.0 / y, tf.reduce_sum(y, [1]), tf.math.cumsum(y)]
     graph_def = graph.as_graph_def()
     view = graphs.read(graph_def)
-    ranges = Ranges(view.nodes, graph_def.node, frozenset())
+    ranges = Ranges(view, graph_def.node)
     assert [ranges.range(Port(view.positions()[output.op.name], 0)) for output in outputs] == [None] * 5

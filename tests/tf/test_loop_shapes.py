@@ -147,7 +147,7 @@ def told(graph, seed=None):
         del graph_def.node[:]
         graph_def.node.extend(nodes)
     view = graphs.read(graph_def)
-    shapes = Shapes(list(view.nodes), graph_def.node, frozenset())
+    shapes = Shapes(view, graph_def.node)
     asked = list(range(len(nodes)))
     random.Random(seed).shuffle(asked)
     found = {nodes[p].name: shapes.shape(Port(p, 0)) for p in asked if view.nodes[p].layout.outputs}

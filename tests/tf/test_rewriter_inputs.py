@@ -215,9 +215,9 @@ def test_a_fault_of_a_rule_is_no_unknown_shape():
         return {}["shape"]
 
     graph_def = network().as_graph_def()
-    nodes = read(graph_def).nodes
-    position = next(position for position, node in enumerate(nodes) if node.op == "Relu")
-    inference = Inference(nodes, graph_def.node, frozenset(), {"shape": {"Relu": broken}})
+    view = read(graph_def)
+    [position] = view.of_ops(["Relu"])
+    inference = Inference(view, graph_def.node, {"shape": {"Relu": broken}})
     with pytest.raises(KeyError):
         inference.ask("shape", Port(position, 0))
 
@@ -249,13 +249,13 @@ def _wrong(build):
 )
 def test_a_graph_that_tensorflow_would_refuse_has_unknown_shapes(build):
     graph_def = _wrong(build)
-    nodes = read(graph_def).nodes
-    told = Ranges(nodes, graph_def.node, frozenset())
-    for position, node in enumerate(nodes):
+    view = read(graph_def)
+    told = Ranges(view, graph_def.node)
+    for position, node in enumerate(view.nodes):
         for number in range(len(node.layout.outputs)):
             for what in ("shape", "value", "range"):
                 told.ask(what, Port(position, number))
-    npu_shim.rewrite(graph_def, [nodes[-1].name], ["x"], **MIX)
+    npu_shim.rewrite(graph_def, [view.nodes[-1].name], ["x"], **MIX)
 
 
 def test_what_a_cast_waits_for_is_written_in_the_order_of_its_names():

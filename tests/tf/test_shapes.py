@@ -1,5 +1,7 @@
 """Shapes told without running, and what they are for: a gradient's Sum that sums nothing only moves data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import reference_material
@@ -76,14 +78,14 @@ def test_nothing_is_known_of_what_is_fed():
     graph_def = graph.as_graph_def()
     view = graphs.read(graph_def)
     fed, out = (Port(view.positions()[name], 0) for name in ("fed", "out"))
-    assert Shapes(list(view.nodes), graph_def.node, frozenset()).shape(out) == (4, 8)
-    assert Shapes(list(view.nodes), graph_def.node, frozenset([fed])).shape(out) is None
+    assert Shapes(view, graph_def.node).shape(out) == (4, 8)
+    assert Shapes(replace(view, fed=frozenset([fed])), graph_def.node).shape(out) is None
 
 
 def disagreements(graph_def):
     """Nodes whose told shape is not that of TensorFlow's own inference, and how many agree in every number."""
     view = graphs.read(graph_def)
-    shapes = Shapes(list(view.nodes), graph_def.node, frozenset())
+    shapes = Shapes(view, graph_def.node)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(graph_def, name="")
     wrong, agreed = [], 0
