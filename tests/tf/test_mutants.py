@@ -114,6 +114,20 @@ def test_a_zero_that_changes_its_sign_is_refused(monkeypatch):
     assert checked.seen
 
 
+def test_what_no_node_has_is_compared_too(monkeypatch):
+    """A GraphDef has more than nodes: versions, functions and what another TensorFlow may add."""
+    checked = Checked(monkeypatch)
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [2, 4], "x")
+        fetched = tf.matmul(x, tf.ones([4, 4])).name
+    npu_shim.rewrite(graph.as_graph_def(), [fetched], ["x:0"], precision_mode="allow_fp32_to_fp16")
+    for check, number, given in checked.seen:
+        given[number].version = 7  # the field that `versions` replaced
+        with pytest.raises(VerifyError, match="the graph has changed outside of its nodes"):
+            check(*given)
+    assert checked.seen
+
+
 @functools.lru_cache(maxsize=None)
 def lowered(name):
     """A rewritten training graph of the reference, for a CPU."""
