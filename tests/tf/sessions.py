@@ -3,10 +3,17 @@
 import contextlib
 import re
 
+import pytest
 import tensorflow.compat.v1 as tf
 
 from npu_shim import cli
+from npu_shim.options import engine
 from npu_shim.rewriter.graph.emulation import ROUNDED
+
+NEEDS_ENGINE = [
+    pytest.mark.skipif(not (engine.has_jax() or engine.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
+]
 
 
 def config(**parameters):
@@ -63,6 +70,39 @@ def decided_dtype(node, attr="T"):
     return node.attr[ROUNDED].type if ROUNDED in node.attr else node.attr[attr].type
 
 
+@contextlib.contextmanager
+def started(config=None):
+    """A session of the current graph, whose global variables have their initial values."""
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        yield session
+
+
+def opened(kind="pjrt", mode="must_keep_origin_dtype"):
+    """A session with an engine, whose variables have their initial values, the same ones each time."""
+    session = tf.Session(config=config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind))
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    return session
+
+
+def run_graph(graph_def, fetches, feeds=None, config=None, initializer=()):
+    """What a GraphDef's fetches are in a session with `config`, once `initializer` has run."""
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+    with tf.Session(graph=graph, config=config) as session:
+        session.run(initializer)
+        return session.run(fetches, feeds)
+
+
+def evaluated(build, feeds=None, seed=None):
+    """What `build` makes in a graph of its own, as a plain session computes it."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(seed)
+        fetches = build()
+        with started() as session:
+            return session.run(fetches, feeds)
+
+
 class Ran:
     """Runs fetches once and knows the nodes that were executed."""
 
@@ -83,8 +123,7 @@ class Ran:
 
 def run(fetches, feeds=None, **parameters):
     """A Ran of the graph with fresh variables, in mixed precision unless `parameters` say otherwise."""
-    with tf.Session(config=config(**{"precision_mode": "allow_mix_precision", **parameters})) as session:
-        session.run(tf.global_variables_initializer())
+    with started(config(**{"precision_mode": "allow_mix_precision", **parameters})) as session:
         return Ran(session, fetches, feeds)
 
 

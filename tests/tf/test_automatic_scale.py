@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import automatic
@@ -324,8 +325,7 @@ def test_a_session_that_ran_before_the_optimizer_was_built():
         start = session.run(variables[1])
         session.run(train, {x: batches(1)[0]})
         np.testing.assert_array_equal(session.run(variables[1]), start - np.float32(0.1) * before)
-        with tf.Session() as other:
-            other.run(tf.global_variables_initializer())
+        with sessions.started() as other:
             other.run(train, {x: batches(1)[0]})
             np.testing.assert_array_equal(other.run(variables), session.run(variables))
 

@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-import npu_shim
 from npu_shim.options.entrances import run_config
 from npu_shim.options.entrances.run_config import NPURunConfig
 from npu_shim.session.observers import attaching, dump, profiling
 
-
-@pytest.fixture(autouse=True)
-def patched():
-    npu_shim.patch()
-    yield
-    npu_shim.unpatch()
+pytestmark = pytest.mark.usefixtures("patched")
 
 
 def config(**values):

@@ -4,21 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.ops import gen_ops, ops, optimizer_steps
 
 RNG = np.random.RandomState(0)
-
-
-def run(build, seed=None):
-    with tf.Graph().as_default():
-        if seed is not None:
-            tf.set_random_seed(seed)
-        fetches = build()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            return session.run(fetches)
 
 
 def close(got, expected, dtype=np.float32, terms=8):
@@ -60,7 +51,7 @@ def test_activation_and_its_gradient(op, gradient, formula):
         y = op(inputs)
         return y, tf.gradients(y, inputs, dy)[0], gradient(dy, inputs)
 
-    y, automatic, explicit = run(build)
+    y, automatic, explicit = sessions.evaluated(build)
     step = 1e-6
     slope = dy * (formula(x + step) - formula(x - step)) / (2 * step)
     close(y, formula(x), np.float64)
@@ -70,7 +61,7 @@ def test_activation_and_its_gradient(op, gradient, formula):
 
 @pytest.mark.parametrize("op", [each[0] for each in ACTIVATIONS])
 def test_activation_keeps_the_dtype_and_large_values(op):
-    y = run(lambda: op(tf.constant([-1e4, 0.0, 30.0], tf.float16)))
+    y = sessions.evaluated(lambda: op(tf.constant([-1e4, 0.0, 30.0], tf.float16)))
     assert y.dtype == np.float16
     assert y.tolist() == [0.0, 0.0, 30.0]
 
@@ -91,7 +82,7 @@ def test_dropout_scales_what_it_keeps():
         y = ops.dropout(inputs, 0.7, seed=3)
         return y, tf.gradients(y, inputs)[0]
 
-    y, gradient = run(build)
+    y, gradient = sessions.evaluated(build)
     kept = y != 0
     close(y[kept], x[kept] / 0.7, terms=4)
     # a binomial share: four standard deviations
@@ -100,19 +91,19 @@ def test_dropout_scales_what_it_keeps():
 
 
 def test_dropout_decides_once_for_a_noise_shape():
-    y = run(lambda: ops.dropout(tf.ones([50, 8]), 0.5, noise_shape=[50, 1], seed=1))
+    y = sessions.evaluated(lambda: ops.dropout(tf.ones([50, 8]), 0.5, noise_shape=[50, 1], seed=1))
     assert set(np.unique(y.mean(axis=1))) == {0.0, 2.0}
 
 
 def test_dropout_repeats_with_the_seed():
-    first, second = [run(lambda: ops.dropout(tf.ones([100]), 0.5, seed=7), seed=1) for _ in range(2)]
-    other = run(lambda: ops.dropout(tf.ones([100]), 0.5, seed=8), seed=1)
+    first, second = [sessions.evaluated(lambda: ops.dropout(tf.ones([100]), 0.5, seed=7), seed=1) for _ in range(2)]
+    other = sessions.evaluated(lambda: ops.dropout(tf.ones([100]), 0.5, seed=8), seed=1)
     assert (first == second).all()
     assert (first != other).any()
 
 
 def test_dropout_takes_a_tensor():
-    y = run(lambda: ops.dropout(tf.ones([1000]), tf.constant(0.25)))
+    y = sessions.evaluated(lambda: ops.dropout(tf.ones([1000]), tf.constant(0.25)))
     assert set(np.unique(y)) == {0.0, 4.0}
 
 
@@ -142,12 +133,12 @@ def test_lars():
         norm = math.sqrt((w.astype(np.float64) ** 2).sum())
         return 0.001 * norm / (math.sqrt((g.astype(np.float64) ** 2).sum()) + 1e-4 * norm + 1e-5) * (g + 1e-4 * w)
 
-    first, second = run(lambda: optimizer_steps.LARS([w, other_w], [g, other_g], 1e-4))
+    first, second = sessions.evaluated(lambda: optimizer_steps.LARS([w, other_w], [g, other_g], 1e-4))
     close(first, expected(w, g))
     close(second, expected(other_w, other_g))
-    clipped = run(lambda: optimizer_steps.LARSV2(w, g, 1e-4, 1e-9, use_clip=True))
+    clipped = sessions.evaluated(lambda: optimizer_steps.LARSV2(w, g, 1e-4, 1e-9, use_clip=True))
     close(clipped, g + 1e-4 * w)
-    close(run(lambda: optimizer_steps.LARSV2(w, g, 1e-4, 1e-9)), expected(w, g))
+    close(sessions.evaluated(lambda: optimizer_steps.LARSV2(w, g, 1e-4, 1e-9)), expected(w, g))
 
 
 def numpy_moments(g, v, m):
@@ -169,7 +160,7 @@ def test_adam_step_writes_into_variables(decay):
         with tf.control_dependencies(step):
             return step, [tf.identity(each.read_value()) for each in variables]
 
-    step, stored = run(build)
+    step, stored = sessions.evaluated(build)
     new_v, new_m = numpy_moments(g, v, m)
     new_w = w - 0.1 * (new_m / (np.sqrt(new_v) + 1e-8) + (decay or 0.0) * w)
     for got, kept, expected in zip(step, stored, (new_v, new_m, new_w)):
@@ -179,7 +170,9 @@ def test_adam_step_writes_into_variables(decay):
 
 def test_adam_step_of_plain_tensors_assigns_nothing():
     values = RNG.rand(4, 5)
-    v, _, _ = run(lambda: optimizer_steps.adam_apply_one_assign(*values, 0.1, 0.9, 0.1, 0.99, 0.01, 1e-8))
+    v, _, _ = sessions.evaluated(
+        lambda: optimizer_steps.adam_apply_one_assign(*values, 0.1, 0.9, 0.1, 0.99, 0.01, 1e-8)
+    )
     close(v, numpy_moments(values[0], values[1], values[2])[0], np.float64)
 
 
@@ -196,7 +189,7 @@ def test_two_halves_of_a_lamb_step():
         length, step = tf.norm(weight), tf.norm(update)
         return update, new_v, new_m, optimizer_steps.lamb_apply_weight_assign(length, step, 0.1, update, weight)
 
-    update, got_v, got_m, weight = run(build)
+    update, got_v, got_m, weight = sessions.evaluated(build)
     new_v, new_m = numpy_moments(g, v, m)
     expected = new_m / (1 - 0.9**3) / (np.sqrt(new_v / (1 - 0.99**3)) + 1e-6) + 0.01 * w
     close(got_v, new_v, np.float64)
@@ -207,7 +200,7 @@ def test_two_halves_of_a_lamb_step():
 
 @pytest.mark.parametrize(("weight_length", "length"), [(0.0, 2.0), (2.0, 0.0)])
 def test_lamb_ratio_is_one_without_lengths(weight_length, length):
-    weight = run(
+    weight = sessions.evaluated(
         lambda: optimizer_steps.lamb_apply_weight_assign(
             tf.constant(weight_length), tf.constant(length), 0.1, tf.constant([1.0]), tf.constant([5.0])
         )
@@ -217,7 +210,7 @@ def test_lamb_ratio_is_one_without_lengths(weight_length, length):
 
 def test_layer_norm():
     x, gamma, beta = RNG.randn(2, 3, 8), RNG.randn(8), RNG.randn(8)
-    y, mean, variance = run(lambda: ops.layer_norm(x, gamma, beta, 2, -1, 1e-5))
+    y, mean, variance = sessions.evaluated(lambda: ops.layer_norm(x, gamma, beta, 2, -1, 1e-5))
     expected_mean, expected_variance = x.mean(2, keepdims=True), x.var(2, keepdims=True)
     close(mean, expected_mean, np.float64)
     close(variance, expected_variance, np.float64)
@@ -226,11 +219,11 @@ def test_layer_norm():
 
 def test_small_ops():
     x = RNG.randn(3, 4)
-    close(run(lambda: ops.centralization(x, [1])), x - x.mean(1, keepdims=True), np.float64)
-    close(run(lambda: ops.prelu(x, 0.25)), np.where(x > 0, x, 0.25 * x), np.float64)
+    close(sessions.evaluated(lambda: ops.centralization(x, [1])), x - x.mean(1, keepdims=True), np.float64)
+    close(sessions.evaluated(lambda: ops.prelu(x, 0.25)), np.where(x > 0, x, 0.25 * x), np.float64)
     sparse = np.array([[0, 2], [3, 0]])
-    assert run(lambda: ops.nonzero(sparse)).tolist() == [[0, 1], [1, 0]]
-    assert run(lambda: ops.nonzero(sparse, transpose=True, output_type=tf.int32)).dtype == np.int32
+    assert sessions.evaluated(lambda: ops.nonzero(sparse)).tolist() == [[0, 1], [1, 0]]
+    assert sessions.evaluated(lambda: ops.nonzero(sparse, transpose=True, output_type=tf.int32)).dtype == np.int32
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -241,14 +234,14 @@ def test_scatter_elements(axis):
     for i in range(2):
         for j in range(3):
             expected[(indices[i, j], j) if axis == 0 else (i, indices[i, j])] = updates[i, j]
-    assert (run(lambda: ops.scatter_elements(data, indices, updates, axis)) == expected).all()
+    assert (sessions.evaluated(lambda: ops.scatter_elements(data, indices, updates, axis)) == expected).all()
 
 
 def test_k_means_step():
     x = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0]])
     y = np.array([[0.0, 0.0], [10.0, 10.0]])
     squares = (y * y).sum(1)[None], (x * x).sum(1)[:, None]
-    total, count, distance = run(lambda: ops.k_means_centroids(x, y, *squares))
+    total, count, distance = sessions.evaluated(lambda: ops.k_means_centroids(x, y, *squares))
     assert total.tolist() == [[0.0, 1.0], [9.0, 9.0]]
     assert count.tolist() == [[2.0], [1.0]]
     close(distance, [3.0], np.float64, 512)
@@ -256,12 +249,12 @@ def test_k_means_step():
 
 def test_random_choice_draws_true_places_without_repetition():
     mask = np.array([[True, False, True], [False, True, True]])
-    indices, valid = run(lambda: ops.random_choice_with_mask(tf.constant(mask), 3, seed=1))
+    indices, valid = sessions.evaluated(lambda: ops.random_choice_with_mask(tf.constant(mask), 3, seed=1))
     drawn = {tuple(index) for index in indices}
     assert len(drawn) == 3
     assert all(mask[index] for index in drawn)
     assert valid.all()
-    indices, valid = run(lambda: ops.random_choice_with_mask(tf.constant(mask), 6, seed=1))
+    indices, valid = sessions.evaluated(lambda: ops.random_choice_with_mask(tf.constant(mask), 6, seed=1))
     assert valid.tolist() == [True] * 4 + [False] * 2
     assert indices.shape == (6, 2)
 
@@ -269,13 +262,13 @@ def test_random_choice_draws_true_places_without_repetition():
 def test_dense_image_warp_moves_whole_and_half_pixels():
     image = RNG.rand(1, 4, 5, 2)
     flow = np.zeros((1, 4, 5, 2))
-    assert (run(lambda: ops.dense_image_warp(image, flow)) == image).all()
+    assert (sessions.evaluated(lambda: ops.dense_image_warp(image, flow)) == image).all()
     flow[..., 0] = 1.0
-    down = run(lambda: ops.dense_image_warp(image, flow))
+    down = sessions.evaluated(lambda: ops.dense_image_warp(image, flow))
     close(down[0, 1:], image[0, :-1], np.float64)
     close(down[0, 0], image[0, 0], np.float64)
     flow[..., 0], flow[..., 1] = 0.0, -0.5
-    right = run(lambda: ops.dense_image_warp(image, flow))
+    right = sessions.evaluated(lambda: ops.dense_image_warp(image, flow))
     close(right[0, :, :-1], (image[0, :, :-1] + image[0, :, 1:]) / 2, np.float64)
 
 
@@ -287,10 +280,12 @@ def test_dense_image_warp_has_both_gradients():
         total = tf.reduce_sum(tf.square(ops.dense_image_warp(inputs, moves)))
         return total, tf.gradients(total, [inputs, moves])
 
-    total, (by_image, by_flow) = run(build)
+    total, (by_image, by_flow) = sessions.evaluated(build)
     moved = flow.copy()
     moved[0, 2, 2, 1] += 1e-6
-    nudged = run(lambda: tf.reduce_sum(tf.square(ops.dense_image_warp(tf.constant(image), tf.constant(moved)))))
+    nudged = sessions.evaluated(
+        lambda: tf.reduce_sum(tf.square(ops.dense_image_warp(tf.constant(image), tf.constant(moved))))
+    )
     np.testing.assert_allclose(by_flow[0, 2, 2, 1], (nudged - total) / 1e-6, atol=1e-4)
     close((by_image * image).sum(), 2 * total, np.float64, 64)
 
@@ -304,7 +299,7 @@ def test_jpegs_are_decoded_cut_and_resized():
             jpeg, [2, 2, 8, 8], [4, 4]
         )
 
-    whole, part = run(build)
+    whole, part = sessions.evaluated(build)
     assert (whole.shape, part.shape, whole.dtype) == ((8, 4, 3), (4, 4, 3), np.uint8)
     assert abs(int(part.mean()) - 100) <= 1
 

@@ -16,12 +16,7 @@ BOUND = 4 * TIME * (INPUTS + UNITS) * np.finfo(np.float32).eps
 
 
 def run(build):
-    with tf.Graph().as_default():
-        tf.set_random_seed(1)
-        fetches = build()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            return session.run(fetches)
+    return sessions.evaluated(build, seed=1)
 
 
 def sigmoid(x):
@@ -52,8 +47,7 @@ def test_lstm_and_its_gradients_are_those_of_tensorflows_cell(way, lengths):
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         copied, outputs, gradients = build()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             session.run(copied)
             (y, expected), (ours, theirs) = session.run([outputs, gradients])
     np.testing.assert_allclose(y, expected, atol=BOUND)
@@ -165,12 +159,10 @@ def test_the_lstm_runs_in_float16_in_mixed_precision(patched):
         y = rnn.DynamicRNN(UNITS, tf.float32)(tf.constant(X))[0]
         loss = tf.reduce_sum(tf.square(y))
         gradients = tf.gradients(loss, tf.trainable_variables())
-        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(precision_mode="allow_mix_precision")) as session:
             ran = sessions.Ran(session, [loss, gradients])
             assert set(ran.dtypes("BlockLSTM", "BlockLSTMGrad").values()) == {"float16"}
-        with tf.Session(config=sessions.config(precision_mode="force_fp32")) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(precision_mode="force_fp32")) as session:
             expected = session.run([loss, gradients])
     # the weights come from a seeded initializer, so that both sessions have the same
     bound = 4 * TIME * (INPUTS + UNITS) * np.finfo(np.float16).eps
@@ -241,8 +233,7 @@ def test_gru_is_keras_gru_with_reset_after():
 
     with tf.Graph().as_default():
         copied, y, expected = build()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             session.run(copied)
             y, expected = session.run([y, expected])
     np.testing.assert_allclose(y, expected, atol=BOUND)
@@ -262,8 +253,7 @@ def test_gru_gradients_are_difference_quotients(layer, reset_after):
         slopes = [tf.reduce_sum(g * d) for g, d in zip(tf.gradients(loss, weights), directions)]
         step = tf.placeholder(tf.float64, [])
         moves = [tf.assign_add(weight, step * direction) for weight, direction in zip(weights, directions)]
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             for move, slope in zip(moves, session.run(slopes)):
                 session.run(move, {step: 1e-6})
                 above = session.run(loss)

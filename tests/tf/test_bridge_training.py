@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.bridge.ops import resources
@@ -32,8 +33,7 @@ def trained(wrap, steps=5):
         optimizer = wrap(tf.train.MomentumOptimizer(0.1, 0.9))
         train = optimizer.minimize(tf.square(v - 1.0), tf.train.get_or_create_global_step())
         names = sorted(each.op.name for each in tf.global_variables())
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             for _ in range(steps):
                 session.run(train)
             return names, session.run(v)
@@ -89,8 +89,7 @@ def test_broadcast_gives_ops_to_group_as_the_converted_scripts_do():
         v = tf.get_variable("v", initializer=3.0)
         outputs = distributed.broadcast(tensor=[v], root_rank=0)
         group = tf.group(outputs[0].op, tf.assign(v, outputs[0]))
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             session.run(group)
             assert session.run(v) == 3.0
 
@@ -306,8 +305,7 @@ def test_strategy_trains_as_one_device():
     strategy = NPUStrategy()
     with tf.Graph().as_default(), strategy.scope():
         v = tf.get_variable("v", initializer=3.0)
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             assert session.run(v) == 3.0
     assert strategy.num_replicas_in_sync == 1
 
@@ -319,8 +317,7 @@ def test_iteration_per_loop_may_change():
         with pytest.raises(ValueError, match="create_iteration_per_loop_var first"):
             loop.load_iteration_per_loop_var(None, 2)
         step = loop.create_iteration_per_loop_var(tf.assign_add(v, 1).op)
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             counts = []
             for length in (4, 1, 3):
                 loop.load_iteration_per_loop_var(session, length)

@@ -13,14 +13,6 @@ from npu_shim.distributed.sharding import shards
 RNG = np.random.RandomState(3)
 
 
-def run(build, feeds=None):
-    with tf.Graph().as_default():
-        fetches = build()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
-            return session.run(fetches, feeds)
-
-
 def test_gradients_and_weights_have_owners(monkeypatch):
     monkeypatch.setattr(shards, "_items", [])
     with tf.Graph().as_default():
@@ -162,8 +154,7 @@ def test_hand_made_loss_scaling_steps_when_gradients_are_finite(values):
                 zeros = gen_ops.npu_clear_float_status_v2()
         finite = tf.reduce_all(tf.equal(allocated, cleared))
         step = tf.cond(finite, lambda: tf.group(tf.assign_sub(w, gradients[0])), tf.no_op)
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             _, flag, status, second, zeros = session.run([step, finite, status, second, zeros])
             after = session.run(w).tolist()
     expected = bool(np.isfinite(values).all())
@@ -206,7 +197,7 @@ def test_dataset_transformations():
 def test_constants_from_files(tmp_path):
     values = RNG.randn(2, 3).astype(np.float16)
     values.tofile(str(tmp_path / "w.bin"))
-    got = run(lambda: inputs.file_constant([2, 3], tf.float16, file_path=str(tmp_path / "w.bin")))
+    got = sessions.evaluated(lambda: inputs.file_constant([2, 3], tf.float16, file_path=str(tmp_path / "w.bin")))
     assert (got == values).all()
     assert got.dtype == np.float16
     with tf.Graph().as_default(), pytest.raises(ValueError, match="expected file_path=; file_id='x'"):
@@ -220,7 +211,7 @@ def test_images_and_shapes():
         png = tf.image.encode_png(image)
         return inputs.decode_image(png), inputs.decode_image_v3(png, channels=1), inputs.getshape(image)
 
-    same, gray, shape = run(build)
+    same, gray, shape = sessions.evaluated(build)
     assert (same == image).all()
     assert gray.shape == (4, 5, 1)
     assert shape.tolist() == [4, 5, 3]

@@ -7,6 +7,7 @@ import sys
 import contrib_cases
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.compat.modules import mnist
@@ -105,8 +106,7 @@ def test_summaries_are_written_when_recording_is_on(tmp_path):
                 summary.scalar("loss", 2.5)
             with summary.record_summaries_every_n_global_steps(2):
                 summary.scalar("even", tf.cast(step, tf.float32))
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             summary.initialize(session=session)
             for _ in range(4):
                 session.run(summary.all_summary_ops())
@@ -224,8 +224,7 @@ def test_kmeans_finds_the_centers_of_three_heaps():
         start = contrib.factorization.KMEANS_PLUS_PLUS_INIT
         kmeans = contrib.factorization.KMeans(x, 3, start, distance, random_seed=1)
         _, index, scores, _, init, train = kmeans.training_graph()
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             session.run(init, {x: points})
             for _ in range(5):
                 session.run(train, {x: points})

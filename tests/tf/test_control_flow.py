@@ -87,8 +87,7 @@ def test_rnn_with_tensor_arrays_trains():
         loss = tf.reduce_mean(tf.square(out))
         step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
         feeds = {x: np.random.RandomState(0).randn(2, 7, 3)}
-        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision")) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(precision_mode="allow_mix_precision")) as session:
             first = sessions.Ran(session, [loss, step], feeds)
             for _ in range(20):
                 last, _ = session.run([loss, step], feeds)

@@ -20,11 +20,7 @@ EPSILON = 2.0**-11  # of float16, half a unit in the last place
 IMAGE, FIRST, CUBE, CUBE_FIRST = [2, 8, 8, 4], [2, 4, 8, 8], [2, 4, 8, 8, 4], [2, 4, 4, 8, 8]
 
 
-@pytest.fixture(autouse=True)
-def patched():
-    npu_shim.patch()
-    yield
-    npu_shim.unpatch()
+pytestmark = pytest.mark.usefixtures("patched")
 
 
 def weight(*shape):
@@ -105,8 +101,7 @@ def test_what_float32_runs_runs(form):
         fetches = [loss, *tf.gradients(loss, [x, *tf.trainable_variables()])]
         results = []
         for mode in ("force_fp32", MIX):
-            with tf.Session(config=sessions.config(precision_mode=mode)) as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started(config=sessions.config(precision_mode=mode)) as session:
                 results.append(session.run(fetches, {x: given}))
     assert results[0][0] != results[1][0]  # float16 it is
     for exact, rounded in zip(*results):
@@ -126,10 +121,7 @@ def run(graph_def, fetches, feeds, grappler=True):
     config = tf.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
     npu_shim.unpatch()
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(graph_def, name="")
-        with tf.Session(graph=graph, config=config) as session:
-            return session.run(fetches, feeds)
+    return sessions.run_graph(graph_def, fetches, feeds, config)
 
 
 def chain():
@@ -141,9 +133,7 @@ def chain():
 
 def test_sums_are_float32s():
     ones = np.ones([1, 4096])
-    graph_def, done, _ = products(
-        lambda: tf.matmul(tf.placeholder(tf.float32, [1, 4096], "x"), tf.ones([4096, 1]))
-    )
+    graph_def, done, _ = products(lambda: tf.matmul(tf.placeholder(tf.float32, [1, 4096], "x"), tf.ones([4096, 1])))
     assert run(done, "loss:0", {"x:0": ones}) == 4096  # float16 sums end at 2048, where adding 1 changes nothing
     assert run(graph_def, "loss:0", {"x:0": ones}) == 4096
 

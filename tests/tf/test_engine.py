@@ -21,10 +21,7 @@ from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 from npu_shim.xla import recent
 
-pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
-]
+pytestmark = sessions.NEEDS_ENGINE
 STEPS = 5
 FLOAT32, MIX = "must_keep_origin_dtype", "allow_mix_precision"
 
@@ -38,13 +35,6 @@ def own_graph():
         tf.set_random_seed(3)
         yield
     npu_shim.unpatch()
-
-
-def opened(kind="pjrt", mode=FLOAT32):
-    """A session whose variables have their initial values, the same ones each time."""
-    session = tf.Session(config=sessions.config(precision_mode=mode, npu_shim_profile="gpu", npu_shim_engine=kind))
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-    return session
 
 
 def of(session):
@@ -97,7 +87,7 @@ def test_losses_evaluation_and_global_step_are_the_session_s(resource):
     x, y, loss, logits, train, step = fed_classifier(resource)
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             losses = [session.run([train, loss], {x: a, y: b})[1] for a, b in batches()]
             out = session.run(logits, {x: np.ones([3, 6], np.float32)})
             return losses, out, session.run(step), session.run(tf.global_variables()), session
@@ -116,7 +106,7 @@ def test_losses_evaluation_and_global_step_are_the_session_s(resource):
 def test_values_move_only_when_the_other_side_needs_them():
     x, y, _, _, train, step = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         for _ in range(3):
             session.run(train, {x: a, y: b})
         count = len(tf.global_variables())
@@ -143,15 +133,15 @@ def test_a_saver_goes_both_ways_in_the_middle_of_training(tmp_path):
     def run(session, some):
         return [session.run([train, loss], {x: a, y: b})[1] for a, b in some]
 
-    with opened("session") as session:
+    with sessions.opened("session") as session:
         whole = run(session, data)
-    with opened() as session:
+    with sessions.opened() as session:
         first = run(session, data[:3])
         path = saver.save(session, str(tmp_path / "at3"))
         run(session, data[:2])  # lost again
         saver.restore(session, path)
         second = run(session, data[3:])
-    with opened("session") as session:
+    with sessions.opened("session") as session:
         saver.restore(session, path)
         other = run(session, data[3:])
     np.testing.assert_allclose(first + second, whole, rtol=2e-4)
@@ -162,7 +152,7 @@ def test_mixed_precision_lowers_the_session_s_slots():
     x, y, loss, _, train, _ = fed_classifier()
 
     def losses(kind):
-        with opened(kind, MIX) as session:
+        with sessions.opened(kind, MIX) as session:
             return [session.run([train, loss], {x: a, y: b})[1] for a, b in batches()], session
 
     wanted, _ = losses("session")
@@ -182,7 +172,7 @@ def test_an_iterator_feeds_the_program_until_its_end():
 
     def losses(kind):
         found = []
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             found.extend(session.run([loss, name, train])[:2] for _ in range(STEPS))
             with pytest.raises(tf.errors.OutOfRangeError):
                 session.run([loss, name, train])
@@ -200,7 +190,7 @@ def test_summaries_read_what_the_program_computes():
     tf.summary.scalar("loss", loss)
     tf.summary.histogram("weights", tf.trainable_variables()[0])
     merged = tf.summary.merge_all()
-    with opened() as session:
+    with sessions.opened() as session:
         for a, b in batches(2):
             value, text, _ = session.run([loss, merged, train], {x: a, y: b})
         summary = tf.Summary.FromString(text)
@@ -228,7 +218,7 @@ def test_python_functions_run_on_either_side_once_a_step():
     score = tf.py_func(judged, [tf.nn.softmax(logits)], tf.float32) * 10
 
     def losses(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             return [session.run([loss, score, train], {x: a, y: b})[:2] for a, b in batches(3)]
 
     wanted = losses("session")
@@ -255,7 +245,7 @@ def test_two_optimizers_share_the_state_on_the_device():
 
     def losses(kind):
         found = []
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             for n, r in data:
                 found.append(session.run([loss_d, train_d], {noise: n, real: r})[0])
                 found.append(session.run([loss_g, train_g], {noise: n})[0])
@@ -280,7 +270,7 @@ def test_what_is_not_taken_runs_in_the_session_and_says_why(caplog):
     a, b = next(batches())
     logger = logging.getLogger("npu_shim")
     logger.propagate = True
-    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+    with caplog.at_level(logging.INFO, "npu_shim"), sessions.opened() as session:
         first, second = (session.run([loss, train], {x: a, y: b})[0] for _ in range(2))
     assert second < first
     assert not steps_of(session)
@@ -293,7 +283,7 @@ def test_what_is_not_taken_runs_in_the_session_and_says_why(caplog):
 def test_a_step_that_fails_leaves_the_state_of_the_one_before():
     x, y, _, _, train, step = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         for _ in range(2):
             session.run(train, {x: a, y: b})
         real = of(session).device.run
@@ -313,7 +303,7 @@ def test_a_step_that_fails_leaves_the_state_of_the_one_before():
 def test_partial_runs_partial_fetches_and_fed_intermediates_see_the_newest_values():
     x, y, loss, logits, train, step = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: a, y: b})
         handle = session.partial_run_setup([logits, step], [x])
         assert session.partial_run(handle, step) == 1
@@ -333,7 +323,7 @@ def test_what_is_fetched_and_fed_is_not_computed():
     w = tf.get_variable("w", initializer=np.ones([6, 2], "f"))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.matmul(hidden, w)), var_list=[w])
     a = np.ones([4, 6], np.float32)
-    with opened() as session:
+    with sessions.opened() as session:
         given, *_ = session.run([hidden, train], {x: a, hidden: 2 * a})
         assert len(steps_of(session)) == 1
         np.testing.assert_array_equal(given, 2 * a)
@@ -356,7 +346,7 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
         loss = tf.reduce_sum(tf.matmul(v, v)) * tf.reshape(y, [])
     train = tf.group(tf.train.GradientDescentOptimizer(0.0).minimize(loss), y)
     monkeypatch.setattr(loading.Programs, "_load", lambda *_: None)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(data.initializer)
         looped = iterations.set_iteration_per_loop(session, tf.group(train), 2)
         assert [session.run([x, each])[0] for each in (train, looped, train)] == [0, 2, 3]
@@ -367,7 +357,7 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
 
 def test_shapes_beyond_the_bound_run_in_the_session():
     x, y, _, _, train, step = fed_classifier()
-    with opened() as session:
+    with sessions.opened() as session:
         for rows in range(2, recent.MOST + 4):
             a, b = next(batches(1, rows))
             session.run(train, {x: a, y: b})
@@ -380,7 +370,7 @@ def test_shapes_beyond_the_bound_run_in_the_session():
 def test_what_comes_once_is_compiled_for_a_few_shapes_alone(caplog):
     x, y, _, _, train, step = fed_classifier()
     logging.getLogger("npu_shim").propagate = True
-    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+    with caplog.at_level(logging.INFO, "npu_shim"), sessions.opened() as session:
         for rows in (2, 3, 4, 5, 6, 7, 7):
             a, b = next(batches(1, rows))
             session.run(train, {x: a, y: b})
@@ -396,7 +386,7 @@ def test_an_evaluation_runs_in_the_session(caplog):
     x, y, _, logits, train, _ = fed_classifier()
     value, update = tf.metrics.accuracy(y, tf.argmax(logits, 1))
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(tf.local_variables_initializer())
         session.run(train, {x: a, y: b})
         session.run(update, {x: a, y: b})
@@ -409,7 +399,7 @@ def test_of_a_long_compilation_is_said_what_the_wait_is_for(caplog, monkeypatch)
     x, y, _, _, train, _ = fed_classifier()
     a, b = next(batches())
     logging.getLogger("npu_shim").propagate = True
-    with caplog.at_level(logging.INFO, "npu_shim"), opened() as session:
+    with caplog.at_level(logging.INFO, "npu_shim"), sessions.opened() as session:
         session.run(train, {x: a, y: b})
     said = [record.getMessage() for record in caplog.records]
     assert [line for line in said if re.search("engine: still compiling the run of .*, [0-9]+ ops", line)]
@@ -421,7 +411,7 @@ def test_rows_that_only_the_data_count_are_fetched_from_the_session():
     some = tf.boolean_mask(logits, tf.equal(y, 1))
     found = {}
     for kind in ("session", "pjrt"):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             found[kind] = [session.run([some, train], {x: a, y: b})[0] for a, b in batches(3)]
             reasons = reasons_of(session) if kind == "pjrt" else []
     for one, other in zip(found["pjrt"], found["session"]):
@@ -433,7 +423,7 @@ def test_a_step_whose_results_nobody_fetches_does_not_wait():
     """So the next one takes its input while the device computes."""
     x, y, loss, _, train, step = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
 
         def waits():
             on = of(session).device
@@ -453,7 +443,7 @@ def test_prints_are_printed(capfd):
     shown = tf.Print(loss, [loss], "the loss: ")
     train = tf.train.GradientDescentOptimizer(0.1).minimize(shown)
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         value = session.run([shown, train], {x: a, y: b})[0]
         assert len(steps_of(session)) == 1
     (printed,) = re.findall(r"the loss: \[(.*)\]", capfd.readouterr().err)
@@ -490,7 +480,7 @@ def test_a_monitored_session_with_hooks_stops_saves_and_goes_on(tmp_path):
 def test_a_run_that_is_traced_is_tensorflows():
     x, y, loss, _, train, _ = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         feeds, metadata = {x: a, y: b}, tf.RunMetadata()
         session.run([loss, train], feeds)
         session.run([loss, train], feeds, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), metadata)
@@ -504,7 +494,7 @@ def test_a_variable_that_a_dataset_reads_stays_in_the_session():
     data = tf.data.make_initializable_iterator(made)
     loss = tf.reduce_mean(tf.square(tf.layers.dense(data.get_next() + scale, 2)))
     train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(data.initializer)
         first, second = (session.run([loss, train])[0] for _ in range(2))
         assert second < first
@@ -516,7 +506,7 @@ def test_queues_and_their_threads_feed_the_program():
     x, y = tf.train.slice_input_producer([np.stack([a for a, _ in data]), np.stack([b for _, b in data])], num_epochs=2)
     loss, _ = classifier(x, y)
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    with opened() as session:
+    with sessions.opened() as session:
         coordinator = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(session, coordinator)
         for _ in range(8):
@@ -540,7 +530,7 @@ def test_threads_train_and_look_at_one_session():
         except Exception as error:
             problems.append(error)
 
-    with opened() as session:
+    with sessions.opened() as session:
         threads = [threading.Thread(target=trains, args=[session]) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -557,7 +547,7 @@ def test_threads_train_and_look_at_one_session():
 def test_ctrl_c_in_a_step_loses_no_state():
     x, y, _, _, train, step = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         for _ in range(2):
             session.run(train, {x: a, y: b})
         programs = of(session).device._programs
@@ -607,7 +597,7 @@ def test_ops_that_xla_lacks_are_lowered_in_the_program(optimizer):
     ]
     losses = {}
     for kind in ("session", "pjrt"):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             losses[kind] = [session.run([loss, train], feed)[0] for feed in feeds]
             taken = steps_of(session) if kind == "pjrt" else []
     assert len(taken) == 1
@@ -632,7 +622,7 @@ def test_lookups_of_sparse_ids_are_sums_whose_number_the_session_counts(weighted
         feeds.append({**feed, weights: tf.SparseTensorValue(places, [1.0, 0.5, 2.0, 3.0], shape)})
     losses = {}
     for kind in ("session", "pjrt"):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             losses[kind] = [session.run([loss, train], feed)[0] for feed in feeds]
             taken = steps_of(session) if kind == "pjrt" else []
             programs = programs_of(session) if kind == "pjrt" else 0
@@ -653,7 +643,7 @@ def test_labels_that_a_sampler_has_drawn_cost_no_program_of_their_own():
     losses, counts = {}, set()
     for kind in ("session", "pjrt"):
         draw = np.random.RandomState(2)
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             losses[kind] = []
             for _ in range(6):
                 feed = {x: draw.randn(8, 6), labels: draw.randint(0, 20, [8, 1])}
@@ -672,7 +662,7 @@ def test_a_run_that_tensorflow_refuses_has_its_own_error_after_a_step_that_draws
     w = tf.get_variable("w", [4, 4], initializer=tf.ones_initializer())
     loss = tf.reduce_sum(tf.nn.dropout(tf.matmul(x, w), rate=0.5))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    with opened() as session:
+    with sessions.opened() as session:
         for _ in range(2):
             session.run(train, {x: np.ones([2, 4])})
             with pytest.raises(ValueError, match="Cannot feed value of shape"):
@@ -729,7 +719,7 @@ def test_how_much_is_taken_is_a_constant_where_the_last_row_is_asked_for():
             rows = tf.matmul(x, w)
             loss = tf.reduce_sum(tf.square(rows[:n][-1] - 1.0)) + tf.nn.top_k(rows[:, 0], n).values[-1]
             train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-            with opened(kind) as session:
+            with sessions.opened(kind) as session:
                 data = [(np.random.RandomState(k).randn(6, 3), k) for k in (4, 2, 4)]
                 return [session.run([loss, train], {x: a, n: k})[0] for a, k in data], session
 
@@ -761,7 +751,7 @@ def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_togethe
         with tf.Graph().as_default():
             tf.set_random_seed(3)
             fed, loss, train = wide_and_deep()
-            with opened(kind) as session:
+            with sessions.opened(kind) as session:
                 data = [{name: random.randint(0, 10, 8) for name in fed.values()} for _ in range(3)]
                 return [session.run([loss, train], each)[0] for each in data], session
 
@@ -781,7 +771,7 @@ def summarized(kind, runs, histogram=False):
         if histogram:
             tf.summary.histogram("first", tf.reshape(tf.trainable_variables()[0], [-1, 1]) * tf.ones([1, 30]))
         merged = tf.summary.merge_all()
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             found, texts = [], []
             for how, (a, b) in zip(runs, batches(len(runs))):
                 fetched = session.run([train, loss, *([merged] if how == "with" else [])], {x: a, y: b})
@@ -816,7 +806,7 @@ def test_a_step_without_large_summaries_does_not_compute_them():
 def test_a_step_that_fetches_nothing_does_not_wait_for_summaries():
     x, y, loss, _, train, _ = fed_classifier()
     a, b = next(batches())
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([train, loss], {x: a, y: b})
         session.run(train, {x: a, y: b})
     assert different_programs(session) == len(steps_of(session)) == 2
@@ -825,7 +815,7 @@ def test_a_step_that_fetches_nothing_does_not_wait_for_summaries():
 def test_a_step_that_writes_more_is_another_program():
     x, y, loss, _, train, _ = fed_classifier()
     average = tf.train.ExponentialMovingAverage(0.5).apply([loss])
-    with opened() as session:
+    with sessions.opened() as session:
         for fetches in ([train, average], [train], [train, average]):
             a, b = next(batches())
             session.run(fetches, {x: a, y: b})

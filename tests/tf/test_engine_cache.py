@@ -11,14 +11,10 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import compile_step, loss_scale
-from npu_shim.options import engine as options
 from npu_shim.pjrt import program_cache
 from npu_shim.xla import tracing
 
-pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
-]
+pytestmark = sessions.NEEDS_ENGINE
 ASKED = {"precision_mode": "allow_mix_precision", "npu_shim_profile": "gpu"}
 FEEDS = {"x:0": np.linspace(-1, 1, 96, dtype="f").reshape(4, 4, 6), "y:0": np.arange(4) % 2}
 

@@ -5,17 +5,14 @@ import weakref
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
 from npu_shim.loss_scale import ExponentialUpdateLossScaleManager, NPULossScaleOptimizer
-from npu_shim.options import engine as options
 from npu_shim.xla import step_function
 
-pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15 or later"),
-]
+pytestmark = sessions.NEEDS_ENGINE
 FETCHES = {"loss": "loss:0", "train": "train", "w": "w"}
 FLOAT32 = {"precision_mode": "must_keep_origin_dtype", "profile": "gpu"}
 MIX = {"precision_mode": "allow_mix_precision", "profile": "gpu"}

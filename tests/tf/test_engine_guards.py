@@ -9,12 +9,8 @@ import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.engine import sessions as engine
-from npu_shim.options import engine as options
 
-pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
-]
+pytestmark = sessions.NEEDS_ENGINE
 X = np.ones([8, 4], np.float32)
 SIGNS = 1, -1, 1
 
@@ -38,8 +34,7 @@ def config(kind):
 def told(kind, step, feeds):
     """(for each run whether the assertion fired, and the variables behind it; how many runs were taken)."""
     found = []
-    with tf.Session(config=config(kind)) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config(kind)) as session:
         for fed in feeds:
             try:
                 session.run(step, fed)
@@ -214,8 +209,7 @@ def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
     rows = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
 
     def losses(kind):
-        with tf.Session(config=config(kind)) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=config(kind)) as session:
             found = [session.run([loss, step], {x: rows, chosen: np.arange(8) < n})[0] for n in (1, 3, 6, 8)]
             known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
             return found, sum(run.step is not None for run in known)
@@ -231,8 +225,7 @@ def test_numbers_drawn_from_a_seed_are_those_of_an_evaluation():
     projection = tf.random.stateless_normal([4, 4], [5, 6]) * tf.random.stateless_uniform([4], [1, 2])
     projected = tf.matmul(x, projection)
     step = trained(projected)
-    with tf.Session(config=config("pjrt")) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config("pjrt")) as session:
         _, training = session.run([step, projected], {x: X})
         np.testing.assert_allclose(training, session.run(projected, {x: X}), rtol=1e-5)
         assert [known.step is not None for known in vars(session)[engine.ENGINE].known.values()].count(True) == 1
@@ -243,8 +236,7 @@ def test_a_counter_ends_the_training():
     counted = tf.count_up_to(tf.get_variable("count", [], tf.int32, tf.zeros_initializer(), trainable=False), 2)
     with tf.control_dependencies([counted]):
         step = trained(x)
-    with tf.Session(config=config("pjrt")) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config("pjrt")) as session:
         for _ in range(2):
             session.run(step, {x: X})
         with pytest.raises(tf.errors.OutOfRangeError):

@@ -14,9 +14,8 @@ from npu_shim.engine.partition.cut import Place
 from npu_shim.options import engine as options
 
 pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    *sessions.NEEDS_ENGINE,
     *([] if options.has_jax() else [pytest.mark.nightly]),  # a worker takes minutes
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
     pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
 ]
 STEPS = 4
@@ -214,8 +213,7 @@ def test_a_function_that_fails_leaves_the_state_as_it_was_and_the_next_step_goes
     loss = tf.reduce_mean(tf.square(tf.layers.dense(checked, 6) - x))
     train = tf.train.AdamOptimizer(0.01).minimize(loss, step)
     config = sessions.config(precision_mode=FLOAT32, npu_shim_profile="gpu", npu_shim_engine="pjrt")
-    with tf.Session(config=config) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config) as session:
         session.run(train, {x: data()[0]})
         before = session.run(tf.global_variables())
         with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.UnknownError), match="no number"):

@@ -1,6 +1,5 @@
 """iterations_per_loop on PJRT: one program whose loop runs the steps, with what N runs of one step leave."""
 
-
 import numpy as np
 import pytest
 import sessions
@@ -12,9 +11,8 @@ from npu_shim.estimator import iterations
 from npu_shim.options import engine as options
 
 pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    *sessions.NEEDS_ENGINE,
     *([] if options.has_jax() else [pytest.mark.nightly]),  # a worker takes minutes
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
     pytest.mark.usefixtures("patched"),
 ]
 ROWS = 8

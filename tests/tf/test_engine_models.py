@@ -1,6 +1,5 @@
 """Training of real models on PJRT: 20 losses as in the session, in float32 and mixed precision."""
 
-
 import numpy as np
 import pytest
 import reference_material
@@ -14,9 +13,8 @@ from npu_shim.engine.partition import facts
 from npu_shim.options import engine as options
 
 pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
+    *sessions.NEEDS_ENGINE,
     *([] if options.has_jax() else [pytest.mark.nightly]),  # a worker takes minutes
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
     pytest.mark.usefixtures("patched", "control_flow_of_version_1"),
 ]
 STEPS = 20
@@ -212,8 +210,7 @@ def test_two_networks_with_an_optimizer_each_and_savers_from_either_side(mode, t
         saver.save(session, str(tmp_path / out))
         return found
 
-    with tf.Session(config=config(mode, "session")) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config(mode, "session")) as session:
         saver.save(session, str(tmp_path / "start"))
         wanted = train(session, "start", data[:10], "session") + train(session, "session", data[10:], "end")
         with tf.Session(config=config(mode, "pjrt")) as other:

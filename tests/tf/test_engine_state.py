@@ -21,10 +21,7 @@ from npu_shim.engine.runtime import loading
 from npu_shim.options import engine as options
 from npu_shim.session.interception import interceptors
 
-pytestmark = [
-    pytest.mark.skipif(not (options.has_jax() or options.interpreter()), reason="no JAX, and NPU_SHIM_JAX names none"),
-    pytest.mark.skipif(tf.__version__.startswith("1."), reason="the engine needs TensorFlow 2.15 or later"),
-]
+pytestmark = sessions.NEEDS_ENGINE
 ONES = np.ones([8, 4], np.float32)
 
 
@@ -35,14 +32,6 @@ def own_graph():
         tf.set_random_seed(3)
         yield
     npu_shim.unpatch()
-
-
-def opened(kind="pjrt"):
-    """A session whose variables have their initial values, the same ones each time."""
-    parameters = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_engine": kind}
-    session = tf.Session(config=sessions.config(**parameters))
-    session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-    return session
 
 
 def known_of(session):
@@ -64,7 +53,7 @@ def test_variables_of_one_initial_tensor_keep_values_of_their_own(resource):
     train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             session.run(train, {x: ONES})
             return session.run([a, b]), kind == "session" or taken(session)
 
@@ -97,7 +86,7 @@ def test_steps_and_runs_of_the_session_count_in_one_variable():  # a frame count
     with tf.control_dependencies([tf.assign_add(step, 1, use_locking=True)]):
         seen = tf.py_func(lambda value: (time.sleep(0.01), value)[1], [0.0], tf.float32)
     plain = tf.assign_add(step, 1, use_locking=True)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: ONES})
         wait = [in_thread(lambda run=run: [session.run(run) for _ in range(40)]) for run in (seen, plain)]
         for _ in range(40):
@@ -122,7 +111,7 @@ def test_what_a_run_assigns_and_steps_add_meanwhile(ends):  # 100 was left of 10
 
     with tf.control_dependencies([tf.assign(step, 100)]):
         slow = tf.py_func(function, [0.0], tf.float32)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: ONES})
         wait = in_thread(lambda: session.run(slow))
         assert entered.wait(60)
@@ -147,7 +136,7 @@ def test_a_run_that_waits_reads_what_steps_have_written_meanwhile():
     waited = tf.py_func(lambda: (entered.set(), leave.wait(60), np.float32(0))[2], [], tf.float32)
     with tf.control_dependencies([waited]):
         late = step.read_value()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: ONES})
         wait = in_thread(lambda: session.run(late))
         assert entered.wait(60)
@@ -168,7 +157,7 @@ def test_threads_add_whatever_they_run(resource):
     refused = tf.train.GradientDescentOptimizer(0.001).minimize(
         tf.reduce_mean(tf.square(tf.matmul(tf.stop_gradient(hidden), w))), global_step=step
     )
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: ONES})
         call = session.make_callable(train, [x])
         runs = [
@@ -202,7 +191,7 @@ def test_a_function_in_the_middle_of_a_step_runs_another_one():  # they waited f
     nested = step_of(w, lambda value: (inner[0].run(simple, {x: ONES}), value)[1])
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             inner[:] = [session]
             in_thread(lambda: [session.run(nested, {x: ONES}) for _ in range(3)])()
             return session.run([w, b])
@@ -218,7 +207,7 @@ def test_a_limit_of_time_is_kept():  # a run waited for ever
     fill, limit = queue.enqueue(x), tf.RunOptions(timeout_in_ms=300)
     w = tf.get_variable("w", [4, 2])
     train = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(tf.square(tf.matmul(queue.dequeue(), w))))
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(fill, {x: ONES})
         session.run(train)
         before = session.run(w)
@@ -243,7 +232,7 @@ def test_options_reach_what_the_session_runs_of_a_step():
 
     given = tf.RunOptions(report_tensor_allocations_upon_oom=True, inter_op_thread_pool=-1)
     given.experimental.use_run_handler_pool = False
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train)
         interceptors.innermost(session, beneath)
         session.run(train, options=given)
@@ -272,7 +261,7 @@ def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch,
         "compiling": (engine_step.Part, "compiled"), "loading": (on, "load"), "running": (on, "run"),
     }  # fmt: skip
     logging.getLogger("npu_shim").propagate = True
-    with opened() as session:
+    with sessions.opened() as session:
         monkeypatch.setattr(*places[where], failing)
         with caplog.at_level(logging.WARNING, "npu_shim"):
             for _ in range(3):
@@ -302,7 +291,7 @@ def test_variables_of_one_name_in_two_containers():
     x, update, values, begin = two_containers()
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             session.run(begin)
             for _ in range(2):
                 session.run(update, {x: ONES})
@@ -321,7 +310,7 @@ def test_a_callable_of_tensorflow_s_own_takes_each_batch_once(monkeypatch):
     loss = tf.reduce_mean(tf.square(tf.matmul(tf.cast(x, tf.float32), w)))
     train = tf.train.GradientDescentOptimizer(0.0).minimize(loss)
     monkeypatch.setattr(loading.Programs, "_load", lambda *_: None)
-    with opened() as session:
+    with sessions.opened() as session:
         asked = config_pb2.CallableOptions(fetch=[x.name], target=[train.name])
         call = session._make_callable_from_options(asked)
         assert [call()[0][0, 0] for _ in range(3)] == [0, 1, 2]
@@ -330,7 +319,7 @@ def test_a_callable_of_tensorflow_s_own_takes_each_batch_once(monkeypatch):
 
 def test_values_that_are_lost_do_not_keep_the_session_from_going_on(monkeypatch):
     x, train, _, step = counted()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run(train, {x: ONES})
         on = vars(session)[engine.ENGINE].device
 
@@ -361,7 +350,7 @@ def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_sess
         grow = tf.assign(v, value, validate_shape=False).op
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             found = [session.run([train, loss], {x: ONES})[1]]
             count = taken(session) if kind == "pjrt" else None
             session.run(grow, {value: np.ones([4, 3])})
@@ -385,7 +374,7 @@ def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog
     train = tf.train.AdagradOptimizer(0.1).minimize(loss)
 
     def trained(kind):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             losses = [session.run([train, loss], {rows: fed})[1] for fed in ([0, 0, 1], [], [2, 2, 4], [], [1, 3])]
             values = session.run(tf.global_variables())
             steps = [known for known in known_of(session) if known.step] if kind == "pjrt" else []
@@ -410,7 +399,7 @@ def test_unpatch_in_the_middle_of_training_loses_no_update(caplog):
 
     def trained(kind):
         losses = []
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             for step in range(9):
                 if step == 3:
                     npu_shim.unpatch()

@@ -54,20 +54,13 @@ def built():
     return x, y, loss, tf.train.AdamOptimizer(0.01).minimize(loss, step), step
 
 
-def opened(kind="pjrt"):
-    asked = {"precision_mode": "must_keep_origin_dtype", "npu_shim_profile": "gpu", "npu_shim_engine": kind}
-    session = tf.Session(config=sessions.config(**asked))
-    session.run(tf.global_variables_initializer())
-    return session
-
-
 def device_of(session):
     return vars(session)[engine.ENGINE].device
 
 
 def of_plain_session(train, feeds, steps):
     """The variables' values after so many steps of TensorFlow's own."""
-    with opened("session") as session:
+    with sessions.opened("session") as session:
         for _ in range(steps):
             session.run(train, feeds)
         return session.run(tf.global_variables())
@@ -89,7 +82,7 @@ def test_a_worker_killed_at_a_random_step_leaves_the_state_of_the_last_completed
     feeds, asked = {x: A, y: B}, [loss, train] if fetched else train
     moments = random.Random(1)
     for trial in range(TRIALS):
-        with opened() as session:
+        with sessions.opened() as session:
             session.run(asked, feeds)
             worker = device_of(session).started.pid
             killer = threading.Timer(moments.uniform(0, 0.05), os.kill, [worker, signal.SIGKILL])
@@ -111,7 +104,7 @@ def test_a_worker_killed_at_a_random_step_leaves_the_state_of_the_last_completed
 
 def test_a_worker_that_dies_between_steps_loses_nothing():
     x, y, loss, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         for _ in range(3):
             session.run([loss, train], {x: A, y: B})
         os.kill(device_of(session).started.pid, signal.SIGKILL)
@@ -125,7 +118,7 @@ def test_a_worker_that_dies_between_steps_loses_nothing():
 def test_a_worker_that_dies_while_it_compiles_is_a_warning(caplog):
     x, y, loss, train, step = built()
     logging.getLogger("npu_shim").propagate = True
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         device = device_of(session)
         real = device.load
@@ -149,7 +142,7 @@ def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(
     loss = tf.reduce_mean(tf.square(tf.matmul(x, large[:, :8], transpose_a=True) - tf.cast(step, tf.float32)))
     train = tf.group(large.assign_add(0 * loss + tf.ones_like(large)), tf.assign_add(step, 1))
     feeds = {x: np.ones([1000, 10_000], np.float32)}
-    with opened() as session:
+    with sessions.opened() as session:
         device, trained = None, 0
         while not trained or not device._behind:
             session.run([train, loss], feeds)
@@ -165,11 +158,11 @@ def test_where_the_state_is_kept_now_and_then_the_error_says_how_far_back_it_is(
 
 def test_a_later_session_has_a_new_worker():
     x, y, loss, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         dead = device_of(session).started.pid
         os.kill(dead, signal.SIGKILL)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         assert device_of(session).started.pid != dead
         assert session.run(step) == 1
@@ -179,11 +172,11 @@ def test_a_worker_that_ends_while_a_session_connects_is_replaced(monkeypatch):
     """Regression: a process that was killed is there until it is waited for, and the session's run failed."""
     monkeypatch.setattr(starting.Started, "usable", property(lambda started: started._running.returncode is None))
     x, y, loss, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         dead = device_of(session).started.pid
         os.kill(dead, signal.SIGKILL)
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         assert device_of(session).started.pid != dead
         assert session.run(step) == 1
@@ -198,7 +191,7 @@ def test_a_device_that_nobody_expects_to_fail_leaves_the_step_to_the_session(mon
     logging.getLogger("npu_shim").propagate = True
     monkeypatch.setattr(engine, "open_device", broken)
     x, y, loss, train, step = built()
-    with opened() as session, caplog.at_level(logging.WARNING, "npu_shim"):
+    with sessions.opened() as session, caplog.at_level(logging.WARNING, "npu_shim"):
         session.run([loss, train], {x: A, y: B})
         assert session.run(step) == 1
     assert "runs in the session: RuntimeError: no backend" in caplog.text
@@ -208,13 +201,13 @@ def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatc
     logging.getLogger("npu_shim").propagate = True
     monkeypatch.setattr(engine, "open_device", lambda: remote.Worker("/no/python"))
     x, y, _, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"engine 'pjrt' is not available: .*'/no/python'"):
             session.run(train, {x: A, y: B})
         assert session.run(step) == 0
     monkeypatch.setattr(options, "asked", lambda values: "auto")
     monkeypatch.setattr(options, "_sees_gpu", lambda: True)
-    with opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
+    with sessions.opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
         for _ in range(2):
             session.run(train, {x: A, y: B})
         assert session.run(step) == 2
@@ -223,14 +216,14 @@ def test_a_worker_that_cannot_be_had_is_an_error_if_asked_for_by_name(monkeypatc
 
 def test_tensorflow_leaves_a_gpu_s_memory_to_the_programs():
     for kind in ("pjrt", "session"):
-        with opened(kind) as session:
+        with sessions.opened(kind) as session:
             assert session._config.gpu_options.allow_growth == (kind == "pjrt")
 
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_in_a_step_loses_no_state():
     x, y, loss, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         for number in range(2, TRIALS + 2):
             worker = device_of(session).started.pid
@@ -248,7 +241,7 @@ def test_without_shared_memory_the_session_runs_the_step(caplog):
     x, y, loss, train, step = built()
     logging.getLogger("npu_shim").propagate = True
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with opened() as session:
+    with sessions.opened() as session:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
         try:
             with caplog.at_level(logging.INFO, "npu_shim"):
@@ -271,7 +264,7 @@ def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog
         return real(size)
 
     monkeypatch.setattr(memory.Block, "of", full)
-    with opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
+    with sessions.opened() as session, caplog.at_level(logging.INFO, "npu_shim"):
         for _ in range(2):
             session.run([loss, train], {x: A, y: B})
         assert session.run(step) == 2
@@ -280,7 +273,7 @@ def test_variables_without_shared_memory_stay_in_the_session(monkeypatch, caplog
 
 def test_two_sessions_train_in_two_threads():
     x, y, loss, train, step = built()
-    opened_ones = [opened() for _ in range(2)]
+    opened_ones = [sessions.opened() for _ in range(2)]
     problems = []
 
     def trains(session, steps):
@@ -309,7 +302,7 @@ def test_two_sessions_train_in_two_threads():
 
 def test_a_forked_child_of_the_script_leaves_the_worker_alone():
     x, y, loss, train, step = built()
-    with opened() as session:
+    with sessions.opened() as session:
         session.run([loss, train], {x: A, y: B})
         child = os.fork()
         if not child:

@@ -222,8 +222,7 @@ class TestLines:
     def run(self, build, **options):
         with tf.Graph().as_default():
             fetch = build()
-            with tf.Session(config=sessions.config(**options)) as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started(config=sessions.config(**options)) as session:
                 session.run(fetch)
 
     @staticmethod

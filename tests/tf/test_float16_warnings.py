@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -61,9 +62,7 @@ def graph_of(build):
 
 
 def run(graph_def):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(graph_def, name="")
-        return session.run("out:0", {"x:0": EYE})
+    return sessions.run_graph(graph_def, "out:0", {"x:0": EYE})
 
 
 @pytest.mark.parametrize("case", FAILURES)

@@ -44,8 +44,7 @@ def test_an_lstm_trains_like_float32():
             loss = tf.reduce_mean(tf.square(out - 0.5))
             step = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
             feeds = {x: np.random.RandomState(0).randn(2, 7, 3)}
-            with tf.Session(config=sessions.config(precision_mode=mode, npu_shim_profile="gpu")) as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started(config=sessions.config(precision_mode=mode, npu_shim_profile="gpu")) as session:
                 first = sessions.Ran(session, [loss, step], feeds)
                 losses[mode] = [session.run([loss, step], feeds)[0] for _ in range(20)]
     assert set(first.dtypes("MatMul").values()) == {"float16"}

@@ -22,8 +22,7 @@ def run(build, feeds=None, low=frozenset({"float16"})):
     """The result of a graph in mixed precision; the dtypes that its matrix products ran in are checked as well."""
     with tf.Graph().as_default():
         fetches = build()
-        with tf.Session(config=sessions.config(**MIX)) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(**MIX)) as session:
             ran = sessions.Ran(session, fetches, feeds)
     if low:
         assert ran.dtypes("MatMul")

@@ -26,8 +26,7 @@ def test_a_session_trains_by_tensorflows_rule(profile):
     with tf.Graph().as_default():
         loss = network()
         step = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
-        with tf.Session(config=sessions.config(npu_shim_profile=profile)) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(npu_shim_profile=profile)) as session:
             forward = sessions.Ran(session, loss)
             training = sessions.Ran(session, [loss, step])
             after = session.run(loss)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 from sessions import config
 
@@ -95,8 +96,7 @@ def test_an_rnn_that_trained_with_its_embedding_runs_forward_alone():
         loss = tf.reduce_mean(tf.square(logits))
         train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
         feed = {words: np.arange(20).reshape(4, 5) % 10, lengths: [5, 4, 3, 2]}
-        with tf.Session(config=config(precision_mode="allow_mix_precision")) as sess:
-            sess.run(tf.global_variables_initializer())
+        with sessions.started(config=config(precision_mode="allow_mix_precision")) as sess:
             sess.run([loss, train], feed)
             forward = sess.run(logits, feed)
             np.testing.assert_allclose(sess.run([loss, train], feed)[0], np.mean(np.square(forward)), 1e-2)

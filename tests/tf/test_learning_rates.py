@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import AccumulatingOptimizer, FixedLossScaleManager, LossScaleOptimizer, automatic
@@ -48,8 +49,7 @@ def late(value):
 
 
 def weight_after(steps, train, w):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         for _ in range(steps):
             session.run(train)
         return session.run(w)

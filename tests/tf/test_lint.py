@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import reference_material
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -107,10 +108,7 @@ def planned(graph_def, white, tmp_path):
 
 
 def run(graph_def, fed):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(graph_def, name="")
-        session.run("init")
-        return session.run("out:0", {"x:0": fed})
+    return sessions.run_graph(graph_def, "out:0", {"x:0": fed}, initializer="init")
 
 
 def test_each_rule_has_a_case():

@@ -178,8 +178,7 @@ def test_a_symbol_is_one_number_wherever_it_is_told(name):
         known = told(graph)
         outside = [op for op in ops if graph.is_fetchable(op) and op.type != "Enter"]
         shapes = {op.outputs[0]: known[op.name] for op in outside if known[op.name]}
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             values = session.run(list(shapes), feeds)
     numbers = {}
     for (tensor, shape), value in zip(shapes.items(), values):

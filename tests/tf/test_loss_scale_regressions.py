@@ -8,6 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim.loss_scale import (
@@ -88,8 +89,7 @@ class Protected:
         self.step = optimizer.minimize(loss, tf.train.get_or_create_global_step())
 
     def states(self, feeds):
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             for x in feeds:
                 session.run(self.step, {self.x: x})
             return np.hstack(session.run(self.state))
@@ -212,8 +212,9 @@ def sharing(resource):
 
 def partitioned(resource):
     halves = tf.fixed_size_partitioner(2)
-    return list(tf.get_variable("parts", [5, 2], initializer=tf.zeros_initializer(), partitioner=halves,
-                                use_resource=resource))
+    return list(
+        tf.get_variable("parts", [5, 2], initializer=tf.zeros_initializer(), partitioner=halves, use_resource=resource)
+    )
 
 
 def odd(resource):
@@ -461,4 +462,8 @@ def test_a_run_of_skipped_steps_is_one_line():
         logger.removeHandler(handler)
     line = "npu_shim: the global step stays at %d while steps whose gradients overflow are skipped"
     assert [said for said in logged if "global step" in said] == [
-        line % 12, line % 15, line % 12, "another message about the global step"]
+        line % 12,
+        line % 15,
+        line % 12,
+        "another message about the global step",
+    ]

@@ -22,8 +22,9 @@ def accuracy(seed, **parameters):
     labels = data["labels"].astype(np.int32)
     with tf.Graph().as_default():
         x, y = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
-        with tf.variable_scope("net", use_resource=True, initializer=tf.truncated_normal_initializer(stddev=0.1,
-        seed=seed)):
+        with tf.variable_scope(
+            "net", use_resource=True, initializer=tf.truncated_normal_initializer(stddev=0.1, seed=seed)
+        ):
             h = tf.nn.relu(tf.matmul(x, tf.get_variable("w1", [64, 128])) + tf.get_variable("b1", [128]))
             logits = tf.matmul(h, tf.get_variable("w2", [128, 10]))
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
@@ -31,8 +32,7 @@ def accuracy(seed, **parameters):
         step = NPULossScaleOptimizer(tf.train.AdamOptimizer(3e-3), manager).minimize(loss)
         correct = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), y), tf.float32))
         rng = np.random.RandomState(seed)
-        with tf.Session(config=sessions.config(**parameters)) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(**parameters)) as session:
             for _ in range(300):
                 pick = rng.randint(0, 1500, 64)
                 session.run(step, {x: images[pick], y: labels[pick]})

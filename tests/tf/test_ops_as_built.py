@@ -34,8 +34,7 @@ def summed(x, inner=contextlib.nullcontext, outer=contextlib.nullcontext):
 def run(build, **parameters):
     with tf.Graph().as_default():
         y = tf.reshape(build(in_variable()), [2, 2])  # what is fetched is not rewritten
-        with tf.Session(config=sessions.config(precision_mode="allow_mix_precision", **parameters)) as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started(config=sessions.config(precision_mode="allow_mix_precision", **parameters)) as session:
             return session.run(y)
 
 

@@ -110,11 +110,7 @@ def run(graph_def, fetches, config=None, grappler=True):
     config = config or tf.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
     config.graph_options.rewrite_options.disable_meta_optimizer = not grappler
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(graph_def, name="")
-        with tf.Session(graph=graph, config=config) as session:
-            session.run("init")
-            return session.run(fetches)
+    return sessions.run_graph(graph_def, fetches, config=config, initializer="init")
 
 
 def differing(values, expected):

@@ -88,11 +88,7 @@ def build():
 def run(graph_def, fetches, config=None):
     config = config or tf.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(graph_def, name="")
-        with tf.Session(graph=graph, config=config) as session:
-            session.run("init")
-            return session.run(fetches)
+    return sessions.run_graph(graph_def, fetches, config=config, initializer="init")
 
 
 @pytest.fixture(scope="module")
@@ -240,8 +236,7 @@ def test_what_is_written_in_place_is_no_copy(mode, patched):
         fetches = written_in_place()
         results = []
         for config in (tf.ConfigProto(), sessions.config(precision_mode=mode)):
-            with tf.Session(config=config) as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started(config=config) as session:
                 results.append(session.run(fetches))
     for plain, low in zip(*results):
         np.testing.assert_array_equal(low, plain)

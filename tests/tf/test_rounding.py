@@ -13,11 +13,7 @@ from npu_shim.session.passes import rounding
 MIX = "allow_mix_precision"
 
 
-@pytest.fixture(autouse=True)
-def patched():
-    npu_shim.patch()
-    yield
-    npu_shim.unpatch()
+pytestmark = pytest.mark.usefixtures("patched")
 
 
 def patterns():
@@ -52,13 +48,10 @@ def pair(mark=True, device="", low=FLOAT16):
 
 
 def run(graph_def, fetch, feeds):
-    with tf.Graph().as_default() as made:
-        tf.import_graph_def(graph_def, name="")
     config = tf.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     npu_shim.unpatch()
-    with tf.Session(graph=made, config=config) as session:
-        return session.run(fetch, feeds)
+    return sessions.run_graph(graph_def, fetch, feeds, config)
 
 
 @pytest.mark.parametrize("count", [None, 5, 1])  # whole vectors of the processor, and what is left behind them
@@ -135,8 +128,7 @@ def ops(session, fetches, feeds):
 
 
 def trained(x, loss, step, **options):
-    with tf.Session(config=sessions.config(precision_mode=MIX, **options)) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=sessions.config(precision_mode=MIX, **options)) as session:
         values = np.random.RandomState(1).normal(size=x.shape.as_list())
         losses = [session.run([loss, step], {x: values})[0] for _ in range(3)]
         return losses, ops(session, [loss, step], {x: values})

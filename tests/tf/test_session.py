@@ -295,8 +295,7 @@ def test_a_mixlist_that_is_not_json(graph, tmp_path):
 
 
 def test_must_keep_origin_dtype_names_op_node_mode_and_way_out(graph):
-    with tf.Session(config=sessions.config(precision_mode="must_keep_origin_dtype")) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=sessions.config(precision_mode="must_keep_origin_dtype")) as session:
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             session.run("relu:0", FEEDS)
     for word in ("Conv2D", "'conv'", "must_keep_origin_dtype", "allow_mix_precision", "'gpu'"):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import reference_material
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -144,9 +145,7 @@ def test_a_low_sum_gives_the_bits_that_it_gets():
 
 
 def run(graph_def):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(graph_def, name="")
-        return session.run("out:0", {"x:0": np.arange(12).reshape(3, 4) / 7})
+    return sessions.run_graph(graph_def, "out:0", {"x:0": np.arange(12).reshape(3, 4) / 7})
 
 
 @pytest.mark.parametrize("name", ["bert_tiny_train", "crnn_ctc_train", "lstm_lm_train", "resnet50_train"])

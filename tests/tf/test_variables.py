@@ -13,8 +13,14 @@ def published(
     """The getter of the mixed-precision guides, in our own words: what ours is measured against."""
     stored = tf.float32 if trainable else dtype
     found = getter(
-        name, shape, *args, dtype=stored, initializer=initializer, regularizer=regularizer, trainable=trainable,
-        **kwargs
+        name,
+        shape,
+        *args,
+        dtype=stored,
+        initializer=initializer,
+        regularizer=regularizer,
+        trainable=trainable,
+        **kwargs,
     )
     return tf.cast(found, dtype) if trainable and dtype != tf.float32 else found
 
@@ -48,8 +54,7 @@ def stored(name):
 
 
 def run(fetches, feeds=None):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         return session.run(fetches, feeds)
 
 
@@ -85,8 +90,9 @@ def test_float32_is_the_variable_itself():
 
 
 @pytest.mark.parametrize("dtype", [None, tf.float16])
-@pytest.mark.parametrize("make", [lambda v: v, lambda v: tf.constant(v), lambda v: lambda: tf.constant(v)],
-                         ids=["array", "tensor", "call"])
+@pytest.mark.parametrize(
+    "make", [lambda v: v, lambda v: tf.constant(v), lambda v: lambda: tf.constant(v)], ids=["array", "tensor", "call"]
+)
 def test_a_low_precision_value_initializer_has_a_master(dtype, make):
     """Of a function that says nothing of its dtype before it is called, the variable stayed float16."""
     value = np.array([1.5, 2.5], np.float16)
@@ -143,8 +149,9 @@ def test_dynamic_rnn_casts_each_weight_once(control_flow):
     with tf.variable_scope("rnn", custom_getter=ours):
         cell = tf.nn.rnn_cell.BasicRNNCell(3)
         tf.nn.dynamic_rnn(cell, tf.ones([2, 5, 3], tf.float16), dtype=tf.float16)
-    assert sorted(op.name for op in casts()) == [v.op.name + "/float16_cast" for v in sorted(
-        tf.trainable_variables(), key=lambda v: v.name)]
+    assert sorted(op.name for op in casts()) == [
+        v.op.name + "/float16_cast" for v in sorted(tf.trainable_variables(), key=lambda v: v.name)
+    ]
     assert all(op._get_control_flow_context() is None for op in casts())
 
 
@@ -187,8 +194,15 @@ def test_a_function_body_receives_the_cast():
 
 
 def table(getter, partitioner=None):
-    return get(getter, "table", dtype=tf.float16, shape=[10, 4], partitioner=partitioner,
-               initializer=tf.random_uniform_initializer(), use_resource=True)
+    return get(
+        getter,
+        "table",
+        dtype=tf.float16,
+        shape=[10, 4],
+        partitioner=partitioner,
+        initializer=tf.random_uniform_initializer(),
+        use_resource=True,
+    )
 
 
 @pytest.mark.parametrize("parts", [None, 3])
@@ -224,8 +238,7 @@ def test_assigning_to_the_cast_writes_the_master(resource, trainable):
     with pytest.raises((AttributeError, ValueError)):
         tf.assign(theirs, [1, 2])
     low = get(ours, "w", [2], tf.float16, tf.ones_initializer(), use_resource=resource, trainable=trainable)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         session.run(tf.assign(low, np.array([3, 4], np.float16)))
         session.run(tf.assign_sub(low, tf.constant([1, 1], tf.float16)))
         session.run(low.assign_add([0.0001, 0]))
@@ -248,8 +261,7 @@ def test_a_weight_can_be_fed_and_a_statistic_says_that_it_cannot(resource):
     weight = get(ours, "w", [2], tf.float16, tf.ones_initializer(), use_resource=resource)
     mean = get(ours, "mean", [2], tf.float16, tf.ones_initializer(), trainable=False, use_resource=resource)
     results = [weight * 2.0, mean * 2.0, weight]
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         fed = session.run(results, {weight: [3, 4]})
         assert [value.tolist() for value in fed] == [[6, 8], [2, 2], [3, 4]]
         with pytest.raises(ValueError, match=r"mean/float16_cast.* may not be fed"):
@@ -261,8 +273,7 @@ def test_statistics_do_not_lose_small_updates(resource):
         with tf.Graph().as_default():
             mean = get(getter, "mean", [], tf.float16, tf.ones_initializer(), trainable=False, use_resource=resource)
             update = tf.assign_add(mean, tf.constant(2.0**-12, tf.float16))
-            with tf.Session() as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started() as session:
                 for _ in range(64):
                     session.run(update)
                 return float(session.run(mean))
@@ -278,8 +289,7 @@ def test_a_moving_average_updates_the_statistics_it_is_given(resource):
     mean = get(ours, "mean", [2], tf.float16, tf.zeros_initializer(), trainable=False, use_resource=resource)
     decay = tf.constant(0.5, tf.float16)
     update = tf.assign_sub(mean, (mean - tf.constant([4, 8], tf.float16)) * decay)
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         session.run(update)
         assert session.run(mean).tolist() == [2, 4]
 
@@ -396,8 +406,9 @@ def test_the_report_says_what_was_and_what_was_not_intercepted():
     get(ours, "count", [], tf.int32, tf.zeros_initializer(), trainable=False)
     get(npu_shim.get_custom_getter(tf.bfloat16, False), "mean", [2], tf.bfloat16, trainable=False)
     tf.Variable(np.float16([1]), name="missed")
-    assert [(r.name, r.requested, r.stored, r.trainable, r.reason.split(" (")[0]) for r in
-            npu_shim.master_weights_report()] == [
+    assert [
+        (r.name, r.requested, r.stored, r.trainable, r.reason.split(" (")[0]) for r in npu_shim.master_weights_report()
+    ] == [
         ("missed", "float16", "float16", True, "made outside of the getter and of the master_weights scope"),
         ("net/mean", "bfloat16", "bfloat16", False, "not trainable, kept as requested"),
         ("net/w", "float16", "float32", True, "stored as float32"),
@@ -424,8 +435,7 @@ def test_training_updates_float32_masters(resource, dtype):
     assert [g.dtype for g, _ in gradients] == [tf.float32]
     step = optimizer.apply_gradients(gradients)
     assert {v.dtype.base_dtype for v in tf.global_variables()} == {tf.float32}
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started() as session:
         for _ in range(60):
             session.run(step)
         got = session.run(stored("net/w"))
@@ -456,8 +466,7 @@ def test_reads_of_statistics_are_ordered_after_writes(resource, control_flow, ge
     config = tf.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1  # TensorFlow's own optimizers leave small graphs alone
     fetches = ordered(mean, tf.ones([2], tf.float16))
-    with tf.Session(config=config) as session:
-        session.run(tf.global_variables_initializer())
+    with sessions.started(config=config) as session:
         before, first, between, second, after = session.run(fetches)
     assert {value.dtype for value in (before, first, between, second, after)} == {np.dtype(np.float16)}
     assert (before.tolist(), between.tolist(), after.tolist()) == ([1, 1], [2, 2], [7, 8, 7, 8])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import differential
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 from npu_shim import export
@@ -260,8 +261,7 @@ def test_inference_is_taken():
         x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
         mask = tf.placeholder(tf.int32, [BATCH, LENGTH], "mask")
         out = bert(x, mask, 0.0)
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             feeds = [np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f"),
                      np.ones([BATCH, LENGTH], np.int32)]  # fmt: skip
             expected = session.run(out, dict(zip([x, mask], feeds)))
@@ -277,8 +277,7 @@ def test_what_attention_gives_and_the_shape_of_its_scores_can_be_fetched():
         x = tf.placeholder(tf.float32, [BATCH, None, WIDTH], "x")
         scores = tf.matmul(heads(x, "q"), heads(x, "k"), transpose_b=True)
         fetches = [tf.matmul(tf.nn.softmax(scores), heads(x, "v"), name="out"), tf.shape(scores, name="sizes")]
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             given = np.random.RandomState(1).normal(size=[BATCH, LENGTH, WIDTH]).astype("f")
             expected = session.run(fetches, {x: given})
             step = with_calls(step_function.prepare(Source.of(session), fetches, {x: given.shape}))
@@ -294,8 +293,7 @@ def test_a_probability_that_is_fetched_stays():
         x = tf.placeholder(tf.float32, [BATCH, LENGTH, WIDTH], "x")
         weights = tf.nn.softmax(tf.matmul(heads(x, "q"), heads(x, "k"), transpose_b=True), name="weights")
         out = tf.matmul(weights, heads(x, "v"))
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             step = with_calls(step_function.prepare(Source.of(session), [out, weights], [x]))
     assert step.attention.counts()["stays"] == {"weights": "'weights' is fetched"}
     assert "'weights' stays: 'weights' is fetched" in step.attention.as_text()
@@ -309,8 +307,7 @@ def test_attention_in_a_loop_stays():
         with tf.variable_scope("loop", reuse=tf.AUTO_REUSE):
             bert(x, mask, 0.0)  # makes the variables
             _, out = tf.while_loop(lambda number, net: number < 2, body, (tf.constant(0), x))
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
     assert list(step.attention.counts()["stays"].values()) == ["it is in a loop, a tf.cond or another function"]
     assert step.attention.taken == ()

@@ -203,8 +203,7 @@ def test_the_cache_on_a_cpu_does_nothing_and_says_so(patched, log, monkeypatch, 
     for _ in range(2):
         with tf.Graph().as_default():
             dense(3)
-            with tf.Session(config=sessions.config(npu_shim_xla_cache=str(tmp_path), **ON)) as session:
-                session.run(tf.global_variables_initializer())
+            with sessions.started(config=sessions.config(npu_shim_xla_cache=str(tmp_path), **ON)) as session:
                 assert np.isfinite(session.run("loss:0", {"x:0": np.ones([4, 16], np.float32)}))
     assert len([line for line in log() if "npu_shim_xla_cache keeps no clusters here" in line]) == 1
     assert os.environ["TF_XLA_FLAGS"] == ""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sessions
 import tensorflow.compat.v1 as tf
 
 import npu_shim
@@ -130,8 +131,7 @@ def test_a_variable_is_its_name_in_its_container(second, tmp_path):
         read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
         with tf.control_dependencies([alone.assign_add(tf.matmul(x, v + read))]):
             update = tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.matmul(x, alone.read_value()) * 0.01)
-        with tf.Session() as session:
-            session.run(tf.global_variables_initializer())
+        with sessions.started() as session:
             session.run(start)
             step = npu_shim.compile_step(session, [update], [x])
             for _ in range(2):
