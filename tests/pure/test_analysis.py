@@ -48,25 +48,25 @@ def test_a_merge_waits_for_all_that_enters_and_others_for_the_next_iteration():
     ("a:A b:B(a, c) c:C(b)", "c b"), ("m:Merge(n, b) n:NextIteration(m) b:B(m)", "b m"), (LOOP, ""),
 ])  # fmt: skip
 def test_a_cycle_is_told_by_its_nodes_each_before_the_one_that_waits_for_it(source, nodes):
-    found = order.cycle(graph(source))
-    assert isinstance(found, list)
-    assert names(found) == nodes
+    cycle = order.cycle(graph(source))
+    assert isinstance(cycle, list)
+    assert names(cycle) == nodes
 
 
 def test_what_a_node_needs_and_reaches():
-    made = graph("a:A b:B(a) c:C(^b) d:D(a) e:E(c, d)")
-    assert names(order.ancestors([made["c"]])) == "c b a"
-    assert names(order.ancestors([made["e"], made["d"]])) == "e d c a b"
-    assert names(order.descendants([made["b"]])) == "b c e"
-    assert names(order.descendants([made["a"]])) == "a b d c e"
-    assert names(order.ancestors([made["e"]], lambda node: node.op != "C")) == "e c d a"
-    assert names(order.descendants([made["a"]], lambda node: node.op != "B")) == "a b d e"
+    nodes = graph("a:A b:B(a) c:C(^b) d:D(a) e:E(c, d)")
+    assert names(order.ancestors([nodes["c"]])) == "c b a"
+    assert names(order.ancestors([nodes["e"], nodes["d"]])) == "e d c a b"
+    assert names(order.descendants([nodes["b"]])) == "b c e"
+    assert names(order.descendants([nodes["a"]])) == "a b d c e"
+    assert names(order.ancestors([nodes["e"]], lambda node: node.op != "C")) == "e c d a"
+    assert names(order.descendants([nodes["a"]], lambda node: node.op != "B")) == "a b d e"
     assert names(order.ancestors([])) == ""
 
 
 def test_frames_of_nested_loops():
-    found = {node.name: "/".join(frame) for node, frame in frames.frames(graph(LOOP)).items()}
-    assert found == {
+    frame_of = {node.name: "/".join(frame) for node, frame in frames.frames(graph(LOOP)).items()}
+    assert frame_of == {
         "x": "", "y": "", "e": "outer", "m": "outer", "t": "outer", "c": "outer", "s": "outer", "b": "outer",
         "n": "outer", "z": "outer", "i": "outer/inner", "k": "outer/inner", "g": "outer/inner", "h": "outer/inner",
         "j": "outer/inner", "l": "outer/inner",
@@ -103,11 +103,11 @@ def test_an_answer_holds_until_the_graph_changes():
         asked.append(len(graph))
         return len(graph)
 
-    made, other = graph("a:A"), graph("a:A b:B")
-    assert [count(made), count(made), count(other), count(made)] == [1, 1, 2, 1]
+    first, other = graph("a:A"), graph("a:A b:B")
+    assert [count(first), count(first), count(other), count(first)] == [1, 1, 2, 1]
     assert asked == [1, 2]
-    made.add("b", "B")
-    assert [count(made), count(other)] == [2, 2]
+    first.add("b", "B")
+    assert [count(first), count(other)] == [2, 2]
     assert asked == [1, 2, 2]
     assert count.__doc__ == "Counts."
 
@@ -130,13 +130,13 @@ function deep(a: resource, b: resource) -> () c:write(b, b) end
 
 @pytest.mark.parametrize(("handle", "writers"), [("v", "w g f q"), ("u", "o n d")])
 def test_what_takes_a_handle_writes_unless_it_reads_or_passes_on(handle, writers):
-    made = graph(VARIABLE)
-    assert names(user for user in dict.fromkeys(made[handle].users()) if writes.writes(user, made[handle])) == writers
+    nodes = graph(VARIABLE)
+    assert names(user for user in dict.fromkeys(nodes[handle].users()) if writes.writes(user, nodes[handle])) == writers
 
 
 def test_a_function_that_calls_itself_ends():
-    made = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () b:f(a) end")
-    assert not writes.writes(made["c"], made["v"])
+    nodes = graph("v:VarHandleOp c:f(v) function f(a: resource) -> () b:f(a) end")
+    assert not writes.writes(nodes["c"], nodes["v"])
 
 
 COND = """
@@ -147,12 +147,12 @@ l:LoopCond(p) w:Switch(a, l) u:Exp(w:1) z:Exp(z) y:Exp(z, a)
 
 
 def test_the_branches_that_nodes_are_in():
-    made = graph(COND)
-    found = branches.branches(made)
-    inside = {node.name: sorted("%s=%d" % branch for branch in of) for node, of in found.items() if of}
+    nodes = graph(COND)
+    branches_of = branches.branches(nodes)
+    inside = {node.name: sorted("%s=%d" % branch for branch in of) for node, of in branches_of.items() if of}
     assert inside == {
         "a": ["p=1"], "b": ["p=0"], "k": ["p=1"], "t": ["p=1"], "c": ["p=1", "q=0"], "d": ["p=1", "q=1"],
         "o": ["p=0", "p=1"], "f": ["p=1"], "r": ["p=1"], "w": ["p=1"], "u": ["p=1"],
     }  # fmt: skip
-    assert [node.name for node in made if node not in found] == ["z", "y"]
-    assert branches.decides(made["s"]) is made["p"].value
+    assert [node.name for node in nodes if node not in branches_of] == ["z", "y"]
+    assert branches.decides(nodes["s"]) is nodes["p"].value

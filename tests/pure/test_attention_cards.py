@@ -30,11 +30,13 @@ def specs():
 
 def written(folder, wanted):
     """Writes a program that calls a function for each Spec, which computes something else; returns the Manifest."""
-    given = [(spec, each) for spec in wanted for each in spec.arguments]
-    results = [(spec, each) for spec in wanted for each in spec.results]
+    given = [(spec, argument) for spec in wanted for argument in spec.arguments]
+    results = [(spec, result) for spec in wanted for result in spec.results]
     described = Manifest(
         *(
-            tuple(Tensor(kind, "%s/%s:0" % (spec.name, each.name), each.shape, each.dtype) for spec, each in pairs)
+            tuple(
+                Tensor(kind, "%s/%s:0" % (spec.name, result.name), result.shape, result.dtype) for spec, result in pairs
+            )
             for kind, pairs in (("feed", given), ("fetch", results))
         ),
         attention={spec.name: spec.as_json() for spec in wanted},
@@ -42,19 +44,19 @@ def written(folder, wanted):
 
     def function(spec):
         def run(*operands):
-            total = sum(each.astype("float32").sum() for each in operands)
-            return [jax.numpy.full(each.shape, total, arrays.dtype_of(each.dtype)) for each in spec.results]
+            total = sum(operand.astype("float32").sum() for operand in operands)
+            return [jax.numpy.full(result.shape, total, arrays.dtype_of(result.dtype)) for result in spec.results]
 
         run.__name__ = run.__qualname__ = spec.name
         return jax.jit(run)
 
     def step(*operands):
-        left, made = list(operands), []
+        left, results = list(operands), []
         for spec in wanted:
-            made += function(spec)(*(left.pop(0) for _ in spec.arguments))
-        return made
+            results += function(spec)(*(left.pop(0) for _ in spec.arguments))
+        return results
 
-    avals = [jax.ShapeDtypeStruct(each.shape, arrays.dtype_of(each.dtype)) for _, each in given]
+    avals = [jax.ShapeDtypeStruct(result.shape, arrays.dtype_of(result.dtype)) for _, result in given]
     artifact = jax.export.export(jax.jit(step), platforms=["cuda"])(*avals).mlir_module_serialized
     return manifest.write(str(folder), artifact, described)
 
@@ -63,16 +65,16 @@ def written(folder, wanted):
 def test_kernels_are_compiled_for_a_card(name, plugin, tmp_path):
     wanted = list(specs())
     described = written(tmp_path / "step", wanted)
-    made = compiling.compiled(str(tmp_path / "step"), cards.card(name), plugin)
-    assert made.attention == dict.fromkeys(described.attention, "kernel")
-    found = kernels.Kernels(hlo.parse(made.after))
+    compiled = compiling.compiled(str(tmp_path / "step"), cards.card(name), plugin)
+    assert compiled.attention == dict.fromkeys(described.attention, "kernel")
+    kernels_found = kernels.Kernels(hlo.parse(compiled.after))
     launched = 3 * len(wanted) // 2 + sum(spec.bias_gradient for spec in wanted)
-    assert [each.kind for each in found.all].count("attention") == launched
-    assert not found.notes
+    assert [kernel.kind for kernel in kernels_found.all].count("attention") == launched
+    assert not kernels_found.notes
 
 
 def test_a_card_before_ampere_keeps_what_the_graph_has(plugin, tmp_path):
     described = written(tmp_path / "step", list(specs())[:2])
-    made = compiling.compiled(str(tmp_path / "step"), cards.card("t4"), plugin)
+    compiled = compiling.compiled(str(tmp_path / "step"), cards.card("t4"), plugin)
     why = "kernels are for compute capability 8.0 and later, 'Tesla T4' has 7.5"
-    assert made.attention == dict.fromkeys(described.attention, why)
+    assert compiled.attention == dict.fromkeys(described.attention, why)

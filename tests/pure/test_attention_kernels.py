@@ -37,8 +37,8 @@ def computed(spec, operands, d_out):
 def check(number):
     spec, operands, d_out = attention_cases.random_case(number)
     found = computed(spec, operands, d_out)
-    for each in spec.results + backward_of(spec).results:
-        assert (found[each.name].shape, found[each.name].dtype) == (each.shape, each.dtype)
+    for result in spec.results + backward_of(spec).results:
+        assert (found[result.name].shape, found[result.name].dtype) == (result.shape, result.dtype)
     assert not attention_cases.wrong(found, *attention_cases.reference(spec, operands, d_out)), spec
 
 

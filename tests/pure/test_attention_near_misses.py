@@ -58,7 +58,7 @@ def another_constant(graph, draw):
     node, number = draw.choice(uses)
     old = node.inputs[number].node
     tensor = old.attrs["value"]
-    numbers = tuple(each - 1 if each < 0 else each * 2 for each in tensor.numbers())
+    numbers = tuple(number - 1 if number < 0 else number * 2 for number in tensor.numbers())
     attrs = {"dtype": old.attrs["dtype"], "value": text.Tensor(tensor.dtype, tensor.dims, numbers)}
     graph.add("changed", "Const", attrs=attrs)
     node.set_input(number, graph["changed"].value)

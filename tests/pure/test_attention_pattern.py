@@ -46,13 +46,13 @@ def test_training_with_dropout_is_taken_with_its_gradient():
     assert (spec.bias, spec.bias_dtype) == ((2, 1, 1, 32), "bfloat16")
     assert match.backward.kind == "backward"
     assert not match.backward.bias_gradient
-    assert {each.name for each in match.walk.results} == {"out", "dq", "dk", "dv"}
+    assert {result.name for result in match.walk.results} == {"out", "dq", "dk", "dv"}
 
 
 def test_inference_is_taken():
     match = only(INFERENCE)
     assert match.backward is None
-    assert [each.name for each in match.walk.results] == ["out"]
+    assert [result.name for result in match.walk.results] == ["out"]
 
 
 SAME = {
@@ -124,7 +124,7 @@ def test_keys_that_are_transposed_before_are_taken():
     )  # fmt: skip
     match = only(source)
     assert match.forward.k == (2, 4, 32, 8)
-    assert {each.name: each.operand.axes for each in match.walk.results}["dk"] == "bhdt"
+    assert {result.name: result.operand.axes for result in match.walk.results}["dk"] == "bhdt"
 
 
 def test_heads_in_the_batch_are_one_head():
@@ -155,7 +155,7 @@ def test_what_waits_for_a_group_of_its_gradients_waits_for_the_call():
     assert "group" not in module.graph
     (call,) = module.graph["rv"].controls
     assert call is module.graph["rq"].inputs[0].node
-    assert [each.name for each in plan.matches[0].backward.results] == ["dq", "dk", "dv"]
+    assert [result.name for result in plan.matches[0].backward.results] == ["dq", "dk", "dv"]
 
 
 def test_a_group_that_an_operand_waits_for_stays():

@@ -11,7 +11,7 @@ FULL = dataclasses.replace(PLAIN, bias=(2, 1, 1, 32), bias_dtype="float32", rate
 
 
 def _rows(arguments):
-    return ["%s %s%s" % (each.name, each.dtype, list(each.shape)) for each in arguments]
+    return ["%s %s%s" % (argument.name, argument.dtype, list(argument.shape)) for argument in arguments]
 
 
 def test_a_plain_call_takes_queries_keys_and_values():
@@ -21,7 +21,7 @@ def test_a_plain_call_takes_queries_keys_and_values():
 
 def test_a_backward_call_takes_what_the_forward_call_took_and_gave():
     spec = dataclasses.replace(FULL, kind=BACKWARD)
-    names = [each.name for each in spec.arguments]
+    names = [argument.name for argument in spec.arguments]
     assert names == ["q", "k", "v", "bias", "seed", "out", "lse", "d_out"]
     assert _rows(spec.arguments[3:5]) == ["bias float32[2, 1, 1, 32]", "seed int32[2]"]
     assert [each.name for each in spec.results] == ["dq", "dk", "dv"]

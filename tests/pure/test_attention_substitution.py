@@ -17,7 +17,7 @@ from npu_shim.pjrt.program import Program  # noqa: E402
 SPEC = Spec("forward", (2, 2, 40, 16), (2, 2, 24, 16), (2, 2, 24, 16), "float32", scale=0.25)
 TABLE = {SPEC.name: SPEC.as_json()}
 RANDOM = np.random.RandomState(0)
-GIVEN = [RANDOM.normal(size=each.shape).astype("f") for each in SPEC.arguments]
+GIVEN = [RANDOM.normal(size=argument.shape).astype("f") for argument in SPEC.arguments]
 
 
 def composite(q, k, v):
@@ -47,8 +47,8 @@ def artifact_of(function, name=SPEC.name, given=GIVEN):
 
 
 def run(artifact):
-    rows = [(each.shape, each.dtype) for each in GIVEN]
-    results = [(each.shape, np.dtype(each.dtype)) for each in SPEC.results]
+    rows = [(given.shape, given.dtype) for given in GIVEN]
+    results = [(result.shape, np.dtype(result.dtype)) for result in SPEC.results]
     with jax.enable_x64(True):
         return jax.jit(jax_compat.function(jax, artifact, rows, results, "cpu"))(*GIVEN)
 
@@ -61,16 +61,16 @@ def text_of(artifact):
 
 
 def test_a_kernel_computes_what_the_composite_does():
-    made, said = substitution.substituted(artifact_of(wrong), TABLE, True, "cpu")
+    replaced, said = substitution.substituted(artifact_of(wrong), TABLE, True, "cpu")
     assert said == {SPEC.name: "kernel"}
-    for found, expected in zip(run(made), run(artifact_of(composite))):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    for actual, expected in zip(run(replaced), run(artifact_of(composite))):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_program_for_a_gpu_has_triton_in_it():
-    made, said = substitution.substituted(artifact_of(composite), TABLE, False, "cuda")
+    replaced, said = substitution.substituted(artifact_of(composite), TABLE, False, "cuda")
     assert said == {SPEC.name: "kernel"}
-    text = text_of(made)
+    text = text_of(replaced)
     assert text.count("stablehlo.custom_call @__gpu$xla.gpu.triton") == 1
     assert text.count("call @%s" % SPEC.name) == 2
     assert "stablehlo.exponential" not in text
@@ -98,8 +98,8 @@ def test_what_has_no_kernel_stays_and_says_why(table, reason):
 def test_a_function_of_other_types_stays():
     table = {SPEC.name: dataclasses.replace(SPEC, v=(2, 2, 24, 32)).as_json()}
     artifact = artifact_of(composite)
-    made, said = substitution.substituted(artifact, table, True, "cuda")
-    assert made == artifact
+    replaced, said = substitution.substituted(artifact, table, True, "cuda")
+    assert replaced == artifact
     assert said[SPEC.name].startswith("the kernel is (tensor<2x2x40x16xf32>, tensor<2x2x24x16xf32>, tensor<2x2x24x32x")
 
 
@@ -109,8 +109,8 @@ def test_a_release_of_jax_that_cannot_lower_it(monkeypatch):
 
     monkeypatch.setattr(lowering, "module", fail)
     artifact = artifact_of(composite)
-    made, said = substitution.substituted(artifact, TABLE, True, "cuda")
-    assert made == artifact
+    replaced, said = substitution.substituted(artifact, TABLE, True, "cuda")
+    assert replaced == artifact
     assert said == {SPEC.name: "this JAX cannot lower the kernel: NotImplementedError: no such primitive"}
 
 
@@ -128,8 +128,10 @@ def test_devices(platform, capability, reason):
 
 
 def test_a_loaded_program_says_what_it_has(tmp_path):
-    arguments = tuple(Tensor("feed", each.name + ":0", each.shape, each.dtype) for each in SPEC.arguments)
-    results = tuple(Tensor("fetch", each.name + ":0", each.shape, each.dtype) for each in SPEC.results)
+    arguments = tuple(
+        Tensor("feed", argument.name + ":0", argument.shape, argument.dtype) for argument in SPEC.arguments
+    )
+    results = tuple(Tensor("fetch", result.name + ":0", result.shape, result.dtype) for result in SPEC.results)
     artifact = artifact_of(composite)
     manifest.write(str(tmp_path / "step"), artifact, Manifest(arguments, results, attention=TABLE))
     described = manifest.read(str(tmp_path / "step"))

@@ -40,7 +40,7 @@ def test_parameters(compare, old, new, kinds):
 
 def test_what_a_lost_class_had_is_told_once(compare):
     old = {"tf.C": "class", "tf.C.run": ["self"], "tf.D": "class", "tf.D.run": ["self"]}
-    assert [each.what for each in compare.of_signatures(old, {"tf.D": "class"})] == ["tf.C", "tf.D.run"]
+    assert [signature.what for signature in compare.of_signatures(old, {"tf.D": "class"})] == ["tf.C", "tf.D.run"]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_values_are_equal_but_for_rounding(compare):
     assert compare.close([[2, 1.0, nan, float("inf")], None], [[2, 1.0001, nan, float("inf")], None])
     assert not compare.close([[2, 1.0]], [[2, 1.01]])
     assert not compare.close([[2, 1.0]], [[2, 1.0], [2, 1.0]])
-    kinds = [each.kind for each in compare.of_values({"f": [1.0], "g": [1.0], "h": "! no"}, {"f": "! E", "g": [2.0]})]
+    kinds = [value.kind for value in compare.of_values({"f": [1.0], "g": [1.0], "h": "! no"}, {"f": "! E", "g": [2.0]})]
     assert kinds == ["values: refused", "values: other"]
 
 
 def test_variables_are_compared_by_collection(compare):
     old = {"f()": {"variables": ["lstm/kernel:0"], "updates": ["a"]}, "g()": "! no"}
     new = {"f()": {"variables": ["lstm/cell/kernel:0"], "updates": ["a"]}, "g()": {}}
-    assert [each.what for each in compare.of_layers(old, new)] == ["f() | variables"]
+    assert [layer.what for layer in compare.of_layers(old, new)] == ["f() | variables"]
     assert [each.kind for each in compare.of_layers(old, {"f()": "! E", "g()": {}})] == ["layers: refused"]
 
 

@@ -231,9 +231,9 @@ def test_an_attention_kernel_counts_its_products(name, products):
 
 
 def test_what_no_one_can_count_is_said():
-    found = kernels_of(['r = f32[16]{0} custom-call(p0), custom_call_target="mine"'], ("f32[16]",))
-    assert (found.all[0].kind, found.all[0].bytes) == ("other calls", 128)
-    assert found.notes == {"operations of mine are not counted, its bytes are"}
+    kernels = kernels_of(['r = f32[16]{0} custom-call(p0), custom_call_target="mine"'], ("f32[16]",))
+    assert (kernels.all[0].kind, kernels.all[0].bytes) == ("other calls", 128)
+    assert kernels.notes == {"operations of mine are not counted, its bytes are"}
 
 
 def test_a_copy_that_is_awaited_is_one_kernel():

@@ -7,7 +7,7 @@ from npu_shim.engine.partition.step_detection import ENOUGH, why_no_step
 
 def graph(text):
     """Nodes of lines "name:Op(inputs) flags"; flags are the fields of Node that are set, writes=v a variable."""
-    made = {}
+    nodes = {}
     for line in text.strip().splitlines():
         head, _, flags = line.strip().partition(")")
         name, _, rest = head.partition(":")
@@ -16,8 +16,8 @@ def graph(text):
         for flag in flags.split():
             key, _, value = flag.partition("=")
             fields[key] = {"writes": frozenset([value])}.get(key, value != "no" if value in ("", "no") else value)
-        made[name] = Node(name, op, tuple(each for each in inputs.split() if each), **fields)
-    return made
+        nodes[name] = Node(name, op, tuple(word for word in inputs.split() if word), **fields)
+    return nodes
 
 
 STEP = """
@@ -36,14 +36,14 @@ STEP = """
 
 
 def test_the_three_parts_and_what_crosses():
-    made = plan(graph(STEP), ["loss:0", "summary:0"], ["apply"])
-    assert made.refusal is None
-    assert made.fed == ("next:0",)
-    assert made.shown == ("loss:0",)
-    assert made.place("summary:0") is Place.READ
-    assert made.place("next:0") is Place.FEED
-    assert {name for name, place in made.places.items() if place is Place.PROGRAM} >= {"scaled", "product", "apply"}
-    assert made.reasons == {"next": "kernel", "summary": "strings"}
+    result = plan(graph(STEP), ["loss:0", "summary:0"], ["apply"])
+    assert result.refusal is None
+    assert result.fed == ("next:0",)
+    assert result.shown == ("loss:0",)
+    assert result.place("summary:0") is Place.READ
+    assert result.place("next:0") is Place.FEED
+    assert {name for name, place in result.places.items() if place is Place.PROGRAM} >= {"scaled", "product", "apply"}
+    assert result.reasons == {"next": "kernel", "summary": "strings"}
 
 
 def test_it_is_a_step_and_an_initializer_is_none():
@@ -78,29 +78,29 @@ TWO = """
 
 
 def test_a_host_op_in_the_middle_stands_between_two_programs():
-    made = plan(graph(TWO), ["first:0", "call:0", "size:0"], ["apply"])
-    assert made.refusal is None
-    assert made.places["call"] is Place.MIDDLE
-    first, second = made.programs
+    result = plan(graph(TWO), ["first:0", "call:0", "size:0"], ["apply"])
+    assert result.refusal is None
+    assert result.places["call"] is Place.MIDDLE
+    first, second = result.programs
     assert first.nodes == {"first", "read", "v", "kept", "drawn"}
     assert (first.fed, first.taken, first.passed, first.shown) == (("next:0",), (), ("kept:0",), ("kept:0",))
     assert (first.hosts, first.needs, first.effects) == ({"call"}, ("kept:0",), ("call",))
     # what is on the device is taken from there; a variable is read again, and so is what XLA must know as a constant
     assert second.nodes == {"second", "read", "v", "back", "size", "grown", "apply"}
     assert (second.fed, second.taken, second.passed) == (("call:0",), ("kept:0",), ())
-    assert [made.stage(name) for name in ("first:0", "call:0", "size:0", "grown:0")] == [0, 0, 1, 1]
+    assert [result.stage(name) for name in ("first:0", "call:0", "size:0", "grown:0")] == [0, 0, 1, 1]
 
 
 def test_each_host_op_behind_another_one_has_a_program_in_front():
     text = TWO.replace("grown:Mul(back kept)", """
     ask:PyFunc(back call) host=python repeats=no
     grown:Mul(ask kept)""")  # fmt: skip
-    made = plan(graph(text), [], ["apply"])
-    assert [sorted(program.hosts) for program in made.programs] == [["call"], ["ask"], []]
-    assert [program.fed for program in made.programs] == [("next:0",), ("call:0",), ("ask:0",)]
-    assert made.programs[1].needs == ("back:0", "call:0")
-    assert made.carried == ("call:0",)
-    assert [program.passed for program in made.programs] == [("kept:0",), (), ()]
+    result = plan(graph(text), [], ["apply"])
+    assert [sorted(program.hosts) for program in result.programs] == [["call"], ["ask"], []]
+    assert [program.fed for program in result.programs] == [("next:0",), ("call:0",), ("ask:0",)]
+    assert result.programs[1].needs == ("back:0", "call:0")
+    assert result.carried == ("call:0",)
+    assert [program.passed for program in result.programs] == [("kept:0",), (), ()]
 
 
 def test_host_ops_on_the_same_level_share_a_place():
@@ -108,16 +108,16 @@ def test_host_ops_on_the_same_level_share_a_place():
     other:PyFunc(first) host=python repeats=no
     last:PyFunc(call other) host=python repeats=no
     second:MatMul(last""")  # fmt: skip
-    made = plan(graph(text), [], ["apply"])
-    assert [sorted(program.hosts) for program in made.programs] == [["call", "last", "other"], []]
-    assert made.programs[0].shown == ("first:0", "kept:0")
-    assert made.programs[1].fed == ("last:0",)
+    result = plan(graph(text), [], ["apply"])
+    assert [sorted(program.hosts) for program in result.programs] == [["call", "last", "other"], []]
+    assert result.programs[0].shown == ("first:0", "kept:0")
+    assert result.programs[1].fed == ("last:0",)
 
 
 def test_a_host_op_in_the_middle_of_a_written_variable_is_refused():
     text = TWO.replace("call:PyFunc(kept)", "count:AssignAdd(v kept) writes=v repeats=no\n call:PyFunc(kept ^count)")
-    made = plan(graph(text), [], ["apply"])
-    assert made.refusal == (
+    result = plan(graph(text), [], ["apply"])
+    assert result.refusal == (
         "node 'call' (PyFunc) must run in the session (python) and waits until variable 'v' is written"
     )
     looped = TWO.replace("call:PyFunc(kept)", "enter:Enter(kept)\n call:PyFunc(enter)")
@@ -135,8 +135,8 @@ def test_what_is_drawn_in_a_loop_is_not_drawn_again():
     kept:Mul(first out) floating""")  # fmt: skip
     assert plan(graph(text), [], ["apply"]).refusal is None
     text = text.replace("grown:Mul(back kept)", "again:Enter(back)\n more:Mul(inside again)\n grown:Exit(more)")
-    made = plan(graph(text), [], ["apply"])
-    assert made.refusal.startswith("node 'noise' (RandomUniform) draws anew each time")
+    result = plan(graph(text), [], ["apply"])
+    assert result.refusal.startswith("node 'noise' (RandomUniform) draws anew each time")
 
 
 def test_what_waits_for_the_program_and_must_run_in_the_session_is_refused():
@@ -154,10 +154,10 @@ def test_assertions_run_before_the_step_and_not_behind_it():
     """
     )
     text = text.replace("product:MatMul(scaled read)", "product:MatMul(scaled read ^fits)")
-    made = plan(graph(text), ["loss:0"], ["group"])
-    assert made.feeding == ("fits", "next")
-    assert made.silent == ("sane",)
-    assert made.programs[-1].effects == ()
+    result = plan(graph(text), ["loss:0"], ["group"])
+    assert result.feeding == ("fits", "next")
+    assert result.silent == ("sane",)
+    assert result.programs[-1].effects == ()
 
 
 def test_an_assertion_that_shows_a_result_is_known_by_its_condition_before_the_step():
@@ -175,11 +175,11 @@ def test_an_assertion_that_shows_a_result_is_known_by_its_condition_before_the_s
     group:NoOp(^apply ^fits ^fed ^sane ^same ^branch)
     """
     )
-    made = plan(graph(text), ["loss:0"], ["group"])
-    assert made.refusal is None
-    assert made.conditions == {"branch": "enough:0", "fed": "p:0", "fits": "enough:0"}
-    assert made.places["enough"] is Place.FEED
-    assert made.silent == ("same", "sane")
+    result = plan(graph(text), ["loss:0"], ["group"])
+    assert result.refusal is None
+    assert result.conditions == {"branch": "enough:0", "fed": "p:0", "fits": "enough:0"}
+    assert result.places["enough"] is Place.FEED
+    assert result.silent == ("same", "sane")
 
 
 GUARD = """
@@ -198,11 +198,11 @@ def guarded(about):
 
 
 def test_an_assertion_in_a_conditional_runs_before_the_step_by_the_conditionals_end():
-    made = plan(guarded("next"), ["loss:0"], ["apply"])
-    assert made.refusal is None
-    assert made.feeding == ("guard", "next")
-    assert made.silent == ()
-    assert "say" not in made.programs[-1].nodes
+    result = plan(guarded("next"), ["loss:0"], ["apply"])
+    assert result.refusal is None
+    assert result.feeding == ("guard", "next")
+    assert result.silent == ()
+    assert "say" not in result.programs[-1].nodes
 
 
 def test_an_assertion_in_a_conditional_is_silent_in_a_loop_or_behind_a_product():
@@ -216,33 +216,33 @@ def test_an_assertion_in_a_conditional_is_silent_in_a_loop_or_behind_a_product()
 def test_a_print_hands_on_in_the_program_and_prints_in_the_session():
     text = STEP.replace("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v print)")
     text += "    print:Print(loss loss) report forwards repeats=no"
-    made = plan(graph(text), [], ["apply"])
-    assert made.places["print"] is Place.PROGRAM
-    assert made.programs[-1].effects == ("print",)
-    assert made.shown == ("loss:0",)
+    result = plan(graph(text), [], ["apply"])
+    assert result.places["print"] is Place.PROGRAM
+    assert result.programs[-1].effects == ("print",)
+    assert result.shown == ("loss:0",)
 
 
 def test_a_print_of_what_is_fed():
     """Regression: an IndexError left the step to the session."""
-    made = plan(graph(STEP + "    print:Print() report forwards repeats=no"), ["print:0"], ["apply"])
-    assert made.programs[-1].effects == ("print",)
+    result = plan(graph(STEP + "    print:Print() report forwards repeats=no"), ["print:0"], ["apply"])
+    assert result.programs[-1].effects == ("print",)
 
 
 CHECK = "    check:CheckNumerics(%s) host=error checks repeats=no"
 
 
 def test_a_check_of_a_result_is_run_behind_the_program_and_hands_on_in_it():
-    made = plan(graph(STEP + CHECK % "loss" + "\n    end:Identity(check ^apply)"), ["end:0"], [])
-    assert made.places["check"] is made.places["end"] is Place.PROGRAM
-    assert made.programs[-1].effects == ("check",)
-    assert made.shown == ("loss:0",)
+    result = plan(graph(STEP + CHECK % "loss" + "\n    end:Identity(check ^apply)"), ["end:0"], [])
+    assert result.places["check"] is result.places["end"] is Place.PROGRAM
+    assert result.programs[-1].effects == ("check",)
+    assert result.shown == ("loss:0",)
 
 
 def test_a_check_in_front_of_an_update_is_run_before_it():
     text = STEP.replace("apply:ApplyAdam(v loss)", "apply:ApplyAdam(v check)")
-    made = plan(graph(text + CHECK % "loss"), [], ["apply"])
-    assert made.places["check"] is Place.MIDDLE
-    assert len(made.programs) == 2
+    result = plan(graph(text + CHECK % "loss"), [], ["apply"])
+    assert result.places["check"] is Place.MIDDLE
+    assert len(result.programs) == 2
 
 
 def test_reports_in_conditionals_are_silent_with_what_makes_their_text():
@@ -260,10 +260,10 @@ def test_reports_in_conditionals_are_silent_with_what_makes_their_text():
     nodes = graph(text)
     assert depths(nodes)["say"] == 1
     assert depths(nodes)["merge"] == 0
-    made = plan(nodes, ["merge:0"], ["apply"])
-    assert made.refusal is None
-    assert made.silent == ("say",)
-    assert "word" not in made.places
+    result = plan(nodes, ["merge:0"], ["apply"])
+    assert result.refusal is None
+    assert result.silent == ("say",)
+    assert "word" not in result.places
 
 
 def test_random_numbers_that_the_host_shares_are_drawn_once():
@@ -272,9 +272,9 @@ def test_random_numbers_that_the_host_shares_are_drawn_once():
     call:PyFunc(noise) host=python repeats=no
     both:Mul(call noise)
     scaled:Mul(next both)""")  # fmt: skip
-    made = plan(graph(text), ["loss:0"], ["apply"])
-    assert made.fed == ("call:0", "next:0", "noise:0")
-    assert made.place("noise:0") is Place.FEED
+    result = plan(graph(text), ["loss:0"], ["apply"])
+    assert result.fed == ("call:0", "next:0", "noise:0")
+    assert result.place("noise:0") is Place.FEED
 
 
 def test_loops_have_depths():
@@ -288,8 +288,8 @@ def test_loops_have_depths():
     next:NextIteration(body)
     exit:Exit(switch)
     """)
-    found = depths(nodes)
-    assert [found[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
+    depth_of = depths(nodes)
+    assert [depth_of[name] for name in ("start", "enter", "merge", "switch", "body", "exit")] == [0, 1, 1, 1, 1, 0]
 
 
 def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside():
@@ -316,8 +316,8 @@ def test_a_loop_is_as_deep_as_it_is_entered_though_it_waits_for_a_branch_inside(
     """
         % "\n".join("late%d:Identity(%s)" % (n, "late%d" % (n - 1) if n else "start") for n in range(10))
     )
-    found = depths(nodes)
-    assert [found[name] for name in ("push", "joined", "merge", "counts", "exit", "behind")] == [2, 1, 1, 1, 0, 0]
+    depth_of = depths(nodes)
+    assert [depth_of[name] for name in ("push", "joined", "merge", "counts", "exit", "behind")] == [2, 1, 1, 1, 0, 0]
 
 
 def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_again_is_refused():
@@ -329,9 +329,9 @@ def test_a_step_whose_rest_the_session_cannot_run_without_running_its_input_agai
 
 
 def test_a_gradient_s_constant_that_waits_for_a_host_op_is_given_to_the_session():
-    made = plan(graph(TWO + "\n    two:Const(^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"])
-    assert made.refusal is None
-    assert made.waiting == ("two",)
+    result = plan(graph(TWO + "\n    two:Const(^call)\n    half:Mul(grown two)"), ["half:0"], ["apply"])
+    assert result.refusal is None
+    assert result.waiting == ("two",)
     assert plan(graph(STEP.replace("scale:Const()", "scale:Const(^v)")), ["loss:0"], ["apply"]).waiting == ()
 
 

@@ -25,8 +25,8 @@ TABLE = replace(graphs.table(), entries=ENTRIES, rule="neighbours")
 
 def kernels(*missing):
     """The kernels of graphs.py, and those of a loop's ops."""
-    made = graphs.kernels(*missing)
-    return replace(made, by_op={**made.by_op, **dict.fromkeys(LOOP, made.by_op["Reshape"])})
+    kernels = graphs.kernels(*missing)
+    return replace(kernels, by_op={**kernels.by_op, **dict.fromkeys(LOOP, kernels.by_op["Reshape"])})
 
 
 def planned(text, feeds=(), preserved=(), missing=(), **more):
@@ -75,6 +75,7 @@ STAYS = {
     "x:Placeholder t:Tanh(x) m:Reshape(t)": "gray and data movement by themselves",
     "x:Placeholder@h a:MatMul@h(x,x) t:Tanh@h(a)": "written in float16",
 }
+
 
 @pytest.mark.parametrize("text", CHANGES)
 def test_what_becomes_low(text):

@@ -540,11 +540,11 @@ def test_changed_control_inputs_leave_the_data_version():
 def test_a_changed_node_names_the_pass_and_where_it_came_from():
     graph = parsed(FORWARD).graph
     graph.module.author = "fold"
-    made = graph.add("y/one", "A", origin=graph["y"])
+    added = graph.add("y/one", "A", origin=graph["y"])
     graph.module.author = "sink"
-    again = graph.add("y/two", "A", origin=made)
+    again = graph.add("y/two", "A", origin=added)
     graph["n"].set_op("B")
-    assert [(node.made_by, node.origin) for node in (made, again, graph["n"], graph["x"])] == [
+    assert [(node.made_by, node.origin) for node in (added, again, graph["n"], graph["x"])] == [
         ("fold", "y"), ("sink", "y"), ("sink", ""), ("", ""),
     ]  # fmt: skip
 

@@ -72,12 +72,12 @@ STREAMS = [
 
 @pytest.mark.parametrize(("pieces", "wanted"), STREAMS)
 def test_a_stream_becomes_lines(pieces, wanted):
-    found = []
-    stream = lines.Lines(found.append)
+    actual = []
+    stream = lines.Lines(actual.append)
     for number, piece in enumerate(pieces):
         stream.feed(piece, 0.1 * number)
     stream.end()
-    assert found == wanted
+    assert actual == wanted
 
 
 def test_a_bar_that_stands_still_is_seen():
@@ -235,7 +235,7 @@ def test_one_host(launched):
     ]
     addresses = started[0].environment["NPU_SHIM_HOSTS"].split(",")
     assert [each.place for each in started] == addresses
-    assert all(each.startswith("localhost:") for each in addresses)
+    assert all(address.startswith("localhost:") for address in addresses)
 
 
 def test_this_hosts_share(launched):
@@ -248,7 +248,7 @@ def test_this_hosts_share(launched):
 
 def test_a_rank_table_says_how_many(launched, monkeypatch, tmp_path):
     devices = [[{"device_id": "0", "rank_id": rank}] for rank in "01"]
-    servers = [{"server_id": host, "device": each} for host, each in zip("ab", devices)]
+    servers = [{"server_id": host, "device": device} for host, device in zip("ab", devices)]
     (tmp_path / "table.json").write_text(json.dumps({"server_list": servers}))
     monkeypatch.setenv("RANK_TABLE_FILE", "table.json")
     started, _ = launched("--host-index", "1", "script.py")

@@ -66,23 +66,23 @@ def entry_names():
 
 def complaints(name, entry):
     """What is wrong with the shape of one entry."""
-    found = ["unknown key %s" % key for key in sorted(set(entry) - KEYS)]
+    complaints = ["unknown key %s" % key for key in sorted(set(entry) - KEYS)]
     flags = entry.get("precision_reduce")
     if flags is not None and (set(flags) != {"flag"} or flags["flag"] not in ("true", "false")):
-        found.append("flag %r" % flags)
+        complaints.append("flag %r" % flags)
     if entry.get("role", "moves") not in ROLES:
-        found.append("role %r" % entry["role"])
+        complaints.append("role %r" % entry["role"])
     if (entry.get("role") == "cast") != (name == "Cast"):
-        found.append("exactly Cast has the role cast")
+        complaints.append("exactly Cast has the role cast")
     if entry.get("engine", "cube") != "cube":
-        found.append("engine %r" % entry["engine"])
+        complaints.append("engine %r" % entry["engine"])
     lists = [key for key in ("tensorflow", "dtypes", "keep") if key in entry]
-    found += ["%s is not a list of different names" % key for key in lists if not different_names(entry[key])]
+    complaints += ["%s is not a list of different names" % key for key in lists if not different_names(entry[key])]
     if entry.get("role") and listed(entry) == "white":
-        found.append("white, yet it does not compute")
+        complaints.append("white, yet it does not compute")
     if entry.get("role") and listed(entry) == "black" and entry["role"] != "pinned":
-        found.append("black beside a role that has no use for it")
-    return found
+        complaints.append("black beside a role that has no use for it")
+    return complaints
 
 
 def different_names(value):

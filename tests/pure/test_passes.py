@@ -77,10 +77,10 @@ def test_nodes_that_are_gone_are_found():
     graph = parsed().graph
     del graph.nodes["u"]
     del graph.nodes["a"]
-    found = structure.violations(graph.module)
+    violations = structure.violations(graph.module)
     for part in ("'i' reads '^a', which is gone", "'c' is counted as used by 'u', which is gone",
                  "result 'y' is 'u', which is gone", "result 'train' is '^a', which is gone"):  # fmt: skip
-        assert part in found
+        assert part in violations
 
 
 def test_a_node_under_another_name_is_found():

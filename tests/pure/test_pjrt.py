@@ -99,11 +99,11 @@ def test_steps_equal_those_written_by_hand(folder):
     expected, state = reference([(fed["x:0"], fed["y:0"])] * 4)
     close(losses, expected)
     assert losses[-1] < losses[0]
-    found = program.state()
-    assert list(found) == [t.name for t in program.manifest.state]
-    close(found["w"], state["w"])
-    assert found["global_step"] == 2**40 + 4
-    assert found["global_step"].dtype == np.int64
+    actual = program.state()
+    assert list(actual) == [t.name for t in program.manifest.state]
+    close(actual["w"], state["w"])
+    assert actual["global_step"] == 2**40 + 4
+    assert actual["global_step"].dtype == np.int64
 
 
 def test_a_loop_on_the_device_equals_single_steps_bit_for_bit(folder):
@@ -142,7 +142,7 @@ def test_ten_steps_of_convolutions_equal_single_steps_bit_for_bit(tmp_path):
     manifest.write(str(tmp_path / "step"), artifact, described, state.items())
     images = random.standard_normal((10, *image.shape)).astype(np.float32)
     single, whole = (pjrt.load(str(tmp_path / "step"), device="cpu") for _ in range(2))
-    losses = [single.run({"x": each})["loss:0"] for each in images]
+    losses = [single.run({"x": image})["loss:0"] for image in images]
     np.testing.assert_array_equal(whole.run({"x": images}, iterations=10)["loss:0"], np.stack(losses))
     np.testing.assert_array_equal(whole.state()["k"], single.state()["k"])
 
@@ -199,9 +199,9 @@ def aligned(value):
     """A copy at an address that XLA's CPU client takes as it is, without a copy of its own."""
     memory = np.empty(value.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
-    made = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
-    made[...] = value
-    return made
+    aligned = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    aligned[...] = value
+    return aligned
 
 
 def test_a_buffer_that_is_filled_again_changes_no_step_that_was_started(tmp_path):

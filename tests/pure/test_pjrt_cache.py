@@ -49,8 +49,8 @@ def test_the_second_program_is_loaded_and_gives_the_same_bits(step, cache):
     for iterations in (None, 3):  # a loop is another program
         first, second = run(step, cache, iterations), run(step, cache, iterations)
         assert (first[0], second[0]) == (False, True)
-        for found, wanted in zip(second[1], first[1]):
-            np.testing.assert_array_equal(found, wanted)
+        for actual, wanted in zip(second[1], first[1]):
+            np.testing.assert_array_equal(actual, wanted)
         if iterations is None:
             np.testing.assert_array_equal(second[1][2], expected[1][2])
     assert len(os.listdir(cache)) == 2
@@ -91,10 +91,10 @@ def test_a_damaged_file_is_said_and_replaced(step, cache, spoil, caplog):
         content = f.read()
     with open(path, "wb") as f:
         f.write(spoil(content))
-    is_old, found = run(step, cache)
+    is_old, actual = run(step, cache)
     assert not is_old
     assert ["'%s' cannot be used and is compiled again: it is damaged" % path] == said(caplog)
-    np.testing.assert_array_equal(found[2], expected[2])
+    np.testing.assert_array_equal(actual[2], expected[2])
     assert run(step, cache)[0]
 
 

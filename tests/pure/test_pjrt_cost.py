@@ -18,10 +18,10 @@ def gradient(strides, padding, groups):
 
     def loss(x, w):
         names = ("NHWC", "HWIO", "NHWC")
-        made = jax.lax.conv_general_dilated(
+        conv_general_dilated = jax.lax.conv_general_dilated(
             x, w, strides, padding, dimension_numbers=names, feature_group_count=groups
         )  # fmt: skip
-        return made.sum()
+        return conv_general_dilated.sum()
 
     return jax.grad(loss, (0, 1))
 
@@ -44,6 +44,7 @@ def steps(tmp_path_factory):
     """Two exported steps, x @ w in float32 and in bfloat16."""
     folder, w = tmp_path_factory.mktemp("steps"), Tensor("state", "w", (16, 16), "float32", "parameter")
     for dtype in ("float32", "bfloat16"):
+
         def step(x, w, dtype=dtype):
             made = (x.astype(dtype) @ w.astype(dtype)).astype("float32")
             return made.sum(), w + made[:16]

@@ -87,8 +87,8 @@ def test_runs_are_counted_by_group_and_remembered():
 def test_a_kind_of_run_is_forgotten_late():
     progress = Progress()
     kinds = [[reduce_of(number)] for number in range(100)]
-    for each in kinds:
-        progress.end(progress.begin({GROUP: each}), None)
+    for kind in kinds:
+        progress.end(progress.begin({GROUP: kind}), None)
     assert progress.of_run(GROUP, 100) == kinds[-1]
     assert progress.of_run(GROUP, 50) == kinds[49]
     assert progress.of_run(GROUP, 1) is None

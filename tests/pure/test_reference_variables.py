@@ -94,7 +94,7 @@ def test_a_cast_of_what_waits_for_a_write_waits_too():
     )
     before = readings(view).before
     names = [node.name for node in view.nodes]
-    assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
+    assert {names[giver]: {names[wait] for wait in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "t": {"w", "x"}
     }  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_cast_of_what_may_turn_out_to_be_a_read_waits_too():
     )
     before = readings(view).before
     names = [node.name for node in view.nodes]
-    assert {names[giver]: {names[each] for each in waits} for giver, waits in before.items()} == {
+    assert {names[giver]: {names[wait] for wait in waits} for giver, waits in before.items()} == {
         "s": {"w"}, "p": {"w", "z"}, "t": {"w", "z"}
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ def step_of(text, small=()):
     places, nodes, results = {}, [], []
     for line in text.strip().splitlines():
         name, op, dtype, sizes, *inputs = line.split()
-        taken = [each.strip(",") for each in inputs]
+        taken = [value.strip(",") for value in inputs]
         shape = None if sizes == "?" else tuple(int(size) for size in sizes.split("x"))
         waits = tuple(places[each[1:]] for each in taken if each[0] == "^")
         data = tuple((places[each], 0) for each in taken if each[0] != "^")
@@ -29,8 +29,8 @@ def step_of(text, small=()):
 
 def planned(step, mode):
     """Chains by their last node: (nodes, kept, after)."""
-    made = report.described(step, mode, plan.plan(step, mode))
-    return {chain.nodes[-1]: (chain.nodes, chain.kept, chain.after) for chain in made.chains}
+    described = report.described(step, mode, plan.plan(step, mode))
+    return {chain.nodes[-1]: (chain.nodes, chain.kept, chain.after) for chain in described.chains}
 
 
 # one hidden layer: x -> h = MatMul -> tanh(h) -> MatMul -> loss, and its gradients

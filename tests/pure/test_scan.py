@@ -359,7 +359,7 @@ def tree(folder, files):
 
 def running(scripts, start=None):
     """The last letters of the names tf.x that certainly run."""
-    starts = [each for each in scripts if each.path.endswith(start)] if start else scan_reach.starting(scripts)
+    starts = [script for script in scripts if script.path.endswith(start)] if start else scan_reach.starting(scripts)
     runs = scan_reach.certain(scripts, starts)
     names = {u.names[0] for s in scripts for u in s.uses if u.certain and (u.path, u.function) in runs}
     return {name[-1] for name in names if len(name) == len("tensorflow.x")}

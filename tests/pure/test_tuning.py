@@ -115,27 +115,27 @@ NAMES = ["net/block%d/%s" % (k, op) for k in range(40) for op in ("MatMul", "Add
 @pytest.mark.parametrize("bad", [["net/block7/Add"], ["net/block3/Relu", "net/block39/grad/MatMul"], NAMES[:1]])
 def test_the_nodes_at_fault_are_found_among_many_with_few_replays(bad, hints):
     steps = Steps(NAMES, bad)
-    found = ranking.rank({name: name + "::line" for name in NAMES}, hints, steps.error, 80)
-    assert found["first"] == len(bad)
-    kept = {name for group in found["groups"][: found["first"]] for name in group["lines"]}
+    ranked = ranking.rank({name: name + "::line" for name in NAMES}, hints, steps.error, 80)
+    assert ranked["first"] == len(bad)
+    kept = {name for group in ranked["groups"][: ranked["first"]] for name in group["lines"]}
     assert kept == set(bad)
-    assert found["errors"][0] == math.inf
-    assert found["errors"][1] < 0.02
-    assert found["replays"] == steps.count <= 60
-    assert sorted(name for group in found["groups"] for name in group["lines"]) == sorted(NAMES)
-    json.dumps(found)
+    assert ranked["errors"][0] == math.inf
+    assert ranked["errors"][1] < 0.02
+    assert ranked["replays"] == steps.count <= 60
+    assert sorted(name for group in ranked["groups"] for name in group["lines"]) == sorted(NAMES)
+    json.dumps(ranked)
 
 
 def test_what_follows_another_node_need_not_be_kept_itself():
     steps = Steps(NAMES, ["net/block1/Add", "net/block1/Relu"], {"net/block1/Relu": "net/block1/Add"})
-    found = ranking.rank(dict.fromkeys(NAMES, ""), (), steps.error, 80)
-    assert [list(group["lines"]) for group in found["groups"][: found["first"]]] == [["net/block1/Add"]]
+    ranked = ranking.rank(dict.fromkeys(NAMES, ""), (), steps.error, 80)
+    assert [list(group["lines"]) for group in ranked["groups"][: ranked["first"]]] == [["net/block1/Add"]]
 
 
 def test_a_limit_of_replays_leaves_groups():
-    found = ranking.rank(dict.fromkeys(NAMES, ""), (), Steps(NAMES, NAMES[::7]).error, 9)
-    assert found["replays"] < 40
-    assert sorted(name for group in found["groups"] for name in group["lines"]) == sorted(NAMES)
+    ranked = ranking.rank(dict.fromkeys(NAMES, ""), (), Steps(NAMES, NAMES[::7]).error, 9)
+    assert ranked["replays"] < 40
+    assert sorted(name for group in ranked["groups"] for name in group["lines"]) == sorted(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_the_scripts_own_files_stay_in_force(tmp_path):
     (tmp_path / "own").write_text("# mine\n\na/Relu::OutputDtype:float16\nother::OutputDtype:float32\n")
     (tmp_path / "list.json").write_text('{"black-list": {"to-add": ["Add"]}}')
     own = {"customize_dtypes": str(tmp_path / "own"), "modify_mixlist": str(tmp_path / "list.json")}
-    made = proposed(["a/Relu", "a/Tanh"], {**MIXED, **own})
-    assert made.mixlist == ""
-    assert made.customized.splitlines() == [LINE % "a/Relu", LINE % "a/Tanh", "other::OutputDtype:float32"]
+    proposal = proposed(["a/Relu", "a/Tanh"], {**MIXED, **own})
+    assert proposal.mixlist == ""
+    assert proposal.customized.splitlines() == [LINE % "a/Relu", LINE % "a/Tanh", "other::OutputDtype:float32"]
 
 
 def test_the_share_counts_operations_or_nodes_where_these_are_unknown():
@@ -229,10 +229,10 @@ class Trainings:
         kept = self._kept(trial.options)
         good = trial.options.get("use_off_line") is False or not self.bad - kept
         groups = [{"lines": {node.name: node.line}, "error": 0.5} for node in GRAPH if node.low]
-        found = {"problem": None if self.replayable else "no", "groups": groups, "first": 4, "errors": [1, 0]}
+        ranked = {"problem": None if self.replayable else "no", "groups": groups, "first": 4, "errors": [1, 0]}
         return {
             "losses": {"loss:0": FALLING if good else [math.nan] * 80}, "scales": [], "status": 0, "metric": None,
-            "printed": "", "values": MIXED, "ranking": found if trial.name == search.REPLAY else None,
+            "printed": "", "values": MIXED, "ranking": ranked if trial.name == search.REPLAY else None,
             "nodes": [list(node._replace(low=node.low and node.name not in kept)) for node in GRAPH],
             "hints": ["a/Tanh"], "advice": [],
         }  # fmt: skip
@@ -261,20 +261,20 @@ def searched(tmp_path, trainings, monkeypatch, most=10):
 
 def test_nothing_is_tuned_where_the_own_mode_trains_as_float32(tmp_path, monkeypatch):
     trainings = Trainings([])
-    found = searched(tmp_path, trainings, monkeypatch)
+    result = searched(tmp_path, trainings, monkeypatch)
     assert trainings.ran == [search.FLOAT32, search.OWN]
-    assert found.failed == ()
-    assert found.proposed.texts("o.json") == {}
-    assert "nothing is to be tuned" in told.as_text(found, "o.json", "loss")
+    assert result.failed == ()
+    assert result.proposed.texts("o.json") == {}
+    assert "nothing is to be tuned" in told.as_text(result, "o.json", "loss")
 
 
 def test_the_fewest_groups_are_found_by_bisection(tmp_path, monkeypatch):
     trainings = Trainings(["b/MatMul"])  # the second of the ranking, whose first proposal is 4 groups
-    found = searched(tmp_path, trainings, monkeypatch)
+    result = searched(tmp_path, trainings, monkeypatch)
     assert trainings.ran[3:] == ["4 in float32", "2 in float32", "1 in float32"]
-    assert found.best.kept == 2
-    assert found.proposed.customized.splitlines() == [LINE % "a/MatMul", LINE % "b/MatMul"]
-    text = told.as_text(found, "o.json", "loss")
+    assert result.best.kept == 2
+    assert result.proposed.customized.splitlines() == [LINE % "a/MatMul", LINE % "b/MatMul"]
+    text = told.as_text(result, "o.json", "loss")
     assert "kept in float32 (2 of 5 nodes that the mode lowers):" in text
     assert "stay low" in text  # both products are in float32
     assert 'custom_op.parameter_map["customize_dtypes"].s = tf.compat.as_bytes("o.customize_dtypes.txt")' in text
@@ -284,15 +284,15 @@ def test_what_deviates_no_more_than_float32_itself_is_as_good(tmp_path, monkeypa
     trainings = Trainings([])
 
     def noisy(folder, asked, trial, progress):
-        found = trainings(folder, asked, trial, progress)
+        outcome = trainings(folder, asked, trial, progress)
         away = {search.OWN: 1.2, search.DISTURBED: noisy.disturbed}.get(trial.name, 1.0)
-        return {**found, "losses": {"loss:0": [away * value for value in FALLING]}}
+        return {**outcome, "losses": {"loss:0": [away * value for value in FALLING]}}
 
     noisy.disturbed = 1.1
-    found = searched(tmp_path, noisy, monkeypatch)
+    result = searched(tmp_path, noisy, monkeypatch)
     assert trainings.ran == [search.FLOAT32, search.OWN, search.DISTURBED]
-    assert found.failed == ()
-    assert "the loss deviates by 0.0" in told.as_text(found, "o.json", "loss")
+    assert result.failed == ()
+    assert "the loss deviates by 0.0" in told.as_text(result, "o.json", "loss")
     noisy.disturbed = 1.01
     (tmp_path / "o.json.tune").unlink()
     assert "loss:0 deviates by 0.1" in searched(tmp_path, noisy, monkeypatch).failed[0]
@@ -300,23 +300,23 @@ def test_what_deviates_no_more_than_float32_itself_is_as_good(tmp_path, monkeypa
 
 def test_more_groups_are_tried_where_the_first_do_not_do(tmp_path, monkeypatch):
     trainings = Trainings(["a/Tanh"])
-    found = searched(tmp_path, trainings, monkeypatch)
+    result = searched(tmp_path, trainings, monkeypatch)
     assert trainings.ran[3:] == ["4 in float32", "5 in float32"]
-    assert json.loads(found.proposed.mixlist) == {"black-list": {"to-add": ["Relu", "Tanh"]}}
+    assert json.loads(result.proposed.mixlist) == {"black-list": {"to-add": ["Relu", "Tanh"]}}
 
 
 def test_without_a_replay_hints_go_first(tmp_path, monkeypatch):
     trainings = Trainings(["a/Tanh"], replayable=False)
-    found = searched(tmp_path, trainings, monkeypatch)
+    result = searched(tmp_path, trainings, monkeypatch)
     assert trainings.ran[3:] == ["1 in float32"]
-    assert json.loads(found.proposed.mixlist) == {"black-list": {"to-add": ["Tanh"]}}
+    assert json.loads(result.proposed.mixlist) == {"black-list": {"to-add": ["Tanh"]}}
 
 
 def test_trials_are_limited_and_the_next_command_goes_on(tmp_path, monkeypatch):
     trainings = Trainings(["a/Tanh"])
-    found = searched(tmp_path, trainings, monkeypatch, most=4)
-    assert found.best is None
-    assert "no list met loss within 4 trials" in told.as_text(found, "o.json", "loss")
+    result = searched(tmp_path, trainings, monkeypatch, most=4)
+    assert result.best is None
+    assert "no list met loss within 4 trials" in told.as_text(result, "o.json", "loss")
     again = Trainings(["a/Tanh"])
     assert searched(tmp_path, again, monkeypatch, most=6).best.kept == 5
     assert again.ran == ["5 in float32"]
@@ -350,7 +350,7 @@ def test_what_is_interrupted_goes_on_where_it_was(tmp_path, monkeypatch):
 def test_a_float32_that_does_not_do_is_one_error(tmp_path, monkeypatch, change, told):
     trainings = Trainings([])
     with pytest.raises(ConfigError, match=told):
-        searched(tmp_path, lambda *each: {**trainings(*each), **change}, monkeypatch)
+        searched(tmp_path, lambda *arguments: {**trainings(*arguments), **change}, monkeypatch)
     searched(tmp_path, trainings, monkeypatch)  # what was wrong is fixed, and the trial runs again
     assert trainings.ran == [search.FLOAT32, search.FLOAT32, search.OWN]
 
@@ -358,7 +358,7 @@ def test_a_float32_that_does_not_do_is_one_error(tmp_path, monkeypatch, change, 
 def test_a_mode_that_lowers_nothing_is_one_error(tmp_path, monkeypatch):
     trainings = Trainings([])
     with pytest.raises(ConfigError, match="lowers nothing"):
-        searched(tmp_path, lambda *each: {**trainings(*each), "nodes": []}, monkeypatch)
+        searched(tmp_path, lambda *arguments: {**trainings(*arguments), "nodes": []}, monkeypatch)
 
 
 # the state

@@ -73,7 +73,7 @@ class Builder:
             fetches = [each.name for each in self._grown(3, 7)]
             feeds = [self._x.name, self._p.name, self._n.name, *self._fed()]
             batches = [self._batch(number, feeds) for number in range(RUNS)]
-            names = [each.op.name for each in tf.global_variables()]
+            names = [variable.op.name for variable in tf.global_variables()]
         return Step(graph, feeds, fetches, batches, names, self._text)
 
     def _grown(self, least, most):
@@ -90,7 +90,9 @@ class Builder:
         # in float32: sums of many updates grow beyond 2048, where float16 has no odd numbers
         with tf.control_dependencies(last), scopes.keep_dtype_scope():
             # by names: what is fetched of memory could be changed by the next run
-            ends = [tf.maximum(each.read_value(), -1000.0, "end%d" % k) for k, each in enumerate(self._variables)]
+            ends = [
+                tf.maximum(variable.read_value(), -1000.0, "end%d" % k) for k, variable in enumerate(self._variables)
+            ]
             used = tf.reduce_max(self._x) + tf.cast(self._n, tf.float32) + tf.cast(self._p, tf.float32)
         tf.global_variables_initializer()
         return [*self._values, *ends, used]
@@ -114,7 +116,7 @@ class Builder:
 
     def _fed(self):
         """Names of intermediate tensors that are fed; a section's result now and then."""
-        return [each.name for each in self._values[:-1] if self._random.random() < 0.1]
+        return [value.name for value in self._values[:-1] if self._random.random() < 0.1]
 
     def _batch(self, number, feeds):
         given = {"x:0": self._integers(SIZE, SIZE), "p:0": np.array(number % 2 == 0), "n:0": np.int32(number % 3)}

@@ -116,7 +116,7 @@ class _Side:
 
 def copied(results):
     """Copies of what a run returned, in a list: the next run may change the memory of the originals."""
-    return [np.array(each) for each in tf.nest.flatten(results) if each is not None]
+    return [np.array(value) for value in tf.nest.flatten(results) if value is not None]
 
 
 def perform(script, folder, config=None):
@@ -128,7 +128,7 @@ def perform(script, folder, config=None):
         config: tf.ConfigProto of both sessions, None for TensorFlow that runs the graph as it was built.
     """
     folder.mkdir(exist_ok=True)
-    found = []
+    outcomes = []
     with contextlib.ExitStack() as stack:
         sides = [_Side(script, config, folder) for _ in range(2)]
         for side in sides:
@@ -136,16 +136,16 @@ def perform(script, folder, config=None):
         for call in script.calls:
             del script.heard[:]
             try:
-                found.append((call.function(sides[call.number]), sorted(script.heard)))
+                outcomes.append((call.function(sides[call.number]), sorted(script.heard)))
             except (tf.errors.OpError, ValueError, TypeError, RuntimeError) as error:
-                found.append(type(error))  # what else ran meanwhile is chance
-    return found
+                outcomes.append(type(error))  # what else ran meanwhile is chance
+    return outcomes
 
 
-def differences(script, found, expected):
+def differences(script, actual, expected):
     """What is not the same, in words, call by call; a call of a script that ran on after an error."""
     told = []
-    for call, one, other in zip(script.calls, found, expected):
+    for call, one, other in zip(script.calls, actual, expected):
         if isinstance(one, type) or isinstance(other, type):
             same = one is other
         else:
@@ -162,7 +162,7 @@ def _same(one, other):
 def _shown(given):
     if isinstance(given, type):
         return given.__name__
-    values = [each.tolist() for each in given[0]]
+    values = [array.tolist() for array in given[0]]
     heard = [(number, np.frombuffer(data, dtype).tolist()) for number, dtype, data in given[1]]
     return "%s%s" % (values, " heard %s" % heard if heard else "")
 
@@ -201,8 +201,8 @@ class _Builder(differential.Builder):
             self._rows = tf.placeholder(tf.float32, [None, SIZE], "rows")
         else:
             data = tf.data.Dataset.from_tensor_slices(self._integers(7, SIZE)).repeat(4).batch(3)
-            made = tf.data.make_initializable_iterator(data)
-            self._rows, self._rewind = made.get_next("rows"), [made.initializer]
+            iterator = tf.data.make_initializable_iterator(data)
+            self._rows, self._rewind = iterator.get_next("rows"), [iterator.initializer]
         return clip(tf.matmul(self._rows, self._rows, transpose_a=True))
 
     def _first(self):
@@ -214,9 +214,9 @@ class _Builder(differential.Builder):
             return [tf.Assert(self._ok, ["it is not"]) if self._one(True, False) else tf.group(self._ok)]
 
     def _leaf(self):
-        found = super()._leaf()
+        tensor = super()._leaf()
         likely = 0.02 if self._values else 0.2  # a host op behind a write stays in the session
-        return self._python(found) if self._random.random() < likely else found
+        return self._python(tensor) if self._random.random() < likely else tensor
 
     def _python(self, tensor):
         """A tensor upside down, by a Python function that fails if it is told to."""
@@ -231,9 +231,9 @@ class _Builder(differential.Builder):
                 raise ValueError("python %d" % number)
             return value[::-1]
 
-        made = tf.py_func(function, [tensor, self._bad], tensor.dtype, stateful=is_noted)
-        made.set_shape(tensor.shape)
-        self._uses.append(tf.identity(made))
+        result = tf.py_func(function, [tensor, self._bad], tensor.dtype, stateful=is_noted)
+        result.set_shape(tensor.shape)
+        self._uses.append(tf.identity(result))
         return self._uses[-1]
 
     def _after(self, tensor, name=None):
@@ -247,8 +247,8 @@ class _Builder(differential.Builder):
         *values, end, _ = fetches
         whole = tf.cast(end, tf.int32)  # of zeros only one
         text = [tf.summary.scalar("sum", tf.reduce_sum(values[0])), tf.summary.histogram("end", whole)]
-        made = [tf.summary.merge(text), tf.as_string(whole), self._python(end)]
-        fetches += [each for each in made if self._one(True, False, False)]
+        reports = [tf.summary.merge(text), tf.as_string(whole), self._python(end)]
+        fetches += [tensor for tensor in reports if self._one(True, False, False)]
 
     def _others(self):
         """Evaluations, a second training step, and assignments."""
@@ -263,7 +263,7 @@ class _Builder(differential.Builder):
             tf.assign(one, tf.negative(clip(one))), tf.assign_sub(other, tf.ones([SIZE, SIZE])),
             tf.scatter_update(third, [1], [[1.0, -1.0, 2.0, 0.0]]),
         ]  # fmt: skip
-        self._reads = [self._read_of(each) for each in self._variables]
+        self._reads = [self._read_of(variable) for variable in self._variables]
 
     def _read_of(self, variable):
         names = {op.name for op in variable.graph.get_operations()}
@@ -285,26 +285,26 @@ class _Builder(differential.Builder):
         """(words, fetches) of a training run, in one of the forms that Session.run takes."""
         count = self._one(len(self._fetches), self._random.randrange(1, len(self._fetches) + 1))
         tensors = self._random.sample(self._fetches, count)
-        names = [each.name for each in tensors]
+        names = [tensor.name for tensor in tensors]
         form = self._one("list", "names", "dict", "nested", "group")
-        made = {
+        wanted_values = {
             "list": tensors, "names": names, "dict": dict(zip(names, tensors)),
             "nested": [tensors[:1], (tensors, self._last)], "group": self._last,
         }[form]  # fmt: skip
-        return "%s of %s" % (form, ", ".join(names)), made
+        return "%s of %s" % (form, ", ".join(names)), wanted_values
 
     def _feeds(self):
         """Feeds of a run by name, now and then as lists and in other dtypes."""
         rows = self._integers(self._one(SIZE, SIZE, SIZE, 2, 5), SIZE)
         number, p = self._random.randrange(3), self._one(True, False)
-        found: Dict[str, Any] = {"p:0": np.array(p), "n:0": np.array(number, np.int32)}
+        feeds: Dict[str, Any] = {"p:0": np.array(p), "n:0": np.array(number, np.int32)}
         if self._is_fed:
-            found["rows:0"] = rows
+            feeds["rows:0"] = rows
         if self._random.random() < 0.2:
-            found = {name: value.tolist() for name, value in found.items()}
+            feeds = {name: value.tolist() for name, value in feeds.items()}
         elif self._random.random() < 0.2:
-            found = {name: value.astype(np.float64) if name == "rows:0" else value for name, value in found.items()}
-        return found
+            feeds = {name: value.astype(np.float64) if name == "rows:0" else value for name, value in feeds.items()}
+        return feeds
 
     def _train(self):
         (words, fetches), feeds = self._one(*self._pool), self._feeds()
@@ -323,8 +323,10 @@ class _Builder(differential.Builder):
         return "evaluate", lambda side: side.run(seen, feeds)
 
     def _assignment(self):
-        made = self._random.sample(self._assigned, self._one(1, 2))
-        return "assign(%s)" % ", ".join(each.op.name for each in made), lambda side: copied(side.session.run(made))
+        variables = self._random.sample(self._assigned, self._one(1, 2))
+        return "assign(%s)" % ", ".join(variable.op.name for variable in variables), lambda side: copied(
+            side.session.run(variables)
+        )
 
     def _loaded(self):
         variable, value = self._one(*self._variables), self._integers(SIZE, SIZE)
@@ -347,8 +349,8 @@ class _Builder(differential.Builder):
 
     def _callable(self):
         (words, fetches), feeds = self._pool[0], self._feeds()
-        fetches, values = tf.nest.flatten(fetches), [np.array(each) for each in feeds.values()]
-        fetches = [each for each in fetches if isinstance(each, (tf.Tensor, str, tf.Operation))]
+        fetches, values = tf.nest.flatten(fetches), [np.array(feed) for feed in feeds.values()]
+        fetches = [fetch for fetch in fetches if isinstance(fetch, (tf.Tensor, str, tf.Operation))]
         return "callable(%s)" % words, lambda side: side.call(fetches, list(feeds), values)
 
     def _fed_between(self):

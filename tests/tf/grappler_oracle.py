@@ -77,14 +77,14 @@ def _cluster(device, properties):
 
     devices = []
     for kind in ["CPU"] if device == "CPU" else ["CPU", "GPU"]:
-        made = device_properties_pb2.DeviceProperties(
+        device_properties = device_properties_pb2.DeviceProperties(
             type=kind, frequency=1000, num_cores=64, memory_size=1 << 36, bandwidth=1000000
         )
         if kind == "GPU":
-            made.vendor = "NVIDIA"
-            made.environment.update(properties)
+            device_properties.vendor = "NVIDIA"
+            device_properties.environment.update(properties)
         name = "/job:localhost/replica:0/task:0/device:%s:0" % kind
-        devices.append(device_properties_pb2.NamedDevice(name=name, properties=made))
+        devices.append(device_properties_pb2.NamedDevice(name=name, properties=device_properties))
     return cluster.Cluster(devices=devices)
 
 

@@ -56,9 +56,9 @@ class _Place:
 
     def outputs(self, node):
         """(text that names it, dtype) of each output of a node."""
-        definition, found = self.definition(node), []
+        definition, outputs = self.definition(node), []
         if definition is None:
-            return found
+            return outputs
         seen = {}
         for number, argument in enumerate(arguments.of_each(definition.output_arg, node)):
             if self.body is None:
@@ -66,15 +66,15 @@ class _Place:
             else:
                 text = "%s:%s:%d" % (node.name, argument.name, seen.get(argument.name, 0))
                 seen[argument.name] = seen.get(argument.name, 0) + 1
-            found.append(text)
-        return list(zip(found, arguments.dtypes(definition.output_arg, node)))
+            outputs.append(text)
+        return list(zip(outputs, arguments.dtypes(definition.output_arg, node)))
 
     def tensors(self):
         """Text -> dtype of all tensors."""
-        found = {text: dtype for node in self.nodes for text, dtype in self.outputs(node)}
+        tensors = {text: dtype for node in self.nodes for text, dtype in self.outputs(node)}
         if self.body is not None:
-            found.update((argument.name, argument.type) for argument in self.body.signature.input_arg)
-        return found
+            tensors.update((argument.name, argument.type) for argument in self.body.signature.input_arg)
+        return tensors
 
 
 def _inputs_swapped(place, rng):
@@ -195,7 +195,7 @@ def _cast_doubled(place, rng):
     numbers = [k for k, text in enumerate(data) if tensors.get(text) == tf.float32.as_datatype_enum]
     if not numbers:
         return None
-    number, taken = rng.choice(numbers), {each.name for each in place.nodes}
+    number, taken = rng.choice(numbers), {node.name for node in place.nodes}
     name, suffix = node.name.rpartition("/")[2] + "-doubled", "" if place.body is None else ":y:0"
     if name in taken or name + "-up" in taken:
         return None

@@ -57,7 +57,7 @@ def collectives(step):
 
 
 def digest(values):
-    return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in values)).hexdigest()
+    return hashlib.sha256(b"".join(np.ascontiguousarray(value).tobytes() for value in values)).hexdigest()
 
 
 def floats(values):
@@ -87,9 +87,9 @@ def both(build, optimizer, feeds, wrapped=npu_tf_optimizer, plainly=lambda plain
     are theirs. `feeds` are by step and rank.
     """
     with tf.Graph().as_default():
-        values, digests, counts = train(lambda: build([RANK]), optimizer, [each[RANK] for each in feeds], wrapped)
+        values, digests, counts = train(lambda: build([RANK]), optimizer, [feed[RANK] for feed in feeds], wrapped)
     with tf.Graph().as_default():
-        everything = [[place for rank in each for place in rank] for each in feeds]
+        everything = [[place for rank in rank_feeds for place in rank] for rank_feeds in feeds]
         expected, _, _ = train(lambda: build(range(SIZE)), optimizer, everything, plainly)
     return {"values": values, "expected": expected, "digests": digests, **counts}
 
@@ -120,27 +120,27 @@ def many_small():
 
     def build(chosen):
         if len(chosen) == 1:
-            made = [tf.get_variable("v%d" % at, initializer=each) for at, each in enumerate(start)]
+            variables = [tf.get_variable("v%d" % at, initializer=value) for at, value in enumerate(start)]
         else:
-            made = [tf.get_variable("all", initializer=start)]
+            variables = [tf.get_variable("all", initializer=start)]
         places = [tf.placeholder(tf.float32, [None, 3]) for _ in chosen]
-        total = tf.reduce_sum(tf.reshape(tf.stack(made), [500, 3]), 0)
-        return tf.add_n([tf.reduce_mean(tf.square(total * x)) for x in places]) / len(chosen), places, made
+        total = tf.reduce_sum(tf.reshape(tf.stack(variables), [500, 3]), 0)
+        return tf.add_n([tf.reduce_mean(tf.square(total * x)) for x in places]) / len(chosen), places, variables
 
     feeds = [[[numbers(4, 3, seed=10 * step + rank)] for rank in range(SIZE)] for step in range(2)]
-    found = both(build, lambda: tf.train.GradientDescentOptimizer(2.0**-12), feeds)
-    (everything,) = found["expected"].values()
-    return {**found, "expected": {"v%d" % at: each for at, each in enumerate(everything)}}
+    result = both(build, lambda: tf.train.GradientDescentOptimizer(2.0**-12), feeds)
+    (everything,) = result["expected"].values()
+    return {**result, "expected": {"v%d" % at: value for at, value in enumerate(everything)}}
 
 
 def layers(order, sizes=(5, 7, 6, 4, 3, 1)):
     """A network whose variables are made in some order."""
     x = tf.placeholder(tf.float32, [None, sizes[0]])
-    made = {at: tf.get_variable("layer_%d" % at, initializer=numbers(*sizes[at : at + 2], seed=at)) for at in order}
-    made["spare"] = tf.get_variable("spare", initializer=numbers(3, seed=99))  # no gradient reaches it
+    built = {at: tf.get_variable("layer_%d" % at, initializer=numbers(*sizes[at : at + 2], seed=at)) for at in order}
+    built["spare"] = tf.get_variable("spare", initializer=numbers(3, seed=99))  # no gradient reaches it
     hidden = x
     for at in sorted(order):
-        hidden = tf.tanh(tf.matmul(hidden, made[at]))
+        hidden = tf.tanh(tf.matmul(hidden, built[at]))
     return tf.reduce_mean(tf.square(hidden - x[:, :1])), [x]
 
 
@@ -211,7 +211,7 @@ def digits():
         return digit_loss(x, y), [x, y]
 
     images, labels = digit_batches()
-    feeds = [[list(each) for each in zip(*step)] for step in zip(images, labels)]
+    feeds = [[list(array) for array in zip(*step)] for step in zip(images, labels)]
     return both(lambda chosen: mean_of(one, chosen), momentum, feeds)
 
 
@@ -247,7 +247,8 @@ def picked(counts, rows):
     """Feeds of `embedding`: ids with repetitions, another number for each step and rank."""
     draws = np.random.RandomState(3)
     return [
-        [[draws.randint(0, rows, count), draws.randn(count, 4).astype(np.float32)] for count in each] for each in counts
+        [[draws.randint(0, rows, count), draws.randn(count, 4).astype(np.float32)] for count in number]
+        for number in counts
     ]
 
 
@@ -345,7 +346,7 @@ def sharded_checkpoint():
                 if RANK == SIZE - 1:
                     saver.save(running, path)
                     reader = tf.train.load_checkpoint(path)
-                    seen[name] = floats({each: reader.get_tensor(each) for each in reader.get_variable_to_shape_map()})
+                    seen[name] = floats({name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()})
     return {"seen": seen}
 
 
@@ -371,10 +372,10 @@ def accumulated(optimizer):
 def overflows():
     """The last rank's data overflow in the third step of seven; what the scale is, and a digest, after each."""
     seen = {}
-    for name, made in LOSS_SCALED.items():
+    for name, make in LOSS_SCALED.items():
         with tf.Graph().as_default():
             loss, (x,), variables = mean_of(lambda: layers(range(5)), [RANK])
-            step, scale = made().minimize(loss), []
+            step, scale = make().minimize(loss), []
             with session() as running:
                 running.run(tf.global_variables_initializer())
                 for number in range(7):
@@ -411,7 +412,7 @@ def calls():
     with tf.Graph().as_default(), session() as running:
         x = tf.placeholder(tf.float32, [3])
         for name, fusion, ids in (("by bytes", 1, [-1] * 6), ("by id", 2, [7, 8] * 3), ("alone", 0, [-1] * 6)):
-            sums = [hccl_ops.allreduce(x * (2.0 + at), "sum", fusion, each) for at, each in enumerate(ids)]
+            sums = [hccl_ops.allreduce(x * (2.0 + at), "sum", fusion, number) for at, number in enumerate(ids)]
             sums.append(hccl_ops.allreduce(tf.reshape(sums[0] + sums[1], [3, 1]) * 2.0, "sum", fusion, ids[0]))
             sums.append(hccl_ops.allreduce(tf.cast(x, tf.int32), "prod", fusion, ids[0]))
             told = tf.RunMetadata()
@@ -452,7 +453,7 @@ COLLECTIVES = {  # name -> (what the ranks run, the same in one process: [ranks,
 def differentiated():
     """Gradients of collectives, and what TensorFlow makes of the same sum over all ranks in one process."""
     values = np.random.RandomState(5).randint(1, 4, [SIZE, 4, 2]).astype("f")  # some of them are equal
-    found, expected = {}, {}
+    actual, expected = {}, {}
     for name, (together, alone) in COLLECTIVES.items():
         with tf.Graph().as_default(), session() as running:
             every, own = each_rank_of(values)
@@ -460,8 +461,8 @@ def differentiated():
             weights = [numbers(*result.shape.as_list(), seed=rank) for rank, result in enumerate(results)]
             whole = tf.add_n([tf.reduce_sum(result * weight) for result, weight in zip(results, weights)])
             losses = [tf.reduce_sum(together(own) * weights[RANK]), whole]
-            found[name], expected[name] = (running.run(tf.gradients(loss, own)[0]).tolist() for loss in losses)
-    return {"found": found, "expected": expected}
+            actual[name], expected[name] = (running.run(tf.gradients(loss, own)[0]).tolist() for loss in losses)
+    return {"found": actual, "expected": expected}
 
 
 @case
@@ -470,11 +471,11 @@ def empty():
     shapes = {}
     with tf.Graph().as_default(), session() as running:
         x = tf.zeros([0, 3])
-        made = {"sum": hccl_ops.allreduce(x, "sum"), "gathered": hccl_ops.allgather(x, SIZE)}
-        made["scattered"] = hccl_ops.reduce_scatter(x, "sum", SIZE)
+        tensors = {"sum": hccl_ops.allreduce(x, "sum"), "gathered": hccl_ops.allgather(x, SIZE)}
+        tensors["scattered"] = hccl_ops.reduce_scatter(x, "sum", SIZE)
         rows = tf.placeholder(tf.int32, [None])
-        made["slices"] = npu_allreduce([tf.IndexedSlices(tf.zeros([tf.size(rows), 3]), rows, [100, 3])])[0].values
-        for name, tensor in made.items():
+        tensors["slices"] = npu_allreduce([tf.IndexedSlices(tf.zeros([tf.size(rows), 3]), rows, [100, 3])])[0].values
+        for name, tensor in tensors.items():
             shapes[name] = list(running.run(tensor, {rows: []}).shape)
     return {"shapes": shapes}
 
@@ -505,8 +506,8 @@ def second_graph():
             fetches = [hccl_ops.allgather(row, SIZE), hccl_ops.broadcast([row], SIZE - 1)[0]]
             if dtype != tf.bool:
                 fetches.append(hccl_ops.allreduce(row, "max"))
-            fetched = running.run([tf.cast(each, tf.float32) for each in fetches])
-            seen.append([np.asarray(each).tolist() for each in fetched])
+            fetched = running.run([tf.cast(fetch, tf.float32) for fetch in fetches])
+            seen.append([np.asarray(value).tolist() for value in fetched])
     return {"seen": seen}
 
 

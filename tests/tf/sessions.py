@@ -18,8 +18,8 @@ NEEDS_ENGINE = [
 
 def config(**parameters):
     """A ConfigProto with an NpuOptimizer entry, as a user writes it; ints go to `i`, bools to `b`, the rest to `s`."""
-    made = tf.ConfigProto()
-    entry = made.graph_options.rewrite_options.custom_optimizers.add()
+    config = tf.ConfigProto()
+    entry = config.graph_options.rewrite_options.custom_optimizers.add()
     entry.name = "NpuOptimizer"
     for key, value in parameters.items():
         if isinstance(value, bool):
@@ -28,7 +28,7 @@ def config(**parameters):
             entry.parameter_map[key].i = value
         else:
             entry.parameter_map[key].s = tf.compat.as_bytes(value)
-    return made
+    return config
 
 
 def command(capsys, *argv):
@@ -51,7 +51,7 @@ def control_flow(version):
 
 def named(name):
     """The variable of the current graph with this name; by name a session gives the handle of a resource variable."""
-    return next(each for each in tf.global_variables() if each.name == name)
+    return next(variable for variable in tf.global_variables() if variable.name == name)
 
 
 def seen_dtype(node, nodes):

@@ -55,8 +55,8 @@ def test_an_assignment_that_waits_is_left_alone():
     value = tf.constant([1.0, 2.0])
     with tf.control_dependencies([tf.no_op()]):
         waits = tf.raw_ops.Assign(ref=v, value=value)
-    made = assignments.assignment_of(v.op)
-    assert made.operation is not waits.op
+    assignment = assignments.assignment_of(v.op)
+    assert assignment.operation is not waits.op
     with tf.Session() as session:
-        assignments.assign(session.run, [(made, [3, 4])])
+        assignments.assign(session.run, [(assignment, [3, 4])])
         assert session.run(v).tolist() == [3, 4]

@@ -25,7 +25,7 @@ def test_the_rate_holds_over_a_million_draws(rate):
     off = 6 * (rate * (1 - rate) / kept.size) ** 0.5 + 2.0**-17
     assert abs(kept.mean() - (1 - rate)) <= off
     for axis in range(4):  # no head, batch, query or key is treated otherwise
-        others = tuple(each for each in range(4) if each != axis)
+        others = tuple(number for number in range(4) if number != axis)
         parts = kept.mean(axis=others)
         assert abs(parts - (1 - rate)).max() <= off * parts.size**0.5
 

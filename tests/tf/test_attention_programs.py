@@ -24,10 +24,10 @@ pytestmark = [
 def program_of(step):
     """A step as a program on the CPU, with the variables' values."""
     described, hlo = programs.of(step, "highest")
-    made = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
+    program = Program(jax, described, jax_compat.stablehlo(hlo), jax.devices("cpu")[0])
     with tf_internals.eager_mode():
-        made.restore({each.name: each.variable.numpy() for each in step.state})
-    return made
+        program.restore({each.name: each.variable.numpy() for each in step.state})
+    return program
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def losses(program, count=20, first=0):
     mask[:, cases.LENGTH - 3 :] = 0
     shape = [cases.BATCH, cases.LENGTH, cases.WIDTH]
     fed = (np.random.RandomState(number).normal(size=shape).astype("f") for number in range(first, first + count))
-    (loss,) = [each.name for each in program.manifest.results if each.kind == "fetch"]
+    (loss,) = [result.name for result in program.manifest.results if result.kind == "fetch"]
     return np.array([program.run({"x": each, "mask": mask})[loss] for each in fed])
 
 
@@ -67,11 +67,11 @@ def test_losses_of_kernels_are_those_of_the_composite(way, options, rate, reques
     expected = losses(program_of(step))
     request.getfixturevalue("interpreted")
     program = program_of(step)
-    found = losses(program)
+    actual = losses(program)
     assert list(program.attention.values()) == ["kernel"] * 2
     assert expected[-1] < expected[0]
     near = 2.0**-8 if options is cases.BFLOAT16 else 4 * 2.0**-23
-    assert (abs(found - expected) <= near * expected).all(), abs(found - expected) / expected
+    assert (abs(actual - expected) <= near * expected).all(), abs(actual - expected) / expected
 
 
 @pytest.mark.usefixtures("spread_probabilities")
@@ -90,10 +90,10 @@ def test_a_step_changes_weights_as_the_composite_does(request):
         composite.restore(before)
         losses(composite, 1, number)
         losses(program, 1, number)
-        expected, found = composite.state(), program.state()
+        expected, actual = composite.state(), program.state()
         for name in [name for name in before if name.startswith("layer")]:
             change = abs(expected[name] - before[name]).max()
-            assert abs(found[name] - expected[name]).max() <= 4 * 2.0**-8 * change, name
+            assert abs(actual[name] - expected[name]).max() <= 4 * 2.0**-8 * change, name
 
 
 def test_a_restored_step_goes_on_with_the_same_bits(interpreted, tmp_path):

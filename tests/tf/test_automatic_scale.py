@@ -290,13 +290,15 @@ def attributes():
     """What is replaced, and the methods of all optimizers."""
     from npu_shim.rewriter import tf_internals
 
-    found = {("gradients_util", "_GradientsHelper"): tf_internals.python_module("ops.gradients_util")._GradientsHelper}
-    found["GradientTape", "gradient"] = vars(tf.GradientTape)["gradient"]
-    found["BaseSession", "_extend_graph"] = vars(tf.Session.__mro__[1])["_extend_graph"]
+    attributes = {
+        ("gradients_util", "_GradientsHelper"): tf_internals.python_module("ops.gradients_util")._GradientsHelper
+    }
+    attributes["GradientTape", "gradient"] = vars(tf.GradientTape)["gradient"]
+    attributes["BaseSession", "_extend_graph"] = vars(tf.Session.__mro__[1])["_extend_graph"]
     for cls in [tf.train.Optimizer, *tf.train.Optimizer.__subclasses__()]:
         if "apply_gradients" in vars(cls) and cls.__name__ != "Later":
-            found[cls.__qualname__, "apply_gradients"] = vars(cls)["apply_gradients"]
-    return found
+            attributes[cls.__qualname__, "apply_gradients"] = vars(cls)["apply_gradients"]
+    return attributes
 
 
 def test_nothing_changes_where_no_scale_is_wanted(caplog):

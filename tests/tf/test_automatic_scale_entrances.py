@@ -115,9 +115,9 @@ def sized(factor):
 def test_an_estimator_trains_and_its_checkpoints_have_the_same_keys(tmp_path):
     def trained(name, steps=4):
         config = tf.estimator.RunConfig(model_dir=str(tmp_path / name), tf_random_seed=1)
-        made = tf.estimator.Estimator(regression, config=config)
-        made.train(lambda: sized(1.0), steps=steps)
-        return {key: made.get_variable_value(key) for key in made.get_variable_names()}
+        estimator = tf.estimator.Estimator(regression, config=config)
+        estimator.train(lambda: sized(1.0), steps=steps)
+        return {key: estimator.get_variable_value(key) for key in estimator.get_variable_names()}
 
     trained("plain")
     plain = trained("plain")
@@ -268,13 +268,13 @@ def test_a_session_that_lowers_to_float16_trains_on_gradients_of_1e_9(installed)
     wanted = moved(None)
     if installed:
         automatic.install()
-    found = moved(sessions.config(precision_mode="allow_mix_precision", npu_shim_profile="gpu"))
+    actual = moved(sessions.config(precision_mode="allow_mix_precision", npu_shim_profile="gpu"))
     assert all(np.abs(change).max() > 1e-3 for change in wanted)
     if installed:
-        for change, other in zip(found, wanted):
+        for change, other in zip(actual, wanted):
             np.testing.assert_allclose(change, other, rtol=1e-2, atol=1e-5)
     else:
-        assert not all(np.allclose(change, other, rtol=1e-2, atol=1e-5) for change, other in zip(found, wanted))
+        assert not all(np.allclose(change, other, rtol=1e-2, atol=1e-5) for change, other in zip(actual, wanted))
 
 
 @pytest.mark.usefixtures("activated")
@@ -295,10 +295,10 @@ def test_the_engine_takes_the_step(counts):
             return session.run(tf.global_variables()), state(session)
 
     automatic.install()
-    wanted, found = trained("session"), trained("pjrt")
-    for one, other in zip(found[0], wanted[0]):
+    wanted, actual = trained("session"), trained("pjrt")
+    for one, other in zip(actual[0], wanted[0]):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
-    assert found[1] == wanted[1] == (START / 2, [4, 1, 0])
+    assert actual[1] == wanted[1] == (START / 2, [4, 1, 0])
     assert counts[0]  # a program was loaded
 
 

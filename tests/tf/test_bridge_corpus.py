@@ -55,7 +55,7 @@ IMPORTED = {"dropout": "npu_ops", "set_iteration_per_loop": "util"}
 def attribute(chain):
     holder, _, name = chain.partition(".")
     owners = (resolve(module + ":" + holder) for module in HOLDERS)
-    owner = next((each for each in owners if each is not None), None)
+    owner = next((owner for owner in owners if owner is not None), None)
     return getattr(owner, name, None)
 
 

@@ -44,7 +44,7 @@ def test_chosen_steps_of_chosen_ops_are_written(tmp_path):
         y = tf.multiply(x, 2.0, name="double")
         tf.add(y, 1.0, name="plus")
         results = [session.run("plus:0", {x: [step, -step]}) for step in range(6)]
-    assert [each.tolist() for each in results] == [[2.0 * s + 1, -2.0 * s + 1] for s in range(6)]
+    assert [result.tolist() for result in results] == [[2.0 * s + 1, -2.0 * s + 1] for s in range(6)]
     assert dumped_steps(tmp_path) == ["graph_0/step_1", "graph_0/step_3", "graph_0/step_4"]
     entry = index(tmp_path, 0, 3)
     assert list(entry) == [("double/y", "output", 0), ("double", "output", 0)]

@@ -15,7 +15,7 @@ def settings(proto):
     """Returns what the helpers may change of a ConfigProto."""
     rewrite = proto.graph_options.rewrite_options
     return {
-        "optimizers": [each.name for each in rewrite.custom_optimizers],
+        "optimizers": [optimizer.name for optimizer in rewrite.custom_optimizers],
         "memory": rewrite.memory_optimization,
         "remapping": rewrite.remapping,
         "soft": proto.allow_soft_placement,

@@ -59,7 +59,7 @@ def test_activation_and_its_gradient(op, gradient, formula):
     close(explicit, automatic, np.float64, 32)
 
 
-@pytest.mark.parametrize("op", [each[0] for each in ACTIVATIONS])
+@pytest.mark.parametrize("op", [activation[0] for activation in ACTIVATIONS])
 def test_activation_keeps_the_dtype_and_large_values(op):
     y = sessions.evaluated(lambda: op(tf.constant([-1e4, 0.0, 30.0], tf.float16)))
     assert y.dtype == np.float16
@@ -158,7 +158,7 @@ def test_adam_step_writes_into_variables(decay):
         else:
             step = optimizer_steps.adam_apply_one_with_decay_assign(g, *variables, 0.1, *constants, decay, 1e-8)
         with tf.control_dependencies(step):
-            return step, [tf.identity(each.read_value()) for each in variables]
+            return step, [tf.identity(variable.read_value()) for variable in variables]
 
     step, stored = sessions.evaluated(build)
     new_v, new_m = numpy_moments(g, v, m)

@@ -271,9 +271,9 @@ def run(tmp_path_factory):
             (folder / "script.py").write_text(script)
             line = "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python script.py %s"
             lines = [line % (size, rank, hosts, " ".join(arguments)) for rank in range(size)]
-            ended = together([(each, folder) for each in lines])
-            assert not any(each.status for each in ended), "\n".join(each.output for each in ended)
-            return [json.loads(each.output.splitlines()[-1]) for each in ended]
+            ended = together([(line, folder) for line in lines])
+            assert not any(rank.status for rank in ended), "\n".join(rank.output for rank in ended)
+            return [json.loads(rank.output.splitlines()[-1]) for rank in ended]
 
         yield run
 
@@ -295,11 +295,11 @@ def test_collectives_of_two_ranks(run):
         "first": [2.0, 4.0],
         "mean": [1.5, 4.0],
     }
-    for rank, found in enumerate((one[2], other[2])):
-        assert {name: found[name] for name in shared} == shared
-        assert found["scattered"] == [shared["sum"][rank]]
+    for rank, seen in enumerate((one[2], other[2])):
+        assert {name: seen[name] for name in shared} == shared
+        assert seen["scattered"] == [shared["sum"][rank]]
         # the sum of two ranks' ones, times this rank's x
-        assert found["gradient"] == [2.0 * (1.0 + rank), 8.0]
+        assert seen["gradient"] == [2.0 * (1.0 + rank), 8.0]
 
 
 def test_two_sessions_in_two_threads_start_one_server(monkeypatch):
@@ -400,9 +400,9 @@ with tf.Session() as session:
 
 
 def test_exchanges_of_three_ranks(run):
-    found = zero, one, two = run(EXCHANGES, 3)
-    check_parts(found)
-    check_groups(found)
+    results = zero, one, two = run(EXCHANGES, 3)
+    check_parts(results)
+    check_groups(results)
     assert zero["v_c"] == zero["v"] == [0.0, 100.0, 101.0, 200.0, 201.0, 202.0]
     assert one["v_c"] == [1.0, 102.0, 203.0]
     assert one["v"] == [203.0, 0.0, 102.0, 0.0, 1.0]
@@ -410,26 +410,26 @@ def test_exchanges_of_three_ranks(run):
     assert two["v"] == [0.0, 0.0, 0.0]
 
 
-def check_parts(found):
+def check_parts(results):
     """Each rank's row of what three ranks reduce; the gradient is the sum of what each rank does with its own."""
-    for rank, each in enumerate(found):
+    for rank, result in enumerate(results):
         other = rank + 2.0
         parts = {"sum": [6.0, 3 * other], "prod": [6.0, other**3], "max": [3.0, other], "min": [1.0, other]}
-        assert {name: each[name] for name in parts} == {name: [row] for name, row in parts.items()}
-        assert each["gradient"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+        assert {name: result[name] for name in parts} == {name: [row] for name, row in parts.items()}
+        assert result["gradient"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
 
 
-def check_groups(found):
+def check_groups(results):
     """A group of some ranks beside the world, in one run and in runs of its own, and in its own order."""
-    for rank, each in enumerate(found):
-        assert each["together"] == [[[111.0], [101.0]] if rank != 1 else [[111.0]]] * 2
-        assert each["everyone"] == [111.0]
-    assert found[0]["inside"] == {"low": [11.0], "pair": [101.0], "turned": [[12]]}
-    assert found[1]["inside"] == {"low": [11.0], "high": [110.0]}
-    assert found[2]["inside"] == {"pair": [101.0], "high": [110.0], "turned": [[2]]}
+    for rank, result in enumerate(results):
+        assert result["together"] == [[[111.0], [101.0]] if rank != 1 else [[111.0]]] * 2
+        assert result["everyone"] == [111.0]
+    assert results[0]["inside"] == {"low": [11.0], "pair": [101.0], "turned": [[12]]}
+    assert results[1]["inside"] == {"low": [11.0], "high": [110.0]}
+    assert results[2]["inside"] == {"pair": [101.0], "high": [110.0], "turned": [[2]]}
     one = r"'.*' .* of ranks \[\d, \d\]"
     said = r"npu_shim: rank 1 \(.*\): a run has the collectives %s and %s; run them one after the other" % (one, one)
-    assert re.match(said, found[1]["refused"])
+    assert re.match(said, results[1]["refused"])
 
 
 @pytest.mark.parametrize("mode", [pytest.param("force_fp32", marks=pytest.mark.nightly), "allow_mix_precision"])
@@ -465,7 +465,7 @@ def test_hooks_and_listeners_are_called_as_those_of_a_chief_and_a_worker(run, tm
     ((chief, worker),) = run(HOOKS, 1, "plain", str(tmp_path / "plain"))
     assert run(HOOKS, 2, "npu", str(tmp_path / "npu")) == [chief, worker]
     assert "listeners after_save" in chief
-    assert {each.split()[0] for each in worker} == {"hooks", "training_hooks"}
+    assert {line.split()[0] for line in worker} == {"hooks", "training_hooks"}
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])

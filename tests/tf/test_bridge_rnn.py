@@ -185,7 +185,7 @@ def test_cell_clip_bounds_the_state(way):
 
 
 def numpy_gru(weights, order, reset_after, attention=None, lengths=None):
-    wi, wh, bi, bh = [each.astype(np.float64) for each in weights]
+    wi, wh, bi, bh = [weight.astype(np.float64) for weight in weights]
     h, found = np.zeros((BATCH, UNITS)), []
     for t in range(TIME):
         gx, gh = np.split(X[t] @ wi + bi, 3, 1), np.split(h @ wh + bh, 3, 1)

@@ -32,7 +32,7 @@ def trained(wrap, steps=5):
         v = tf.get_variable("v", initializer=3.0)
         optimizer = wrap(tf.train.MomentumOptimizer(0.1, 0.9))
         train = optimizer.minimize(tf.square(v - 1.0), tf.train.get_or_create_global_step())
-        names = sorted(each.op.name for each in tf.global_variables())
+        names = sorted(variable.op.name for variable in tf.global_variables())
         with sessions.started() as session:
             for _ in range(steps):
                 session.run(train)
@@ -205,7 +205,7 @@ def test_init_resource_opens_a_session_and_shutdown_closes_nothing():
     with tf.Graph().as_default():
         tf.no_op()
         resources.close_session(resources.init_resource(config=config)[0])
-    names = [each.name for each in config.graph_options.rewrite_options.custom_optimizers]
+    names = [optimizer.name for optimizer in config.graph_options.rewrite_options.custom_optimizers]
     assert (names, config.intra_op_parallelism_threads) == (["NpuOptimizer"], 3)
     assert resources.npu_session_config_init(config) is config
 

@@ -107,7 +107,7 @@ def test_a_decorated_session_prepares_its_config():
         with Session("", None, config) as session:
             assert session.run(tf.constant(3)) == 3
         Session().close()
-    assert [each.name for each in config.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
+    assert [optimizer.name for optimizer in config.graph_options.rewrite_options.custom_optimizers] == ["NpuOptimizer"]
 
 
 def test_keras_dropout_and_prelu_are_keras_own():
@@ -268,10 +268,10 @@ def test_deformable_convolution_and_its_gradients(stride, dilation, groups):
         loss = tf.reduce_sum(tf.sin(y))
         by_image, by_kernel, by_moves = tf.gradients(loss, [image, kernel, moves])
         with tf.Session() as session:
-            found, other, g_x, g_w, g_o = session.run([y, nchw, by_image, by_kernel, by_moves])
+            actual, other, g_x, g_w, g_o = session.run([y, nchw, by_image, by_kernel, by_moves])
             above, below = [session.run(loss, {moves: offsets + step * towards}) for step in (1e-6, -1e-6)]
     expected = numpy_deformable(x, weights, offsets, stride, pads, dilation, groups)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(actual, expected, atol=1e-12)
     np.testing.assert_allclose(other, expected.transpose(0, 3, 1, 2), atol=1e-12)
     np.testing.assert_allclose((above - below) / 2e-6, (g_o * towards).sum(), rtol=1e-5)
     # linear in the image and in the filter, so that both gradients along themselves are that of the result

@@ -38,7 +38,7 @@ def feeds(step):
 
 def expected(values):
     """What numpy says of a tensor's values over several steps: largest, smallest and the counts."""
-    values = np.abs(np.concatenate([np.ravel(each) for each in values]))
+    values = np.abs(np.concatenate([np.ravel(value) for value in values]))
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
     counts = [values.size, (values >= INFINITE_FROM).sum(), ((values > 0) & (values <= ZERO_UP_TO)).sum()]
@@ -87,11 +87,11 @@ def test_one_op_of_the_hook_measures_in_place_of_ordinary_ones(patched, count):
             ran = sessions.Ran(session, made, {x: values})
         assert [node.op for node in ran.nodes].count(measures.OP) == 1
         assert not {"Abs", "Max", "Min", "IsFinite"} & {node.op for node in ran.nodes}
-    found = ran.values
+    actual = ran.values
     if count:
-        assert found.tolist() == [float(each) for each in expected([values])]
+        assert actual.tolist() == [float(each) for each in expected([values])]
     else:
-        assert found.tolist() == [0.0, np.inf, 0, 0, 0, 0]
+        assert actual.tolist() == [0.0, np.inf, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("ours", [True, False])

@@ -29,12 +29,12 @@ def run(*argv, **env):
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """A graph file: x -> MatMul -> Relu -> Exp -> loss."""
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 4], "x")
         w = tf.get_variable("w", [4, 4], use_resource=True)
         tf.reduce_sum(tf.exp(tf.nn.relu(tf.matmul(x, w))), name="loss")
     path = tmp_path_factory.mktemp("graph") / "graph.pb"
-    path.write_bytes(made.as_graph_def().SerializeToString())
+    path.write_bytes(graph.as_graph_def().SerializeToString())
     return path
 
 

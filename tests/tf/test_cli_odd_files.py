@@ -57,9 +57,9 @@ def step(dtype=tf.float32):
 @pytest.fixture
 def graph(tmp_path):
     path = tmp_path / "graph.pb"
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         step()
-    path.write_bytes(made.as_graph_def().SerializeToString())
+    path.write_bytes(graph.as_graph_def().SerializeToString())
     return path
 
 

@@ -42,7 +42,7 @@ def collectives(labels):
 
 def test_labels_on_one_block_are_named_where_ranks_build_them_in_other_orders(colliding):
     ours, again, theirs = collectives(colliding), collectives(colliding), collectives(colliding[::-1])
-    assert {each.node: each.instance for each in ours} == {each.node: each.instance for each in again}
+    assert {our.node: our.instance for our in ours} == {each.node: each.instance for each in again}
     assert len({each.instance for each in ours}) == 2
     assert difference(ours, again, "here", "there") is None
     said = difference(ours, theirs, "here", "there")

@@ -43,8 +43,8 @@ def remapping(config):
 
 @pytest.fixture
 def graph():
-    with tf.Graph().as_default() as made:
-        yield made
+    with tf.Graph().as_default() as graph:
+        yield graph
 
 
 def test_the_remapper_is_off_where_a_variance_is_or_may_come(graph):

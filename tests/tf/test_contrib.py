@@ -83,7 +83,7 @@ def test_parameters_are_those_of_tensorflow_1():
         if target is None or target.startswith("!") or not here(target) or path.startswith(tuple(OTHER)):
             continue
         ours = inspect.signature(tf_decorator.unwrap(names.load(target))[1]).parameters.values()
-        known = [each.name for each in ours if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        known = [our.name for our in ours if our.kind not in (our.VAR_POSITIONAL, our.VAR_KEYWORD)]
         wanted = [word.partition("=")[0] for word in text.split()]
         open_ended = any(each.kind is each.VAR_KEYWORD for each in ours)
         if known[: len(wanted)] != wanted and not open_ended:
@@ -450,8 +450,8 @@ def test_sign_decays_are_their_formulas():
         sign_decay.get_linear_decay_fn(10), sign_decay.get_cosine_decay_fn(10, 2, 1.5),
         sign_decay.get_restart_decay_fn(10, 3, 2),
     ]  # fmt: skip
-    found = run(lambda: [[decay(tf.constant(int(step))) for step in steps] for decay in decays])
-    close(np.array(found), np.array(wanted))
+    actual = run(lambda: [[decay(tf.constant(int(step))) for step in steps] for decay in decays])
+    close(np.array(actual), np.array(wanted))
     with pytest.raises(ValueError, match="global_step is required for cosine_decay"):
         decays[1](None)
 
@@ -523,8 +523,8 @@ def test_crosses_of_features(caplog):
         hashed = cross([words, numbers], hashed_output=True, num_buckets=100, hash_key=7)
         return [cross([words, numbers]), hashed, tf.sparse.cross_hashed([words, numbers], 100, 7), cross([words], True)]
 
-    found, hashed, wanted, _ = run(make)
-    assert found.values.tolist() == [b"a_X_1", b"a_X_2", b"b_X_3", b"b_X_4", b"c_X_3", b"c_X_4"]
+    actual, hashed, wanted, _ = run(make)
+    assert actual.values.tolist() == [b"a_X_1", b"a_X_2", b"b_X_3", b"b_X_4", b"c_X_3", b"c_X_4"]
     assert hashed.values.tolist() == wanted.values.tolist()
     assert "other hashes than TensorFlow 1.15" in caplog.text
     with pytest.raises(TypeError, match="must be SparseTensors or Tensors"):

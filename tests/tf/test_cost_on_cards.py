@@ -32,8 +32,8 @@ def test_the_largest_batch_takes_few_compilations(base, slope, memory, answer, c
         tried.append(batch)
         return base + slope * batch
 
-    found = largest(peak, memory)
-    assert answer - answer // CLOSE <= found <= answer
+    answer_found = largest(peak, memory)
+    assert answer - answer // CLOSE <= answer_found <= answer
     assert len(tried) == len(set(tried)) <= calls
 
 
@@ -50,12 +50,12 @@ def test_the_largest_batch_where_memory_is_no_line():
 
 
 def graph(batch=None):
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [batch, 64], "x")
         w = tf.get_variable("w", [64, 32], use_resource=True)
         loss = tf.reduce_mean(tf.square(tf.matmul(x, w)), name="loss")
         tf.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
-    return made
+    return graph
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +78,13 @@ def compiled(monkeypatch):
         described = manifest.read(folder)
         seen.append((described, card.key))
         batch = described.feeds[0].shape[0]
-        each = 500 if described.plan["lowered"] else 1000
-        sizes = {"argument": sum(t.bytes for t in described.arguments), "output": 0, "alias": 0, "temp": batch * each}
+        bytes_each = 500 if described.plan["lowered"] else 1000
+        sizes = {
+            "argument": sum(t.bytes for t in described.arguments),
+            "output": 0,
+            "alias": 0,
+            "temp": batch * bytes_each,
+        }
         text = "HloModule m\n\nENTRY main {\n  p = f32[4]{0} parameter(0)\n  ROOT r = f32[4]{0} negate(p)\n}\n"
         return Compiled(described, text, text, sizes, "0")
 
@@ -94,8 +99,8 @@ def test_the_largest_batches_of_a_graph(files, compiled, capsys):
     out, err = capsys.readouterr()
     plain, mixed, again = json.loads(out)["forms"]
     room = 2**20 - 64 * 32 * 4
-    for form, each in ((plain, 1000 + 64 * 4), (mixed, 500 + 64 * 4)):
-        assert room // each * (1 - 1 / CLOSE) <= form["batch"] <= room // each
+    for form, bytes_each in ((plain, 1000 + 64 * 4), (mixed, 500 + 64 * 4)):
+        assert room // bytes_each * (1 - 1 / CLOSE) <= form["batch"] <= room // bytes_each
         assert form["cost"]["peak"] <= 2**20
     assert "as written: batch 8 takes " in err
     assert "does not fit" in err
@@ -132,14 +137,14 @@ def test_a_batch_that_cannot_be_varied(files, compiled, capsys, tmp_path):
 
 
 def test_a_session_on_cards(compiled):
-    made, said = graph(), []
-    with tf.Session(graph=made) as session:
-        found = cost.on_cards(
-            session, ["loss:0", made.get_operation_by_name("train")], {"x:0": [16, 64]}, ["t4", "h100"], sys.executable,
+    g, said = graph(), []
+    with tf.Session(graph=g) as session:
+        on_cards = cost.on_cards(
+            session, ["loss:0", g.get_operation_by_name("train")], {"x:0": [16, 64]}, ["t4", "h100"], sys.executable,
             said.append, precision_mode="allow_mix_precision",
         )  # fmt: skip
-    assert [each.name for each in found.costs] == ["as written", "allow_mix_precision"]
-    assert [(card.key, [each.name for each in costs]) for card, costs in found.cards] == [
+    assert [cost.name for cost in on_cards.costs] == ["as written", "allow_mix_precision"]
+    assert [(card.key, [cost.name for cost in costs]) for card, costs in on_cards.cards] == [
         (key, ["as written", "allow_mix_precision"]) for key in ("t4", "h100")
     ]
     assert [described.plan["lowered"] > 0 for described, _ in compiled] == [False, False, True, True]
@@ -194,11 +199,11 @@ KB, MB = 2**10, 2**20
 ])  # fmt: skip
 def test_five_steps_cost_what_a_hand_counts(plugin, tmp_path, step, options, moved, temporary, peak):
     """Issue "The GPU without a GPU": bytes and memory agree with a hand count within 2 %."""
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         fetch = step()
-    x = made.get_tensor_by_name("x:0")
+    x = graph.get_tensor_by_name("x:0")
     folder, card = str(tmp_path / "step"), cards.card("h100")
-    cost.write_form(folder, Source.of(made), [fetch], {x.name: x.shape.as_list()}, **options)
+    cost.write_form(folder, Source.of(graph), [fetch], {x.name: x.shape.as_list()}, **options)
     found = card_report.of_compiled("step", compiling.compiled(folder, card, plugin), card)
     assert found.moved == pytest.approx(moved, rel=0.02)
     assert found.peak == pytest.approx(peak, rel=0.02)

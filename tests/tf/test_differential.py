@@ -88,9 +88,9 @@ def test_in_the_engine_among_other_runs(tmp_path, counts):
         config = sessions.config(**differential.as_parameters(options(seed)), npu_shim_engine="pjrt")
         folders = [tmp_path / ("%d%s" % (seed, side)) for side in ("plain", "engine")]
         expected = differential_runs.perform(script, folders[0])
-        found = differential_runs.perform(script, folders[1], config)
-        problems = differential_runs.differences(script, found, expected)
-        told += ["seed %d, %s: %s" % (seed, options(seed), each) for each in problems[:1]]
+        actual = differential_runs.perform(script, folders[1], config)
+        problems = differential_runs.differences(script, actual, expected)
+        told += ["seed %d, %s: %s" % (seed, options(seed), problem) for problem in problems[:1]]
     assert not told, "\n".join(told)
     assert len(counts[1]) >= 3 * SCRIPTS  # runs of a device: what takes nothing shows nothing
 

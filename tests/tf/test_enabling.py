@@ -184,10 +184,10 @@ class TestEnable:
 
         wanted, fused = trained()
         npu_shim.enable(**options)
-        found, own = trained()
+        actual, own = trained()
         assert own == fused
         exact = tf.__version__.startswith("1.") or tf_internals.onednn_is_on()
-        for one, other in zip(found, wanted):
+        for one, other in zip(actual, wanted):
             # without oneDNN the gradient of the convolution is oneDNN's all the same: TensorFlow's own has no groups
             np.testing.assert_allclose(one, other, rtol=0 if exact else 1e-4)
 
@@ -436,11 +436,11 @@ def test_plain_sessions_place_as_they_did(said):
 def test_a_config_is_copied_and_soft_placement_stays(monkeypatch):
     config = tf.ConfigProto(log_device_placement=True)
     monkeypatch.setattr(devices, "has_gpu", lambda: False)
-    made = devices.softened(config)
-    assert made.allow_soft_placement
-    assert made.log_device_placement
+    softened = devices.softened(config)
+    assert softened.allow_soft_placement
+    assert softened.log_device_placement
     assert not config.allow_soft_placement
-    assert devices.softened(made) is made
+    assert devices.softened(softened) is softened
     assert devices.softened("no config") == "no config"
     monkeypatch.setattr(devices, "has_gpu", lambda: True)
     assert devices.softened(config) is config

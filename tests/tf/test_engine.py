@@ -92,14 +92,14 @@ def test_losses_evaluation_and_global_step_are_the_session_s(resource):
             out = session.run(logits, {x: np.ones([3, 6], np.float32)})
             return losses, out, session.run(step), session.run(tf.global_variables()), session
 
-    wanted, found = trained("session"), trained("pjrt")
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    np.testing.assert_allclose(found[1], wanted[1], rtol=2e-4, atol=1e-5)
-    assert found[2] == wanted[2] == STEPS
-    assert isinstance(found[0][0], np.float32)
-    for one, other in zip(found[3], wanted[3]):
+    wanted, actual = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    np.testing.assert_allclose(actual[1], wanted[1], rtol=2e-4, atol=1e-5)
+    assert actual[2] == wanted[2] == STEPS
+    assert isinstance(actual[0][0], np.float32)
+    for one, other in zip(actual[3], wanted[3]):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
-    assert len(steps_of(found[4])) == 1
+    assert len(steps_of(actual[4])) == 1
     assert engine.ENGINE not in vars(wanted[4])
 
 
@@ -156,8 +156,8 @@ def test_mixed_precision_lowers_the_session_s_slots():
             return [session.run([train, loss], {x: a, y: b})[1] for a, b in batches()], session
 
     wanted, _ = losses("session")
-    found, session = losses("pjrt")
-    np.testing.assert_allclose(found, wanted, rtol=2e-2)
+    actual, session = losses("pjrt")
+    np.testing.assert_allclose(actual, wanted, rtol=2e-2)
     products = [node for node in steps_of(session)[0].parts[0].prepared.graph_def.node if node.op == "MatMul"]
     assert {node.attr["T"].type for node in products} == {tf.float16.as_datatype_enum}
 
@@ -165,23 +165,23 @@ def test_mixed_precision_lowers_the_session_s_slots():
 def test_an_iterator_feeds_the_program_until_its_end():
     data = list(batches())
     xs, ys = (np.stack(part) for part in zip(*data))
-    made = tf.data.Dataset.from_tensor_slices((xs, ys, [b"%d" % n for n in range(STEPS)]))
-    x, y, name = tf.data.make_one_shot_iterator(made).get_next()
+    from_tensor_slices = tf.data.Dataset.from_tensor_slices((xs, ys, [b"%d" % n for n in range(STEPS)]))
+    x, y, name = tf.data.make_one_shot_iterator(from_tensor_slices).get_next()
     loss, _ = classifier(x, y)
     train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
 
     def losses(kind):
-        found = []
+        results = []
         with sessions.opened(kind) as session:
-            found.extend(session.run([loss, name, train])[:2] for _ in range(STEPS))
+            results.extend(session.run([loss, name, train])[:2] for _ in range(STEPS))
             with pytest.raises(tf.errors.OutOfRangeError):
                 session.run([loss, name, train])
-            return [each[0] for each in found], [each[1] for each in found], session
+            return [pair[0] for pair in results], [pair[1] for pair in results], session
 
-    wanted, found = losses("session"), losses("pjrt")
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    assert found[1] == [b"0", b"1", b"2", b"3", b"4"] == wanted[1]
-    cut = steps_of(found[2])[0].cut
+    wanted, actual = losses("session"), losses("pjrt")
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    assert actual[1] == [b"0", b"1", b"2", b"3", b"4"] == wanted[1]
+    cut = steps_of(actual[2])[0].cut
     assert cut.places["IteratorGetNext"] is Place.FEED
 
 
@@ -244,15 +244,15 @@ def test_two_optimizers_share_the_state_on_the_device():
     data = [(rng.randn(8, 4), rng.randn(8, 6)) for _ in range(STEPS)]
 
     def losses(kind):
-        found = []
+        losses = []
         with sessions.opened(kind) as session:
             for n, r in data:
-                found.append(session.run([loss_d, train_d], {noise: n, real: r})[0])
-                found.append(session.run([loss_g, train_g], {noise: n})[0])
+                losses.append(session.run([loss_d, train_d], {noise: n, real: r})[0])
+                losses.append(session.run([loss_g, train_g], {noise: n})[0])
             if kind == "pjrt":
                 assert len(steps_of(session)) == 2
                 assert of(session).residency.moved["to the session"] == 0
-            return found
+            return losses
 
     np.testing.assert_allclose(losses("pjrt"), losses("session"), rtol=1e-4)
 
@@ -349,7 +349,7 @@ def test_a_step_that_is_not_compiled_runs_nothing_twice(waits, monkeypatch):
     with sessions.opened() as session:
         session.run(data.initializer)
         looped = iterations.set_iteration_per_loop(session, tf.group(train), 2)
-        assert [session.run([x, each])[0] for each in (train, looped, train)] == [0, 2, 3]
+        assert [session.run([x, step])[0] for step in (train, looped, train)] == [0, 2, 3]
         assert calls == [0, 1, 2, 3]
         refused = any("waits for 'IteratorGetNext'" in reason for reason in reasons_of(session))
         assert refused == (waits == "for the batch") == (not steps_of(session))
@@ -409,12 +409,12 @@ def test_rows_that_only_the_data_count_are_fetched_from_the_session():
     """A program would give the most rows that there may be, and anything in the rest."""
     x, y, _, logits, train, _ = fed_classifier()
     some = tf.boolean_mask(logits, tf.equal(y, 1))
-    found = {}
+    counts = {}
     for kind in ("session", "pjrt"):
         with sessions.opened(kind) as session:
-            found[kind] = [session.run([some, train], {x: a, y: b})[0] for a, b in batches(3)]
+            counts[kind] = [session.run([some, train], {x: a, y: b})[0] for a, b in batches(3)]
             reasons = reasons_of(session) if kind == "pjrt" else []
-    for one, other in zip(found["pjrt"], found["session"]):
+    for one, other in zip(counts["pjrt"], counts["session"]):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
     assert "has a number of rows that depends on the data" in reasons[-1]
 
@@ -490,8 +490,8 @@ def test_a_run_that_is_traced_is_tensorflows():
 
 def test_a_variable_that_a_dataset_reads_stays_in_the_session():
     scale = tf.get_variable("scale", [], initializer=tf.ones_initializer(), use_resource=True)
-    made = tf.data.Dataset.from_tensors(np.ones([4, 6], np.float32)).repeat().map(lambda value: value * scale)
-    data = tf.data.make_initializable_iterator(made)
+    dataset = tf.data.Dataset.from_tensors(np.ones([4, 6], np.float32)).repeat().map(lambda value: value * scale)
+    data = tf.data.make_initializable_iterator(dataset)
     loss = tf.reduce_mean(tf.square(tf.layers.dense(data.get_next() + scale, 2)))
     train = tf.train.GradientDescentOptimizer(0.001).minimize(loss)
     with sessions.opened() as session:
@@ -610,13 +610,13 @@ def test_lookups_of_sparse_ids_are_sums_whose_number_the_session_counts(weighted
     """The rows of embedding_lookup_sparse are one more than the last row that has an id."""
     ids, weights = tf.sparse_placeholder(tf.int64, name="ids"), tf.sparse_placeholder(tf.float32, name="weights")
     table = tf.get_variable("table", initializer=np.random.RandomState(0).randn(9, 6).astype("f"))
-    found = tf.nn.embedding_lookup_sparse(table, ids, weights if weighted else None, combiner="mean")
+    looked_up = tf.nn.embedding_lookup_sparse(table, ids, weights if weighted else None, combiner="mean")
     more = tf.nn.embedding_lookup_sparse(table, ids, None, combiner="sqrtn")
     w = tf.get_variable("w", initializer=np.random.RandomState(1).randn(6, 3).astype("f"))
-    loss = tf.reduce_sum(tf.square(tf.matmul(found + more, w) - 1))
+    loss = tf.reduce_sum(tf.square(tf.matmul(looked_up + more, w) - 1))
     train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
     feeds, rows = [], ([0, 0, 2, 3], [0, 1, 2, 3], [0, 1, 1, 2])
-    for places in ([[row, number] for number, row in enumerate(each)] for each in rows):
+    for places in ([[row, number] for number, row in enumerate(ids_of_row)] for ids_of_row in rows):
         shape = [places[-1][0] + 1, 4]
         feed = {ids: tf.SparseTensorValue(places, [1, 7, 1, 8], shape)}
         feeds.append({**feed, weights: tf.SparseTensorValue(places, [1.0, 0.5, 2.0, 3.0], shape)})
@@ -723,10 +723,10 @@ def test_how_much_is_taken_is_a_constant_where_the_last_row_is_asked_for():
                 data = [(np.random.RandomState(k).randn(6, 3), k) for k in (4, 2, 4)]
                 return [session.run([loss, train], {x: a, n: k})[0] for a, k in data], session
 
-    wanted, found = trained("session"), trained("pjrt")
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    assert len(steps_of(found[1])) == 1
-    assert programs_of(found[1]) == 2  # one for each number
+    wanted, actual = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    assert len(steps_of(actual[1])) == 1
+    assert programs_of(actual[1]) == 2  # one for each number
 
 
 COLUMNS = 2
@@ -736,7 +736,7 @@ def wide_and_deep():
     """(features, loss, train) of columns of numbers: an embedding each, and a linear model of them."""
     fed = {"c%d" % k: tf.placeholder(tf.int32, [None]) for k in range(COLUMNS)}
     columns = [tf.feature_column.categorical_column_with_identity(name, 10) for name in sorted(fed)]
-    deep = tf.feature_column.input_layer(fed, [tf.feature_column.embedding_column(each, 4) for each in columns])
+    deep = tf.feature_column.input_layer(fed, [tf.feature_column.embedding_column(column, 4) for column in columns])
     wide = tf.feature_column.linear_model(fed, columns)
     loss = tf.reduce_mean(tf.square(tf.layers.dense(deep, 1) + wide - 1.0))
     return fed, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss)
@@ -753,12 +753,12 @@ def test_a_network_of_sparse_features_is_taken_and_learns_what_they_need_togethe
             fed, loss, train = wide_and_deep()
             with sessions.opened(kind) as session:
                 data = [{name: random.randint(0, 10, 8) for name in fed.values()} for _ in range(3)]
-                return [session.run([loss, train], each)[0] for each in data], session
+                return [session.run([loss, train], feed)[0] for feed in data], session
 
-    wanted, found = trained("session"), trained("pjrt")
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    assert len(steps_of(found[1])) == 1
-    assert sum(each.counts for each in asked) == 2  # one for the embeddings, one for the linear model
+    wanted, actual = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    assert len(steps_of(actual[1])) == 1
+    assert sum(constant.counts for constant in asked) == 2  # one for the embeddings, one for the linear model
 
 
 def summarized(kind, runs, histogram=False):
@@ -772,12 +772,12 @@ def summarized(kind, runs, histogram=False):
             tf.summary.histogram("first", tf.reshape(tf.trainable_variables()[0], [-1, 1]) * tf.ones([1, 30]))
         merged = tf.summary.merge_all()
         with sessions.opened(kind) as session:
-            found, texts = [], []
+            losses, texts = [], []
             for how, (a, b) in zip(runs, batches(len(runs))):
                 fetched = session.run([train, loss, *([merged] if how == "with" else [])], {x: a, y: b})
-                found.append(fetched[1])
+                losses.append(fetched[1])
                 texts += fetched[2:]
-            return found, [tf.Summary.FromString(text) for text in texts], session
+            return losses, [tf.Summary.FromString(text) for text in texts], session
 
 
 def different_programs(session):
@@ -786,21 +786,21 @@ def different_programs(session):
 
 @pytest.mark.parametrize("runs", [("with", "without", "without", "with"), ("without", "with", "without", "with")])
 def test_a_step_with_and_without_scalar_summaries_is_one_program_if_the_larger_comes_first(runs):
-    wanted, found = summarized("session", runs), summarized("pjrt", runs)
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    for one, other in zip(found[1], wanted[1]):
+    wanted, actual = summarized("session", runs), summarized("pjrt", runs)
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    for one, other in zip(actual[1], wanted[1]):
         assert [value.tag for value in one.value] == [value.tag for value in other.value]
         values = [[value.simple_value for value in text.value] for text in (one, other)]
         np.testing.assert_allclose(values[0], values[1], rtol=2e-5)
-    assert len(steps_of(found[2])) == 2
-    assert different_programs(found[2]) == (1 if runs[0] == "with" else 2)
+    assert len(steps_of(actual[2])) == 2
+    assert different_programs(actual[2]) == (1 if runs[0] == "with" else 2)
 
 
 def test_a_step_without_large_summaries_does_not_compute_them():
     runs = ("with", "without", "without")
-    wanted, found = summarized("session", runs, histogram=True), summarized("pjrt", runs, histogram=True)
-    np.testing.assert_allclose(found[0], wanted[0], rtol=2e-5)
-    assert different_programs(found[2]) == 2
+    wanted, actual = summarized("session", runs, histogram=True), summarized("pjrt", runs, histogram=True)
+    np.testing.assert_allclose(actual[0], wanted[0], rtol=2e-5)
+    assert different_programs(actual[2]) == 2
 
 
 def test_a_step_that_fetches_nothing_does_not_wait_for_summaries():

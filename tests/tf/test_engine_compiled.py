@@ -39,12 +39,12 @@ def built(convolution=False):
 
 def batches(count, rows=8):
     rng = np.random.RandomState(0)
-    found = [rng.randn(rows, 6).astype("f") for _ in range(count)]
-    return [{"x:0": each, "y:0": (each.sum(1) > 0).astype("i")} for each in found]
+    rows_of = [rng.randn(rows, 6).astype("f") for _ in range(count)]
+    return [{"x:0": row, "y:0": (row.sum(1) > 0).astype("i")} for row in rows_of]
 
 
 def stacked(some):
-    return {name: np.stack([each[name] for each in some]) for name in some[0]}
+    return {name: np.stack([batch[name] for batch in some]) for name in some[0]}
 
 
 def step_of(graph, engine="pjrt", **more):
@@ -60,13 +60,13 @@ def test_steps_and_loops_are_those_of_tensorflow_s_xla(convolution, mode, rtol):
                          step_of(graph, iterations_per_loop=5, **mode))  # fmt: skip
     data = batches(10)
     expected = [wanted(feeds) for feeds in data]
-    found = [one(feeds) for feeds in data]
+    actual = [one(feeds) for feeds in data]
     looped = [loop(stacked(data[k : k + 5])) for k in (0, 5)]
-    for each in (*zip(found, expected), (looped[0], expected[4]), (looped[1], expected[9])):
-        np.testing.assert_allclose(each[0]["loss"], each[1]["loss"], rtol=rtol)
-        np.testing.assert_allclose(each[0]["w"], each[1]["w"], rtol=rtol * 10, atol=rtol)
-        assert each[0]["train"] is None
-        assert type(each[0]["loss"]) is type(each[1]["loss"])
+    for pair in (*zip(actual, expected), (looped[0], expected[4]), (looped[1], expected[9])):
+        np.testing.assert_allclose(pair[0]["loss"], pair[1]["loss"], rtol=rtol)
+        np.testing.assert_allclose(pair[0]["w"], pair[1]["w"], rtol=rtol * 10, atol=rtol)
+        assert pair[0]["train"] is None
+        assert type(pair[0]["loss"]) is type(pair[1]["loss"])
     for step in (one, loop):
         assert set(step.state()) == set(wanted.state())
         for name in FETCHES["w"], "w/Adam_1", "loss_scale", "global_step":
@@ -109,8 +109,8 @@ def test_other_shapes_compile_anew_and_steps_without_feeds_or_state_run():
         tf.global_variables_initializer()
     assert npu_shim.compile_step(graph, more, engine="pjrt", initializer="init", iterations_per_loop=4)() == 4
     with tf.Graph().as_default() as graph:
-        made = tf.matmul(tf.placeholder(tf.float32, [2, 2], "x"), tf.eye(2), name="made")
-    np.testing.assert_array_equal(npu_shim.compile_step(graph, [made, made], ["x"], engine="pjrt")({"x": np.eye(2)}),
+        y = tf.matmul(tf.placeholder(tf.float32, [2, 2], "x"), tf.eye(2), name="made")
+    np.testing.assert_array_equal(npu_shim.compile_step(graph, [y, y], ["x"], engine="pjrt")({"x": np.eye(2)}),
                                   [np.eye(2)] * 2)  # fmt: skip
 
 
@@ -128,9 +128,9 @@ def test_of_many_shapes_the_least_recently_used_program_gives_way(engine, monkey
     order = (8, 3, 8, 5, 8, 3)  # 5 takes the place of 3, and 3 then that of 5
     with monkeypatch.context() as patched:
         patched.setattr(step_function.Prepared, "for_shapes", counted)
-        found, programs = [], []
+        losses, programs = [], []
         for rows in order:
-            found.append(step(batches(1, rows)[0])["loss"])
+            losses.append(step(batches(1, rows)[0])["loss"])
             program = running._programs.get(((rows, 6), (rows,)))
             held = getattr(getattr(running, "_device", None), "_programs", {})
             program = held.get(program, program)
@@ -139,10 +139,10 @@ def test_of_many_shapes_the_least_recently_used_program_gives_way(engine, monkey
             assert len(running._programs) <= 2
             assert engine != "pjrt" or len(running._device._programs) <= 2
     assert loads == [8, 3, 5, 3]
-    np.testing.assert_array_equal(found, [plain(batches(1, rows)[0])["loss"] for rows in order])
+    np.testing.assert_array_equal(losses, [plain(batches(1, rows)[0])["loss"] for rows in order])
     gc.collect()
     if programs[0] is not None:  # freed, and not only forgotten
-        assert [each() is not None for each in programs] == [True, False, True, False, True, True]
+        assert [program() is not None for program in programs] == [True, False, True, False, True, True]
 
 
 @pytest.mark.parametrize("number", [0, -1, "many"])
@@ -221,10 +221,10 @@ def summed(way):
     with tf.Graph().as_default() as graph:
         x, limit = tf.placeholder(tf.float32, [6, 3], "x"), tf.placeholder(tf.float32, [], "limit")
         w = tf.get_variable("w", initializer=np.float32(np.eye(3) + 0.5), use_resource=True)
-        made = way(tf.matmul(tf.boolean_mask(x, x[:, 0] < limit), w))
-        loss = tf.reduce_sum(tf.square(made)) + tf.reduce_sum(w**2)
+        product = way(tf.matmul(tf.boolean_mask(x, x[:, 0] < limit), w))
+        loss = tf.reduce_sum(tf.square(product)) + tf.reduce_sum(w**2)
         tf.identity(tf.gradients(loss, w)[0], "gradient")
-        tf.identity(tf.stack([loss, tf.cast(tf.shape(made)[0], tf.float32)]), "results")
+        tf.identity(tf.stack([loss, tf.cast(tf.shape(product)[0], tf.float32)]), "results")
         tf.global_variables_initializer()
     return graph
 
@@ -239,8 +239,8 @@ def test_rows_that_only_the_data_count(name, engine):
         step = npu_shim.compile_step(session, fetches, ["x", "limit"], engine=engine)
         for count in range(5):
             feeds = {"x:0": given, "limit:0": given[count, 0]}
-            for found, wanted in zip(step(feeds), session.run(fetches, feeds)):
-                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+            for actual, wanted in zip(step(feeds), session.run(fetches, feeds)):
+                np.testing.assert_allclose(actual, wanted, rtol=1e-5)
 
 
 def test_what_stablehlo_has_no_form_of_is_named():

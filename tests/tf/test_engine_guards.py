@@ -52,10 +52,10 @@ def require_same(step, feeds, count=1):
     `count` runs are taken by the engine.
     """
     wanted, _ = told("session", step, feeds)
-    found, taken = told("pjrt", step, feeds)
+    actual, taken = told("pjrt", step, feeds)
     assert [fired for fired, _ in wanted] == [False, True, False]
-    assert [fired for fired, _ in found] == [fired for fired, _ in wanted]
-    for (_, expected), (_, values) in zip(wanted, found):
+    assert [fired for fired, _ in actual] == [fired for fired, _ in wanted]
+    for (_, expected), (_, values) in zip(wanted, actual):
         for one, other in zip(expected, values):
             np.testing.assert_allclose(other, one, rtol=1e-5)
     assert taken == count
@@ -114,8 +114,8 @@ def test_an_assertion_beside_the_step_fires():
     check = tf.debugging.assert_positive(x)
     with tf.control_dependencies([check]):
         step = tf.group(trained(x), tf.no_op())
-    wanted, found = (told(kind, [step, check], [{x: sign * X} for sign in SIGNS])[0] for kind in ("session", "pjrt"))
-    assert [fired for fired, _ in found] == [fired for fired, _ in wanted] == [False, True, False]
+    wanted, actual = (told(kind, [step, check], [{x: sign * X} for sign in SIGNS])[0] for kind in ("session", "pjrt"))
+    assert [fired for fired, _ in actual] == [fired for fired, _ in wanted] == [False, True, False]
 
 
 def asserted_behind_a_step(kind):
@@ -182,8 +182,8 @@ def test_checks_of_all_tensors_fire_and_do_not_keep_a_step_from_the_engine():
     step = trained(x)
     everything = tf.group(step, tf.add_check_numerics_ops())
     feeds = [{x: sign * X} for sign in SIGNS]
-    (wanted, _), (found, taken) = (told(kind, everything, feeds) for kind in ("session", "pjrt"))
-    assert [fired for fired, _ in found] == [fired for fired, _ in wanted]
+    (wanted, _), (actual, taken) = (told(kind, everything, feeds) for kind in ("session", "pjrt"))
+    assert [fired for fired, _ in actual] == [fired for fired, _ in wanted]
     assert taken == 1
 
 
@@ -214,8 +214,8 @@ def test_a_slice_beyond_the_end_has_the_rows_that_there_are(name):
             known = vars(session)[engine.ENGINE].known.values() if kind == "pjrt" else ()
             return found, sum(run.step is not None for run in known)
 
-    (wanted, _), (found, taken) = losses("session"), losses("pjrt")
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    (wanted, _), (actual, taken) = losses("session"), losses("pjrt")
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5)
     assert taken == 1
 
 

@@ -37,9 +37,9 @@ def called(function, tensor):
         seen.append(value)
         return function(value).astype(value.dtype)
 
-    made = tf.py_func(call, [tensor], tensor.dtype)
-    made.set_shape(tensor.shape)
-    return made, seen
+    result = tf.py_func(call, [tensor], tensor.dtype)
+    result.set_shape(tensor.shape)
+    return result, seen
 
 
 def trained(kind, fetches, feeds, mode=FLOAT32):
@@ -53,8 +53,8 @@ def trained(kind, fetches, feeds, mode=FLOAT32):
 def compared(fetches, feeds, mode=FLOAT32, rtol=1e-4):
     """The step that was taken, or why it was not, where its results are the session's."""
     wanted, _ = trained("session", fetches, feeds, mode)
-    found, session = trained("pjrt", fetches, feeds, mode)
-    for one, other in zip(found, wanted):
+    actual, session = trained("pjrt", fetches, feeds, mode)
+    for one, other in zip(actual, wanted):
         for value, expected in zip(one, other):
             np.testing.assert_allclose(value, expected, rtol=rtol, atol=rtol / 10)
     *_, last = vars(session)[engine.ENGINE].known.values()  # others initialized the variables
@@ -76,32 +76,32 @@ def test_a_python_function_in_the_middle(mode, rtol):
     tf.summary.scalar("loss", loss)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         train = tf.train.AdamOptimizer(0.01).minimize(loss, tf.train.get_or_create_global_step())
-    made = compared([loss, first, weights, train], [{x: each} for each in data()], mode, rtol)
-    assert len(made.parts) == 2
+    calls = compared([loss, first, weights, train], [{x: batch} for batch in data()], mode, rtol)
+    assert len(calls.parts) == 2
     assert len(seen) == 2 * STEPS
     assert seen[0].shape == (8, 16)
-    assert set(made.cut.reasons.values()) == {"XLA has no kernel for it, and it runs Python"}
+    assert set(calls.cut.reasons.values()) == {"XLA has no kernel for it, and it runs Python"}
 
 
 def test_a_python_function_with_a_gradient_divides_the_step_twice():
     @tf.custom_gradient
     def clipped(value):
-        made, _ = called(lambda each: np.clip(each, -0.5, 0.5), value)
+        result, _ = called(lambda array: np.clip(array, -0.5, 0.5), value)
 
         def gradient(given):
-            return called(lambda each: each * 0.5, given)[0]
+            return called(lambda array: array * 0.5, given)[0]
 
-        return made, gradient
+        return result, gradient
 
     x = tf.placeholder(tf.float32, [None, 6], "x")
     hidden = clipped(tf.layers.dense(x, 16, tf.nn.tanh))
     loss = tf.reduce_mean(tf.square(tf.layers.dense(hidden, 6) - x))
     train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
-    made = compared([loss, train], [{x: each} for each in data()])
-    assert len(made.parts) == 3
-    first, _, last = (part.program for part in made.parts)
+    taken = compared([loss, train], [{x: batch} for batch in data()])
+    assert len(taken.parts) == 3
+    first, _, last = (part.program for part in taken.parts)
     assert first.passed
-    assert not any(each.updated for part in made.parts[:2] for each in part.prepared.state)
+    assert not any(variable.updated for part in taken.parts[:2] for variable in part.prepared.state)
     assert last.taken
 
 
@@ -113,8 +113,8 @@ def test_boxes_that_are_chosen_on_the_host_each_number_of_them_has_its_program()
     chosen = tf.raw_ops.NonMaxSuppressionV2(boxes=boxes, scores=scores, max_output_size=5, iou_threshold=0.5)
     loss = tf.reduce_mean(tf.square(tf.layers.dense(tf.gather(hidden, chosen), 6) - tf.gather(x, chosen)))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    made = compared([loss, chosen, train], [{x: each} for each in data()])
-    assert len(made.parts) == 2
+    taken = compared([loss, chosen, train], [{x: batch} for batch in data()])
+    assert len(taken.parts) == 2
 
 
 def test_loops_on_both_sides_are_computed_again_where_their_gradient_needs_them():
@@ -127,8 +127,8 @@ def test_loops_on_both_sides_are_computed_again_where_their_gradient_needs_them(
     loss = tf.reduce_mean(tf.square(second - x))
     train = tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss)
     rng = np.random.RandomState(0)
-    made = compared([loss, train], [{x: rng.randn(4, 5, 6)} for _ in range(STEPS)])
-    assert len(made.parts) == 2
+    taken = compared([loss, train], [{x: rng.randn(4, 5, 6)} for _ in range(STEPS)])
+    assert len(taken.parts) == 2
 
 
 def test_what_is_drawn_before_is_the_same_behind():
@@ -141,14 +141,14 @@ def test_what_is_drawn_before_is_the_same_behind():
     loss = tf.reduce_sum(dropped * weights)
     (gradient,) = tf.gradients(loss, [hidden])
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    found, session = trained("pjrt", [dropped, gradient, train], [{x: each} for each in data()])
-    (step,) = [each.step for each in vars(session)[engine.ENGINE].known.values() if each.step]
+    actual, session = trained("pjrt", [dropped, gradient, train], [{x: batch} for batch in data()])
+    (step,) = [run.step for run in vars(session)[engine.ENGINE].known.values() if run.step]
     assert len(step.parts) == 2
-    for (value, slopes), given in zip(found, seen):
+    for (value, slopes), given in zip(actual, seen):
         np.testing.assert_array_equal(value != 0, slopes != 0)
         np.testing.assert_array_equal(value, given)
         assert 0.3 < (value == 0).mean() < 0.7
-    assert (found[0][0] != 0).tolist() != (found[1][0] != 0).tolist()
+    assert (actual[0][0] != 0).tolist() != (actual[1][0] != 0).tolist()
 
 
 def test_classes_are_sampled_for_labels_that_the_step_computes():
@@ -160,7 +160,7 @@ def test_classes_are_sampled_for_labels_that_the_step_computes():
     loss = tf.reduce_mean(sampled)
     train = tf.train.AdagradOptimizer(0.5).minimize(loss)
     losses, session = trained("pjrt", [loss, train], [{x: data()[0]} for _ in range(20)])
-    (step,) = [each.step for each in vars(session)[engine.ENGINE].known.values() if each.step]
+    (step,) = [run.step for run in vars(session)[engine.ENGINE].known.values() if run.step]
     middle = [name.rpartition("/")[2] for name, place in step.cut.places.items() if place is Place.MIDDLE]
     assert middle == ["LogUniformCandidateSampler"]
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
@@ -176,9 +176,9 @@ def test_sums_of_a_tensor_with_itself_are_fed_to_the_session_and_not_read_around
     judged, behind = called(np.sign, tf.add_n([doubled, doubled]))
     loss = tf.reduce_mean(tf.square(tf.layers.dense(doubled * weights, 6) - x))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    made = compared([loss, doubled, judged, train], [{x: each} for each in data()])
-    assert len(made.parts) == 2
-    assert [len(each) for each in (seen, middle, behind)] == [2 * STEPS] * 3
+    taken = compared([loss, doubled, judged, train], [{x: batch} for batch in data()])
+    assert len(taken.parts) == 2
+    assert [len(calls) for calls in (seen, middle, behind)] == [2 * STEPS] * 3
 
 
 def test_rows_that_only_the_data_count_do_not_pass_between_programs():
@@ -187,7 +187,7 @@ def test_rows_that_only_the_data_count_do_not_pass_between_programs():
     weights, _ = called(np.abs, some)
     loss = tf.reduce_mean(tf.square(tf.layers.dense(some * weights, 6)))
     train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
-    reason = compared([loss, train], [{x: each} for each in data()])
+    reason = compared([loss, train], [{x: batch} for batch in data()])
     assert "'boolean_mask/GatherV2:0' has a number of rows that depends on the data" in reason
 
 
@@ -222,7 +222,7 @@ def test_a_function_that_fails_leaves_the_state_as_it_was_and_the_next_step_goes
             np.testing.assert_array_equal(one, other)
         session.run(train, {x: data()[0]})
         assert session.run(step) == 2
-        assert sum(len(each.programs) for each in vars(session)[engine.ENGINE].known.values()) == 2
+        assert sum(len(run.programs) for run in vars(session)[engine.ENGINE].known.values()) == 2
 
 
 @pytest.mark.parametrize("kind", ["py_func", "numpy_function", "function of a variable"])
@@ -246,7 +246,7 @@ def test_a_python_function_behind_the_step_runs_though_nobody_takes_its_result(k
             behind = noted()
         else:
             behind = getattr(tf, kind)(note, [step], tf.int64)
-    compared([loss, tf.group(behind)], [{x: each} for each in data()])
+    compared([loss, tf.group(behind)], [{x: batch} for batch in data()])
     assert len(seen) == 2 * STEPS
 
 
@@ -256,5 +256,5 @@ def test_what_takes_the_value_of_a_variable_may_wait_all_the_same():
     ops = [queue.enqueue(step), tf.py_func(lambda value: value, [step], tf.int64).op, step.assign_add(1).op]
     graph_def = tf.get_default_graph().as_graph_def()
     needed = facts.needed_by({node.name: node for node in graph_def.node}.__getitem__, [op.name for op in ops], ())
-    found = facts.blocking(facts.nodes_of(graph_def, [op.name for op in ops]), facts.variables_touched(needed, {}))
-    assert found == {ops[0].name, ops[1].name}
+    blocked = facts.blocking(facts.nodes_of(graph_def, [op.name for op in ops]), facts.variables_touched(needed, {}))
+    assert blocked == {ops[0].name, ops[1].name}

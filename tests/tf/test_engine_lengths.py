@@ -54,7 +54,7 @@ def trained(kind, ends):
         config = sessions.config(precision_mode="must_keep_origin_dtype", npu_shim_profile="gpu", npu_shim_engine=kind)
         with tf.Session(config=config) as session:
             session.run(tf.global_variables_initializer())
-            steps = [session.run([loss, outputs, train], {x: value, lengths: each})[:2] for each in LENGTHS]
+            steps = [session.run([loss, outputs, train], {x: value, lengths: length})[:2] for length in LENGTHS]
             return steps, session.run(tf.trainable_variables()), session
 
 
@@ -62,15 +62,15 @@ def trained(kind, ends):
 @pytest.mark.parametrize("ends", ENDS, ids=["by lengths", "by lengths and a bound"])
 def test_a_decoder_as_long_as_what_is_fed_trains_as_in_the_session(ends):
     wanted, weights, _ = trained("session", ends)
-    found, own, session = trained("pjrt", ends)
-    for (loss, outputs), (expected, decoded) in zip(found, wanted):
+    actual, own, session = trained("pjrt", ends)
+    for (loss, outputs), (expected, decoded) in zip(actual, wanted):
         assert outputs.shape == decoded.shape
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
         np.testing.assert_allclose(outputs, decoded, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(own, weights, rtol=1e-4, atol=1e-5)
     taken = [known for known in vars(session)[engine.ENGINE].known.values() if known.step is not None]
     assert len(taken) == 1, [known.reason for known in vars(session)[engine.ENGINE].known.values()]
-    assert len(taken[0].programs) == len({max(each) for each in LENGTHS})
+    assert len(taken[0].programs) == len({max(length) for length in LENGTHS})
 
 
 @pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
@@ -85,10 +85,10 @@ def test_a_compiled_decoder_is_as_long_as_its_constants_say(ends):
             session.run("init")
             step = npu_shim.compile_step(session, [loss, outputs, train], [x], constants={lengths: LENGTHS[0]})
             for _ in range(2):
-                wanted, found = session.run([loss, outputs, train], {x: value, lengths: LENGTHS[0]}), step({x: value})
-                assert found[1].shape == (max(LENGTHS[0]), ROWS, WORDS)
-                np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
-                np.testing.assert_allclose(found[1], wanted[1], rtol=1e-4, atol=1e-5)
+                wanted, actual = session.run([loss, outputs, train], {x: value, lengths: LENGTHS[0]}), step({x: value})
+                assert actual[1].shape == (max(LENGTHS[0]), ROWS, WORDS)
+                np.testing.assert_allclose(actual[0], wanted[0], rtol=1e-5)
+                np.testing.assert_allclose(actual[1], wanted[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(tf.__version__.startswith("1."), reason="compile_step needs TensorFlow 2.15")
@@ -195,9 +195,9 @@ def test_an_attention_encoder_decoder_whose_lengths_are_fed(tmp_path):
     session, program = forked.run([(line, tmp_path) for line in lines])
     assert (session.status, program.status) == (0, 0), program.output
     assert len(re.findall("is one program on cpu.*compiled in", program.output)) == 2, program.output
-    found, wanted = (re.findall(r"^(?:loss|weights) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
+    actual, wanted = (re.findall(r"^(?:loss|weights) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
     assert len(wanted) == 4
-    np.testing.assert_allclose(np.array(found, float), np.array(wanted, float), rtol=1e-5)
+    np.testing.assert_allclose(np.array(actual, float), np.array(wanted, float), rtol=1e-5)
 
 
 NMT = """
@@ -302,7 +302,7 @@ def test_an_nmt_that_trains_evaluates_and_decodes(tmp_path):
     session, program = forked.run([(line, tmp_path) for line in lines])
     assert (session.status, program.status) == (0, 0), program.output
     assert len(re.findall("is one program on cpu.*compiled in", program.output)) == 2, program.output  # of lengths 5, 6
-    found, wanted = (re.findall(r"^(?:loss|norm) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
+    actual, wanted = (re.findall(r"^(?:loss|norm) (\S+)$", done.output, re.MULTILINE) for done in (program, session))
     assert len(wanted) == 7
-    np.testing.assert_allclose(np.array(found, float), np.array(wanted, float), rtol=1e-5)
+    np.testing.assert_allclose(np.array(actual, float), np.array(wanted, float), rtol=1e-5)
     assert len({re.search("^words .*", done.output, re.MULTILINE)[0] for done in (program, session)}) == 1

@@ -70,14 +70,14 @@ def trained(kind, fetches, train, per_loop, runs, init):
 def compare(fetches, train, per_loop, runs, init):
     """Holds the engine's results and variables against the session's."""
     init = tf.group(tf.global_variables_initializer(), *init)
-    wanted, found = (trained(kind, fetches, train, per_loop, runs, init) for kind in ("session", "pjrt"))
-    assert len(found[0]) == len(wanted[0])
-    for one, other in zip(found[0], wanted[0]):
+    wanted, actual = (trained(kind, fetches, train, per_loop, runs, init) for kind in ("session", "pjrt"))
+    assert len(actual[0]) == len(wanted[0])
+    for one, other in zip(actual[0], wanted[0]):
         if isinstance(other, type):
             assert one is other
         else:
             np.testing.assert_allclose(one, other, rtol=1e-4)
-    for one, other in zip(found[1], wanted[1]):
+    for one, other in zip(actual[1], wanted[1]):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
@@ -122,14 +122,14 @@ def test_feeds_are_each_step_s_and_what_is_fetched_besides_is_the_last_step_s():
     loss, train = network(x * rate, y)
     name = tf.strings.as_string(tf.reduce_sum(x), 4)
     init = [tf.global_variables_initializer(), data.initializer]
-    found = {}
+    actual = {}
     for kind in ("session", "pjrt"):
         with tf.Session(config=config(kind)) as session:
             session.run(init)
             looped = iterations.set_iteration_per_loop(session, train, 4)
             results = [session.run([looped, loss, name, tf.train.get_global_step()], {rate: 0.5})[1:] for _ in range(2)]
-            found[kind] = results
-    for (one, text, step), (other, wanted, at) in zip(found["pjrt"], found["session"]):
+            actual[kind] = results
+    for (one, text, step), (other, wanted, at) in zip(actual["pjrt"], actual["session"]):
         assert one == pytest.approx(other, rel=1e-4)
         assert text == wanted
         assert abs(step - at) <= 1  # a session reads it before or after the increment
@@ -166,9 +166,9 @@ def test_what_a_loop_would_do_otherwise_runs_step_by_step(where, calls, reason):
     with tf.Session(config=config("pjrt")) as session:
         session.run(init)
         looped = iterations.set_iteration_per_loop(session, train, 3)
-        found = [session.run([looped, *fetches])[1:] for _ in range(2)]
-        told = [each for known in vars(session)[engine.ENGINE].known.values() for each in known.loops.values()]
-    np.testing.assert_allclose(found, wanted[0], rtol=1e-4)
+        actual = [session.run([looped, *fetches])[1:] for _ in range(2)]
+        told = [loop for known in vars(session)[engine.ENGINE].known.values() for loop in known.loops.values()]
+    np.testing.assert_allclose(actual, wanted[0], rtol=1e-4)
     assert len(seen) == calls
     assert len(told) == 1
     assert reason in told[0]

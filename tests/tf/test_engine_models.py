@@ -33,18 +33,18 @@ def config(mode, kind):
 
 def compared(build, mode):
     """Losses of a model in the session and on PJRT, from the same weights; `build` makes (init, fetches, feeds)."""
-    found = []
+    losses = []
     with tf.Graph().as_default():
         tf.set_random_seed(5)
         init, fetches, feeds = build()
         for kind in ("session", "pjrt"):
             with tf.Session(config=config(mode, kind)) as session:
                 session.run(init)
-                found.append([session.run(fetches, fed)[0] for fed in feeds])
+                losses.append([session.run(fetches, fed)[0] for fed in feeds])
         known = vars(session)[engine.ENGINE].known.values()
-    assert len([each for each in known if each.step]) == 1, [each.reason for each in known]
-    np.testing.assert_allclose(found[1], found[0], rtol=TOLERANCE[mode])
-    assert found[0][-1] != found[0][0]
+    assert len([run for run in known if run.step]) == 1, [run.reason for run in known]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=TOLERANCE[mode])
+    assert losses[0][-1] != losses[0][0]
 
 
 def of_reference(name):
@@ -147,7 +147,7 @@ class InEngine:
     def __init__(self, session, fetches, _, mode):
         with session.graph.as_default():
             self._saver = tf.train.Saver(tf.global_variables())
-            self._variables = {each.op.name: each for each in tf.global_variables()}
+            self._variables = {variable.op.name: variable for variable in tf.global_variables()}
         self.session, self._fetches = tf.Session(graph=session.graph, config=config(mode, "pjrt")), fetches
 
     def load(self, path):
@@ -167,7 +167,7 @@ def test_resnet_50_from_the_states_of_the_session_s_steps(mode, dtype, tmp_path)
         return InEngine(*arguments, mode)
 
     step = resnet.follow(resnet.thin(), dtype, tmp_path / "model", config(mode, "session"), step_of=step_of)
-    (known,) = (each for each in vars(step.session)[engine.ENGINE].known.values() if each.step)
+    (known,) = (run for run in vars(step.session)[engine.ENGINE].known.values() if run.step)
     assert len(known.programs) == 1
     step.session.close()
 
@@ -214,9 +214,9 @@ def test_two_networks_with_an_optimizer_each_and_savers_from_either_side(mode, t
         saver.save(session, str(tmp_path / "start"))
         wanted = train(session, "start", data[:10], "session") + train(session, "session", data[10:], "end")
         with tf.Session(config=config(mode, "pjrt")) as other:
-            found = train(other, "start", data[:10], "pjrt") + train(other, "session", data[10:], "end")
-            known = [each for each in vars(other)[engine.ENGINE].known.values() if each.step]
+            actual = train(other, "start", data[:10], "pjrt") + train(other, "session", data[10:], "end")
+            known = [run for run in vars(other)[engine.ENGINE].known.values() if run.step]
         again = train(session, "pjrt", data[10:], "end")
-    assert [len(each.programs) for each in known] == [1, 1]
-    np.testing.assert_allclose(found, wanted, rtol=tolerance)
+    assert [len(run.programs) for run in known] == [1, 1]
+    np.testing.assert_allclose(actual, wanted, rtol=tolerance)
     np.testing.assert_allclose(again, wanted[10:], rtol=tolerance)

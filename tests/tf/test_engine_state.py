@@ -57,10 +57,10 @@ def test_variables_of_one_initial_tensor_keep_values_of_their_own(resource):
             session.run(train, {x: ONES})
             return session.run([a, b]), kind == "session" or taken(session)
 
-    (wanted, _), (found, count) = trained("session"), trained("pjrt")
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    (wanted, _), (actual, count) = trained("session"), trained("pjrt")
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5)
     assert count == 1
-    assert np.abs(found[0] - found[1]).max() > 1e-3
+    assert np.abs(actual[0] - actual[1]).max() > 1e-3
 
 
 def in_thread(function):
@@ -91,8 +91,8 @@ def test_steps_and_runs_of_the_session_count_in_one_variable():  # a frame count
         wait = [in_thread(lambda run=run: [session.run(run) for _ in range(40)]) for run in (seen, plain)]
         for _ in range(40):
             session.run(train, {x: ONES})
-        for each in wait:
-            each()
+        for call in wait:
+            call()
         assert session.run(step) == 121
         assert taken(session) == 1
 
@@ -196,8 +196,8 @@ def test_a_function_in_the_middle_of_a_step_runs_another_one():  # they waited f
             in_thread(lambda: [session.run(nested, {x: ONES}) for _ in range(3)])()
             return session.run([w, b])
 
-    wanted, found = trained("session"), trained("pjrt")
-    for one, other in zip(found, wanted):
+    wanted, actual = trained("session"), trained("pjrt")
+    for one, other in zip(actual, wanted):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
 
 
@@ -236,7 +236,7 @@ def test_options_reach_what_the_session_runs_of_a_step():
         session.run(train)
         interceptors.innermost(session, beneath)
         session.run(train, options=given)
-        assert [each.inter_op_thread_pool for each in seen] == [-1]
+        assert [options_seen.inter_op_thread_pool for options_seen in seen] == [-1]
         assert seen[0].report_tensor_allocations_upon_oom
         assert taken(session) == 1
         moved = dict(vars(session)[engine.ENGINE].residency.moved)
@@ -268,7 +268,7 @@ def test_what_nobody_expected_is_the_session_s_and_a_warning(where, monkeypatch,
                 session.run(train, {x: ONES})
         monkeypatch.undo()
         assert session.run(step) == 3
-        said = [each.getMessage() for each in caplog.records if "in the session" in each.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "in the session" in record.getMessage()]
         assert len(said) == 1
         assert said[0].endswith("runs in the session: AssertionError: 1 values for 0 names")
         assert "GradientDescent" in said[0]
@@ -297,8 +297,8 @@ def test_variables_of_one_name_in_two_containers():
                 session.run(update, {x: ONES})
             return session.run(values), kind == "session" or taken(session)
 
-    (wanted, _), (found, count) = trained("session"), trained("pjrt")
-    for one, other in zip(found, wanted):
+    (wanted, _), (actual, count) = trained("session"), trained("pjrt")
+    for one, other in zip(actual, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     assert count == 1
 
@@ -351,15 +351,15 @@ def test_a_variable_that_has_another_shape_than_its_steps_takes_them_to_the_sess
 
     def trained(kind):
         with sessions.opened(kind) as session:
-            found = [session.run([train, loss], {x: ONES})[1]]
+            losses = [session.run([train, loss], {x: ONES})[1]]
             count = taken(session) if kind == "pjrt" else None
             session.run(grow, {value: np.ones([4, 3])})
-            found += [session.run([train, loss], {x: ONES})[1] for _ in range(2)]
-            return found + session.run([v, w]), count
+            losses += [session.run([train, loss], {x: ONES})[1] for _ in range(2)]
+            return losses + session.run([v, w]), count
 
     with caplog.at_level(logging.INFO, "npu_shim"):
-        (wanted, _), (found, count) = trained("session"), trained("pjrt")
-    for one, other in zip(found, wanted):
+        (wanted, _), (actual, count) = trained("session"), trained("pjrt")
+    for one, other in zip(actual, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5)
     assert count == 1
     assert "has shape [4, 3], and steps were compiled for [4, 2]" in caplog.text
@@ -381,11 +381,11 @@ def test_a_batch_for_which_no_program_can_be_had_leaves_the_others_theirs(caplog
             return [*losses, *values], [known.programs for known in steps]
 
     with caplog.at_level(logging.INFO, "npu_shim"):
-        (wanted, _), (found, programs) = trained("session"), trained("pjrt")
-    for one, other in zip(found, wanted):
+        (wanted, _), (actual, programs) = trained("session"), trained("pjrt")
+    for one, other in zip(actual, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert [number is None for number in programs[0].values()] == [False, True, False]
-    said = [each.getMessage() for each in caplog.records if "in the session" in each.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "in the session" in record.getMessage()]
     assert len(said) == 1
     assert "with feeds of shapes [0] runs in the session: npu_shim: the program gives 3 values, expected 5" in said[0]
 
@@ -409,8 +409,8 @@ def test_unpatch_in_the_middle_of_training_loses_no_update(caplog):
                 losses.append(session.run([loss, train], {x: ONES})[0])
             return losses, session.run(tf.global_variables()), kind == "session" or taken(session)
 
-    (*wanted, _), (*found, count) = trained("session"), trained("pjrt")
-    for one, other in zip(tf.compat.v2.nest.flatten(found), tf.compat.v2.nest.flatten(wanted)):
+    (*wanted, _), (*actual, count) = trained("session"), trained("pjrt")
+    for one, other in zip(tf.compat.v2.nest.flatten(actual), tf.compat.v2.nest.flatten(wanted)):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-9)  # the last losses are zero, or nearly
     assert count == 1
     assert "npu_shim: engine: after npu_shim.unpatch(), the session runs everything" in caplog.messages

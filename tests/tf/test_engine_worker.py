@@ -91,14 +91,14 @@ def test_a_worker_killed_at_a_random_step_leaves_the_state_of_the_last_completed
             assert "killed by signal 9" in str(error)
             assert "the state of the last completed step" in str(error)
             returned += 1
-            found, values = session.run(step), session.run(tf.global_variables())
+            actual, values = session.run(step), session.run(tf.global_variables())
             # a run that fetches nothing returns while its step is on its way, and what it began may be lost
-            assert found == returned if fetched else found in (returned - 1, returned)
+            assert actual == returned if fetched else actual in (returned - 1, returned)
             session.run(train, feeds)  # by TensorFlow from now on
-            assert session.run(step) == found + 1
+            assert session.run(step) == actual + 1
             killer.join()
         if not trial:
-            for value, wanted in zip(values, of_plain_session(train, feeds, found)):
+            for value, wanted in zip(values, of_plain_session(train, feeds, actual)):
                 np.testing.assert_allclose(value, wanted, rtol=1e-3, atol=1e-4)
 
 

@@ -53,8 +53,8 @@ def digits():
 
 def _dense(x, units, name):
     with tf.variable_scope(name):
-        made = tf.random_normal_initializer(0.0, 0.1)
-        w = tf.get_variable("kernel", [x.shape[-1], units], initializer=made, use_resource=True)
+        initializer = tf.random_normal_initializer(0.0, 0.1)
+        w = tf.get_variable("kernel", [x.shape[-1], units], initializer=initializer, use_resource=True)
         b = tf.get_variable("bias", [units], initializer=tf.zeros_initializer(), use_resource=True)
         return tf.matmul(x, w) + b
 
@@ -62,9 +62,9 @@ def _dense(x, units, name):
 @pytest.fixture
 def session():
     graph, feeds = digits()
-    with tf.Session(graph=graph) as made:
-        made.run("init")
-        yield made, feeds
+    with tf.Session(graph=graph) as session:
+        session.run("init")
+        yield session, feeds
 
 
 def shapes(feeds):
@@ -75,8 +75,8 @@ FETCHES = ["loss:0", "train"]
 
 
 def test_the_manifest_says_what_goes_in_and_out(session, tmp_path):
-    made, feeds = session
-    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), **MIX)
+    script, feeds = session
+    written = export(script, FETCHES, shapes(feeds), str(tmp_path / "step"), **MIX)
     assert [(t.name, t.shape, t.dtype) for t in written.feeds] == [
         ("x:0", feeds["x:0"].shape, "float32"), ("y:0", (64,), "int32")
     ]  # fmt: skip
@@ -112,89 +112,89 @@ def test_a_step_with_a_single_result(tmp_path):
 
 
 def test_values_are_the_sessions(session, tmp_path):
-    made, feeds = session
-    made.run(FETCHES, feeds)
-    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
-    found = manifest.state(str(tmp_path / "step"), written)
-    assert found["global_step"] == 1
-    with made.graph.as_default():
-        np.testing.assert_array_equal(found["hidden/kernel"], made.run("hidden/kernel/Read/ReadVariableOp:0"))
+    script, feeds = session
+    script.run(FETCHES, feeds)
+    written = export(script, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    state = manifest.state(str(tmp_path / "step"), written)
+    assert state["global_step"] == 1
+    with script.graph.as_default():
+        np.testing.assert_array_equal(state["hidden/kernel"], script.run("hidden/kernel/Read/ReadVariableOp:0"))
 
 
 def test_saved_state_becomes_a_checkpoint(session, tmp_path):
-    made, feeds = session
-    export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
-    loss = made.run("loss:0", feeds)
+    script, feeds = session
+    export(script, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    loss = script.run("loss:0", feeds)
     checkpoint(str(tmp_path / "step" / manifest.STATE), str(tmp_path / "model"))
-    made.run("init")
-    with made.graph.as_default():
-        tf.train.Saver().restore(made, str(tmp_path / "model"))
-    assert made.run("loss:0", feeds) == loss
+    script.run("init")
+    with script.graph.as_default():
+        tf.train.Saver().restore(script, str(tmp_path / "model"))
+    assert script.run("loss:0", feeds) == loss
 
 
 def test_variables_without_values_are_not_exported_as_zeros(session, tmp_path):
-    made, feeds = session
+    script, feeds = session
     with pytest.raises(npu_shim.ConfigError, match=r"no value is given for variable 'hidden/bias' \(did you mean"):
-        export(made.graph, FETCHES, shapes(feeds), str(tmp_path / "step"), values={"hidden/bias_": np.zeros(3)})
+        export(script.graph, FETCHES, shapes(feeds), str(tmp_path / "step"), values={"hidden/bias_": np.zeros(3)})
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_parts_of_variables_become_slices_of_a_checkpoint(use_resource, tmp_path):
     parts = tf.fixed_size_partitioner(2)
-    with tf.Graph().as_default(), tf.Session() as made:
+    with tf.Graph().as_default(), tf.Session() as session:
         start = tf.random_uniform_initializer(seed=1)
         w = tf.get_variable("w", [5, 2], initializer=start, partitioner=parts, use_resource=use_resource)
         loss = tf.reduce_sum(tf.square(tf.convert_to_tensor(w)), name="loss")
         tf.train.MomentumOptimizer(0.25, 0.5).minimize(loss, name="train")
-        made.run(tf.global_variables_initializer())
-        before = made.run(tf.convert_to_tensor(w))
-        written = export(made, FETCHES, {}, str(tmp_path / "step"))
+        session.run(tf.global_variables_initializer())
+        before = session.run(tf.convert_to_tensor(w))
+        written = export(session, FETCHES, {}, str(tmp_path / "step"))
         assert written.slices["w/part_1"] == ["w", "5 2 3,2:0,2"]
         assert "npu_shim/slices" not in manifest.state(str(tmp_path / "step"), written)
         checkpoint(str(tmp_path / "step" / manifest.STATE), str(tmp_path / "model"))
-        made.run(tf.global_variables_initializer())
-        made.run("train")
-        tf.train.Saver().restore(made, str(tmp_path / "model"))
-        assert np.array_equal(made.run(tf.convert_to_tensor(w)), before)
+        session.run(tf.global_variables_initializer())
+        session.run("train")
+        tf.train.Saver().restore(session, str(tmp_path / "model"))
+        assert np.array_equal(session.run(tf.convert_to_tensor(w)), before)
     assert set(tf.train.load_checkpoint(str(tmp_path / "model")).get_variable_to_shape_map()) == {"w", "w/Momentum"}
 
 
 def test_the_program_names_no_sources(session, tmp_path):
-    made, feeds = session
-    written = export(made, FETCHES, shapes(feeds), str(tmp_path / "step"))
+    script, feeds = session
+    written = export(script, FETCHES, shapes(feeds), str(tmp_path / "step"))
     program = manifest.program(str(tmp_path / "step"), written)
     assert b"site-packages" not in program
     assert os.path.basename(__file__).encode() not in program
 
 
 def test_float32_products_of_highest_precision(session, tmp_path):
-    made, feeds = session
+    script, feeds = session
     programs = []
     for products in ("default", "highest"):
         folder = str(tmp_path / products)
         programs.append(manifest.program(
-            folder, export(made, FETCHES, shapes(feeds), folder, float32_products=products)
+            folder, export(script, FETCHES, shapes(feeds), folder, float32_products=products)
         ))  # fmt: skip
     assert programs[0] != programs[1]
     assert tf.config.experimental.tensor_float_32_execution_enabled()
     with pytest.raises(ConfigError, match="float32_products is 'high', expected one of default, highest"):
-        export(made, FETCHES, shapes(feeds), str(tmp_path / "c"), float32_products="high")
+        export(script, FETCHES, shapes(feeds), str(tmp_path / "c"), float32_products="high")
 
 
 def test_what_cannot_be_exported_leaves_nothing(session, tmp_path):
-    made, feeds = session
+    script, feeds = session
     with pytest.raises(ConfigError, match=r"feed 'x:0'"):
-        export(made, FETCHES, ["x:0", "y:0"], str(tmp_path / "step"))
+        export(script, FETCHES, ["x:0", "y:0"], str(tmp_path / "step"))
     with pytest.raises(ConfigError, match="'los:0' is not in the graph"):
-        export(made, ["los:0"], shapes(feeds), str(tmp_path / "step"))
-    with made.graph.as_default():
-        text = tf.strings.as_string(made.graph.get_tensor_by_name("loss:0"), name="text")
+        export(script, ["los:0"], shapes(feeds), str(tmp_path / "step"))
+    with script.graph.as_default():
+        text = tf.strings.as_string(script.graph.get_tensor_by_name("loss:0"), name="text")
         tf.strings.to_number(text, name="number")
     with pytest.raises(PlanError, match="cannot be compiled by XLA"):
-        export(made, ["number:0"], shapes(feeds), str(tmp_path / "step"))
+        export(script, ["number:0"], shapes(feeds), str(tmp_path / "step"))
     with pytest.raises(ConfigError, match=r"made no StableHLO|cannot be run"):
-        export(made, FETCHES, shapes(feeds), str(tmp_path / "step"), jax="/bin/false")
+        export(script, FETCHES, shapes(feeds), str(tmp_path / "step"), jax="/bin/false")
     assert not list(tmp_path.iterdir())
 
 
@@ -256,10 +256,10 @@ def test_the_command_takes_a_checkpoint(graph_file, tmp_path, capsys):
     assert "2 feeds" in capsys.readouterr().out
     written = manifest.read(str(tmp_path / "step"))
     assert [t.shape for t in written.feeds] == [(8, 64), (8,)]
-    found = manifest.state(str(tmp_path / "step"), written)
+    state = manifest.state(str(tmp_path / "step"), written)
     reader = tf.train.load_checkpoint(checkpoint)
     for name in reader.get_variable_to_shape_map():
-        np.testing.assert_array_equal(found[name], reader.get_tensor(name))
+        np.testing.assert_array_equal(state[name], reader.get_tensor(name))
 
 
 @pytest.mark.parametrize("name", ["model.meta", "graph.pb"])
@@ -278,9 +278,9 @@ def test_the_command_takes_what_a_script_with_a_loss_scale_has_saved(tmp_path, c
         (tmp_path / "graph.pb").write_bytes(graph.as_graph_def().SerializeToString())
     argv = ["export", str(tmp_path / name), "--fetches", "loss:0,train", "--batch", "2"]
     assert cli.main([*argv, "--out", str(tmp_path / "step"), "--checkpoint", saved]) == 0, capsys.readouterr().err
-    found = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
-    assert found["loss_scale"] == 1024
-    assert found["loss_scale_steps"].tolist() == [0, 0, 0]
+    state = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
+    assert state["loss_scale"] == 1024
+    assert state["loss_scale_steps"].tolist() == [0, 0, 0]
 
 
 def test_what_an_iterator_gives_is_fed(tmp_path, capsys):
@@ -364,8 +364,8 @@ def test_the_command_takes_a_checkpoint_of_other_parts(tmp_path, capsys):
     assert cli.main(argv) == 0, capsys.readouterr().err
     written = manifest.read(str(tmp_path / "step"))
     assert written.slices["w/part_1/Momentum"] == ["w/Momentum", "5 2 2,2:0,2"]
-    found = manifest.state(str(tmp_path / "step"), written)
-    parts = np.concatenate([found["w/part_%d" % number] for number in range(3)])
+    state = manifest.state(str(tmp_path / "step"), written)
+    parts = np.concatenate([state["w/part_%d" % number] for number in range(3)])
     np.testing.assert_array_equal(parts, value)
 
 
@@ -383,8 +383,8 @@ def test_parts_are_told_by_their_shapes_where_no_saver_says_so(axis, tmp_path):
     (tmp_path / "bare.pb").write_bytes(bare.SerializeToString())
     argv = ["export", str(tmp_path / "bare.pb"), "--fetches", "loss:0", "--checkpoint", str(tmp_path / "model")]
     assert cli.main([*argv, "--out", str(tmp_path / "step")]) == 0
-    found = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
-    np.testing.assert_array_equal(np.concatenate([found["w/part_0"], found["w/part_1"]], axis), value)
+    state = manifest.state(str(tmp_path / "step"), manifest.read(str(tmp_path / "step")))
+    np.testing.assert_array_equal(np.concatenate([state["w/part_0"], state["w/part_1"]], axis), value)
 
 
 def test_a_step_that_gives_nothing_is_an_error(tmp_path):
@@ -496,14 +496,14 @@ def exported(tmp_path_factory):
     models = _models(bench_models)
     if functional:
         tf.enable_control_flow_v2()
-    for name, made in models.items():
-        graph, feeds = made
+    for name, model in models.items():
+        graph, feeds = model
         for mode, options in (("float32", {}), ("mixed", MIX)) if name in MIXED else [("float32", {})]:
             out = str(folder / (name + "-" + mode))
             expected[name, mode] = _session_losses(graph, feeds, out, interpreter, options)
     folders = [str(folder / "-".join(key)) for key in expected]
-    found = under_jax(interpreter, folders, folder / "site", STEPS)
-    return {key: (losses, mine) for (key, losses), mine in zip(expected.items(), found)}
+    actual = under_jax(interpreter, folders, folder / "site", STEPS)
+    return {key: (losses, mine) for (key, losses), mine in zip(expected.items(), actual)}
 
 
 def _models(bench_models):
@@ -513,15 +513,18 @@ def _models(bench_models):
         "bert": {"batch": 2, "sequence": 16, "hidden": 32, "layers": 2, "heads": 2, "vocabulary": 100},
         "lstm": {"batch": 4, "time": 6, "vocabulary": 50, "hidden": 16},
     }
-    made = {"digits": digits()}
+    models = {"digits": digits()}
     random = np.random.RandomState(0)
     for name, size in sizes.items():
         built = bench_models.build(name, size)
-        made[name] = built.graph, {
-            key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
-            for key, (dtype, shape, bound) in sorted(built.feeds.items())
-        }
-    return made
+        models[name] = (
+            built.graph,
+            {
+                key: random.randint(0, bound, shape).astype(dtype) if bound else random.randn(*shape).astype(dtype)
+                for key, (dtype, shape, bound) in sorted(built.feeds.items())
+            },
+        )
+    return models
 
 
 def _session_losses(graph, feeds, folder, interpreter, options):

@@ -42,12 +42,12 @@ def test_twenty_steps_under_jax_are_those_here(tmp_path, name):
             np.savez(folder + ".npz", **fed)
         mixed = npu_shim.compile_step(session, real.fetches, shapes(fed), constants=constants, **MIX)
         expected = losses(lambda _: session.run(real.fetches, real.fed), fed, STEPS)
-    found = under_jax(jax, [str(tmp_path / "float32"), str(tmp_path / "mixed")], tmp_path / "site", STEPS)
+    actual = under_jax(jax, [str(tmp_path / "float32"), str(tmp_path / "mixed")], tmp_path / "site", STEPS)
     # sums of some hundred products a layer; Adam makes more of them where gradients are small
-    np.testing.assert_allclose(found[0], expected, rtol=1000 * 2**-23)
+    np.testing.assert_allclose(actual[0], expected, rtol=1000 * 2**-23)
     # the compilers of two releases round float16 values that nothing but the next op reads at different places
-    np.testing.assert_allclose(found[1], losses(mixed, fed, STEPS), rtol=16 * 2**-11)
-    assert np.ptp(expected) > 100 * np.max(np.abs(np.subtract(found[0], expected)))
+    np.testing.assert_allclose(actual[1], losses(mixed, fed, STEPS), rtol=16 * 2**-11)
+    assert np.ptp(expected) > 100 * np.max(np.abs(np.subtract(actual[0], expected)))
 
 
 def test_resnets_first_steps_under_jax_are_those_here(tmp_path):
@@ -58,7 +58,7 @@ def test_resnets_first_steps_under_jax_are_those_here(tmp_path):
         export(session, fetches, shapes(fed), folder, jax=jax)
         np.savez(folder + ".npz", **fed)
         expected = losses(lambda _: session.run(fetches, fed), fed, 2)
-    (found,) = under_jax(jax, [folder], tmp_path / "site", 2)
-    assert np.isclose(found[0], expected[0], rtol=1000 * 2**-23)
+    (actual,) = under_jax(jax, [folder], tmp_path / "site", 2)
+    assert np.isclose(actual[0], expected[0], rtol=1000 * 2**-23)
     # the second step starts from an update that is some percent away, see test_xla_resnet
-    assert abs(found[1] - expected[1]) < 0.05 * abs(expected[0] - expected[1])
+    assert abs(actual[1] - expected[1]) < 0.05 * abs(expected[0] - expected[1])

@@ -52,15 +52,15 @@ class Case:
     def dtypes(self, *ops):
         """Dtypes of ops in the graph and in every function that it reaches."""
         library = {function.signature.name: function for function in self.rewritten.library.function}
-        found, seen, waiting = set(), set(), [self.rewritten.node]
+        dtypes, seen, waiting = set(), set(), [self.rewritten.node]
         while waiting:
             for node in waiting.pop():
                 if node.op in ops:
-                    found.add(decided_dtype(node, "element_dtype" if "element_dtype" in node.attr else "T"))
+                    dtypes.add(decided_dtype(node, "element_dtype" if "element_dtype" in node.attr else "T"))
                 new = [name for name in functions.called(node, library) if name in library and name not in seen]
                 seen.update(new)
                 waiting += [library[name].node_def for name in new]
-        return found
+        return dtypes
 
     def calls(self, *ops):
         return [node for node in self.rewritten.node if node.op in ops]
@@ -84,9 +84,7 @@ def loop(x):
 
 
 def condition(x):
-    y = tf.cond(
-        tf.placeholder_with_default(True, []), lambda: tf.matmul(x, x), lambda: tf.nn.relu(tf.matmul(x, x))
-    )
+    y = tf.cond(tf.placeholder_with_default(True, []), lambda: tf.matmul(x, x), lambda: tf.nn.relu(tf.matmul(x, x)))
     return [tf.matmul(y, x), tf.gradients(y, x)[0]]
 
 
@@ -191,6 +189,7 @@ def test_a_fetched_call_is_low_and_gives_float32():
 @pytest.mark.parametrize("called", [False, True])
 def test_a_fetched_loop_is_low_and_gives_float32(called):
     """A loop's frame has the name of its call, which is another one below the fetched name."""
+
     def repeated(x):
         return tf.while_loop(lambda i, _: i < 3, lambda i, h: (i + 1, tf.matmul(h, h)), [0, x])[1]
 

@@ -104,10 +104,10 @@ def recomputing(ys, xs, checkpoints):
                 ge.add_control_inputs(op, [behind.op])
         earlier = checkpoints[: checkpoints.index(top)] if top in stops else checkpoints
         wanted = [*xs, *([stops[earlier[-1]]] if earlier else [])]
-        found = tf.gradients(info.transformed(top), wanted, None if behind is None else [behind])
-        parts = found[: len(xs)]
+        gradients = tf.gradients(info.transformed(top), wanted, None if behind is None else [behind])
+        parts = gradients[: len(xs)]
         totals = parts if totals is None else [added(*pair) for pair in zip(totals, parts)]
-        behind = found[-1]
+        behind = gradients[-1]
     return totals
 
 
@@ -130,8 +130,8 @@ def test_gradients_with_recomputation_are_those_without(resource):
         assert any("MatMul_" in op.name for op in tf.get_default_graph().get_operations()[before:])
         plain = tf.gradients(loss, weights)
         session.run(tf.global_variables_initializer())
-        found, wanted = session.run([again, plain])
-        for one, other in zip(found, wanted):
+        actual, wanted = session.run([again, plain])
+        for one, other in zip(actual, wanted):
             np.testing.assert_allclose(one, other, rtol=2.0**-20, atol=2.0**-20)
 
 

@@ -63,9 +63,9 @@ def ended(tmp_path_factory):
 
 
 def losses(out):
-    found = re.findall(r"^loss (\d+) (\S+)$", out, re.MULTILINE)
-    assert [int(step) for step, _ in found] == list(range(len(found)))
-    return [float(value) for _, value in found]
+    matches = re.findall(r"^loss (\d+) (\S+)$", out, re.MULTILINE)
+    assert [int(step) for step, _ in matches] == list(range(len(matches)))
+    return [float(value) for _, value in matches]
 
 
 def golden():

@@ -96,12 +96,12 @@ def test_it_is_python_itself(folder, ours, form):
         [sys.executable, *FORMS[form]], cwd=str(folder), input=SCRIPT, stdout=subprocess.PIPE, text=True, check=False
     )
     wanted = [line for line in done.stdout.splitlines() if line.startswith(("FACTS", "HOOK"))]
-    found = [line for line in ours[form] if line.startswith(("FACTS", "HOOK"))]
+    lines = [line for line in ours[form] if line.startswith(("FACTS", "HOOK"))]
     assert len(wanted) == 2
-    facts, as_python = json.loads(found[0][6:]), json.loads(wanted[0][6:])
+    facts, as_python = json.loads(lines[0][6:]), json.loads(wanted[0][6:])
     assert facts == as_python
-    assert found[1].split()[:4] == wanted[1].split()[:4]
-    assert found[1] == wanted[1] or form == "module"  # there, runpy's own frames come first
+    assert lines[1].split()[:4] == wanted[1].split()[:4]
+    assert lines[1] == wanted[1] or form == "module"  # there, runpy's own frames come first
     assert ours[form][-1] == "STATUS %d" % done.returncode
 
 

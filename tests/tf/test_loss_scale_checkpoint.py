@@ -175,23 +175,29 @@ def _trained_by_estimator(folder, model_fn, **settings):
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [("plain", "ours"), ("ours", "plain"), ("contrib", "ours"), ("ours", "contrib"), ("experimental", "ours"),
-     ("ours", "experimental")],
+    [
+        ("plain", "ours"),
+        ("ours", "plain"),
+        ("contrib", "ours"),
+        ("ours", "contrib"),
+        ("experimental", "ours"),
+        ("ours", "experimental"),
+    ],
 )
 @pytest.mark.parametrize("way", ["settings", "init"])
 def test_estimator_warm_start(tmp_path, source, target, way):
     path, saved = save(source, tmp_path)
     if way == "settings":
         settings = checkpoint.warm_start_settings(path)
-        found = _trained_by_estimator(tmp_path, _model_fn(GRAPHS[target]), warm_start_from=_for(settings, target))
+        trained = _trained_by_estimator(tmp_path, _model_fn(GRAPHS[target]), warm_start_from=_for(settings, target))
     else:
-        found = _trained_by_estimator(tmp_path, _model_fn(GRAPHS[target], init=path))
+        trained = _trained_by_estimator(tmp_path, _model_fn(GRAPHS[target], init=path))
     for name in set(MODEL) - {"global_step"}:
-        np.testing.assert_array_equal(found[name], saved[name], err_msg=name)
-    assert found["global_step"] == 1
-    if way == "init" and "loss_scale" in saved and "loss_scale" in found:
-        assert found["loss_scale"] == saved["loss_scale"]
-        assert found["good_steps"] == saved["good_steps"]
+        np.testing.assert_array_equal(trained[name], saved[name], err_msg=name)
+    assert trained["global_step"] == 1
+    if way == "init" and "loss_scale" in saved and "loss_scale" in trained:
+        assert trained["loss_scale"] == saved["loss_scale"]
+        assert trained["good_steps"] == saved["good_steps"]
 
 
 def test_estimator_trains_and_resumes_with_its_own_scale(tmp_path):

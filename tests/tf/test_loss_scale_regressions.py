@@ -202,7 +202,7 @@ def test_an_optimizer_keeps_no_graph_and_has_a_flag_for_each():
         optimizer._opt._prepare()
     tf.reset_default_graph()
     gc.collect()
-    assert [each() for each in graphs] == [None, None]
+    assert [graph() for graph in graphs] == [None, None]
 
 
 def sharing(resource):

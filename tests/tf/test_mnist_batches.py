@@ -16,13 +16,13 @@ def data_set(seed=None, count=20):
 
 def orders(generator, epochs=2, count=20):
     """The numbers of the examples in the order in which they come."""
-    images, found = np.arange(count), []
+    images, orders = np.arange(count), []
     for _ in range(epochs):
         order = np.arange(count)
         generator.shuffle(order)
         images = images[order]
-        found += images.tolist()
-    return found
+        orders += images.tolist()
+    return orders
 
 
 def labels(data, batches=5, size=8):

@@ -70,8 +70,8 @@ def dtypes_by_mode(graph_def, fetches, feeds):
 @pytest.mark.parametrize("name", ["small", "bert_tiny_train"])
 def test_dtypes(name):
     graph = small_graph() if name == "small" else bert_tiny()
-    found = dtypes_by_mode(*graph)
+    dtypes = dtypes_by_mode(*graph)
     golden = GOLDEN / (name + ".dtypes")
     if os.environ.get("NPU_SHIM_GOLDEN") == "write":
-        golden.write_text(found)
-    assert found == golden.read_text()
+        golden.write_text(dtypes)
+    assert dtypes == golden.read_text()

@@ -77,8 +77,10 @@ def off(monkeypatch):
     ],
 )
 def test_what_tensorflow_refuses_runs_by_onednn(off, op, dilation, named):
-    made = onednn.name_kernels(graph_of(op, dilation=dilation))
-    assert sorted(node.op for node in made.node if node.op[0] == "_") == [onednn.PREFIX + each for each in named]
+    name_kernels = onednn.name_kernels(graph_of(op, dilation=dilation))
+    assert sorted(node.op for node in name_kernels.node if node.op[0] == "_") == [
+        onednn.PREFIX + each for each in named
+    ]
 
 
 LATE = "TensorFlow was imported before npu_shim"

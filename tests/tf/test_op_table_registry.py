@@ -19,10 +19,10 @@ DEVICES = ("CPU", "GPU", "DEFAULT")
 @pytest.fixture(scope="module")
 def entries():
     """IR op type -> Entry of the whole profile."""
-    found = {}
+    entries = {}
     for path in sorted(pathlib.Path(configs.folder("ascend910")).glob("*.json")):
-        found.update(op_table.read_file(str(path)))
-    return found
+        entries.update(op_table.read_file(str(path)))
+    return entries
 
 
 @pytest.fixture(scope="module")

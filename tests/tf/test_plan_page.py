@@ -27,14 +27,14 @@ MIX = {"precision_mode": "allow_mix_precision"}
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
     """A graph file with an open batch: x -> MatMul -> Relu -> Exp -> Sum, and an initializer that nothing needs."""
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 4], "x")
         w = tf.get_variable("dense/w", [4, 8], use_resource=True)
         with tf.name_scope("dense"):
             y = tf.nn.relu(tf.matmul(x, w, name="product"), name="relu")
         tf.reduce_sum(tf.exp(y, name="growth"), name="loss")
     path = tmp_path_factory.mktemp("graph") / "graph.pb"
-    path.write_bytes(made.as_graph_def().SerializeToString())
+    path.write_bytes(graph.as_graph_def().SerializeToString())
     return path
 
 
@@ -80,11 +80,11 @@ def test_a_page_says_what_the_plan_says(graph, tmp_path, capsys):
 
 
 def test_a_warning_has_the_line_that_mends_it(tmp_path, capsys):
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4, 4], "x")
         tf.add(tf.matmul(x, x, name="product"), tf.constant(-1e9), name="masked")
     path, out, mend = tmp_path / "graph.pb", tmp_path / "plan.html", tmp_path / "customize.ini"
-    path.write_bytes(made.as_graph_def().SerializeToString())
+    path.write_bytes(graph.as_graph_def().SerializeToString())
     arguments = ["plan", path, "--fetches", "masked", "--precision-mode", "allow_mix_precision", "--html", out]
     assert main(capsys, *arguments)[0] == 0
     (warning,) = data_of(out)[0]["warnings"]
@@ -98,13 +98,13 @@ def test_a_warning_has_the_line_that_mends_it(tmp_path, capsys):
 def test_sizes_are_those_of_one_example(graph):
     graph_def = tf.GraphDef.FromString(graph.read_bytes())
     chosen = precision.resolve(of_keywords(MIX))
-    found = sizes.of(graph_def, chosen.table.entries)
-    assert found["dense/product"] == sizes.Size(2 * 1 * 4 * 8, (8,))
-    assert found["dense/relu"] == sizes.Size(8, (8,))
-    assert found["loss"] == sizes.Size(8, (1,))  # a sum's work is its input's
-    assert found["x"].operations == 0
+    measured = sizes.of(graph_def, chosen.table.entries)
+    assert measured["dense/product"] == sizes.Size(2 * 1 * 4 * 8, (8,))
+    assert measured["dense/relu"] == sizes.Size(8, (8,))
+    assert measured["loss"] == sizes.Size(8, (1,))  # a sum's work is its input's
+    assert measured["x"].operations == 0
     done = rewrite_graph(graph_def, [], ["loss"], chosen, "GPU")
-    page = rows(model.of(done.plan, found, "graph", 0.0))
+    page = rows(model.of(done.plan, measured, "graph", 0.0))
     assert (page["dense/product"]["before"], page["dense/product"]["after"]) == (32, 16)
     assert (page["dense/product"]["low"], page["growth"]["low"]) == (1, 0)
 
@@ -123,10 +123,10 @@ def _products():
 
 
 def test_operations_of_products_are_those_of_a_hand_count():
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         wanted = {tensor.op.name: count for tensor, count in _products().items()}
-    found = sizes.of(made.as_graph_def(), precision.resolve(of_keywords(MIX)).table.entries)
-    assert {name: found[name].operations for name in wanted} == wanted
+    measured = sizes.of(graph.as_graph_def(), precision.resolve(of_keywords(MIX)).table.entries)
+    assert {name: measured[name].operations for name in wanted} == wanted
 
 
 def test_a_node_colocated_with_one_that_was_removed_has_its_size(graph):
@@ -139,10 +139,10 @@ def test_a_node_colocated_with_one_that_was_removed_has_its_size(graph):
 
 
 def test_a_graph_that_contradicts_a_batch_of_one_keeps_its_open_sizes():
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [None, 4], "x")
         tf.add_n([x, tf.zeros([3, 4])], name="sum")
-    assert sizes.of(made.as_graph_def(), precision.resolve(of_keywords(MIX)).table.entries)["sum"].elements == (12,)
+    assert sizes.of(graph.as_graph_def(), precision.resolve(of_keywords(MIX)).table.entries)["sum"].elements == (12,)
 
 
 def test_the_chain_of_reasons_of_a_node(graph, capsys):
@@ -166,9 +166,9 @@ def test_the_difference_of_two_modes(graph, tmp_path, capsys):
     status, text, _ = main(capsys, *arguments, "allow_mix_precision", "allow_mix_precision_bf16", "--html", out)
     assert status == 0
     assert text.startswith("2 types differ between allow_mix_precision and allow_mix_precision_bf16\n")
-    found = data_of(out)[0]["differences"]
-    assert [row[0] for row in found["nodes"]] == ["dense/product", "dense/relu"]
-    assert found["nodes"][0][2:] == ["float16: white-listed", "bfloat16: white-listed"]
+    difference = data_of(out)[0]["differences"]
+    assert [row[0] for row in difference["nodes"]] == ["dense/product", "dense/relu"]
+    assert difference["nodes"][0][2:] == ["float16: white-listed", "bfloat16: white-listed"]
     mixlist = tmp_path / "ops_info.json"
     mixlist.write_text(json.dumps({"black-list": {"to-add": ["Relu"]}}))
     arguments[-1:] = ["--precision-mode", "allow_mix_precision", "--diff"]
@@ -259,9 +259,9 @@ def test_a_run_reports_each_graph_once_whatever_way_it_ends(tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ}, check=False,
     )  # fmt: skip
     assert done.returncode == 3, done.stdout
-    found = data_of(tmp_path / "out.html")
-    assert [each["title"].partition(":")[0] for each in found] == ["training", "evaluation", "training"], done.stdout
-    assert all(each["summary"]["lowered"] for each in found)
+    data = data_of(tmp_path / "out.html")
+    assert [page["title"].partition(":")[0] for page in data] == ["training", "evaluation", "training"], done.stdout
+    assert all(page["summary"]["lowered"] for page in data)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.html", "script.py"]
 
 
@@ -269,7 +269,7 @@ def test_two_pages_of_one_title_are_told_apart(tmp_path):
     for number, mode in enumerate(["a", "b", "a"]):
         with gzip.open(tmp_path / ("%d%s" % (number, kept_pages.SUFFIX)), "wt") as f:
             json.dump({"title": "training: loss", "mode": mode, "nodes": {}, "slots": {}}, f)
-    assert [each["title"] for each in kept_pages.collected(str(tmp_path))] == ["training: loss", "training: loss (2)"]
+    assert [page["title"] for page in kept_pages.collected(str(tmp_path))] == ["training: loss", "training: loss (2)"]
 
 
 @pytest.fixture(scope="module")
@@ -283,13 +283,13 @@ def browser(tmp_path_factory):
     options.binary_location = chromium
     profile = tmp_path_factory.mktemp("profile")
     quiet = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
-    for each in ("--headless --no-sandbox --disable-gpu %s --user-data-dir=%s" % (quiet, profile)).split():
-        options.add_argument(each)
+    for word in ("--headless --no-sandbox --disable-gpu %s --user-data-dir=%s" % (quiet, profile)).split():
+        options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    made = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    made.set_script_timeout(60)
-    yield made
-    made.quit()
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    chrome.set_script_timeout(60)
+    yield chrome
+    chrome.quit()
 
 
 READY = """
@@ -332,7 +332,7 @@ def test_a_browser_folds_searches_and_shows_reasons(graph, tmp_path, capsys, bro
     assert main(capsys, *arguments, "--html", out)[0] == 0
     browser.get("file://%s" % out)
     browser.execute_async_script(READY)
-    texts = lambda css: [each.text for each in browser.find_elements("css selector", css)]  # noqa: E731
+    texts = lambda css: [element.text for element in browser.find_elements("css selector", css)]  # noqa: E731
     assert texts("#failure") == [""]
     assert "2 of " in " ".join(texts(".card"))
     assert "dense" in " ".join(texts("#treemap .slicetext"))
@@ -344,4 +344,4 @@ def test_a_browser_folds_searches_and_shows_reasons(graph, tmp_path, capsys, bro
     assert "dense/product.T (MatMul) float16: white-listed" in texts("#node")[0]
     browser.execute_script("draw('dense')")
     assert texts("#treemap .pathbar")[0].startswith("graph.pb")
-    assert not [each for each in browser.get_log("browser") if each["level"] == "SEVERE"]
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]

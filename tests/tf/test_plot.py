@@ -37,9 +37,9 @@ def test_a_plot_for_each_tag(tmp_path, capsys):
     assert "2 plots" in capsys.readouterr().out
     assert cli.main(["plot", str(tmp_path), "--out", str(one), "--tag", "lo*"]) == 0
     assert size(out)[0] == 2 * size(one)[0]
-    found = plot._scalars(str(tmp_path))
-    assert found["loss"]["eval"] == [(0, 3.5), (1, 2.5)]
-    assert found["npu_shim/loss_scale"] == {"train": [(0, 8.0), (1, 4.0), (2, 4.0)]}
+    scalars = plot._scalars(str(tmp_path))
+    assert scalars["loss"]["eval"] == [(0, 3.5), (1, 2.5)]
+    assert scalars["npu_shim/loss_scale"] == {"train": [(0, 8.0), (1, 4.0), (2, 4.0)]}
 
 
 def test_a_file_that_is_being_written_counts_as_far_as_it_goes(tmp_path):

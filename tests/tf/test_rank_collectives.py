@@ -33,14 +33,14 @@ def found(request):
     line = environment + "RANK_SIZE=%d RANK_ID=%d NPU_SHIM_HOSTS=%s CUDA_VISIBLE_DEVICES= python %s"
     with forked.server() as together:
         ended = together([(line % (size, rank, hosts, CASES), CASES.parent) for rank in range(size)])
-    assert not any(each.status for each in ended), "\n".join(each.output for each in ended)
-    return [json.loads(each.output.splitlines()[-1]) for each in ended]
+    assert not any(rank.status for rank in ended), "\n".join(rank.output for rank in ended)
+    return [json.loads(rank.output.splitlines()[-1]) for rank in ended]
 
 
-def agree(found, case, tolerance=64 * EPSILON):
+def agree(results, case, tolerance=64 * EPSILON):
     """Asserts that all ranks have the same bits after each step, and one process's values; returns the first rank's."""
-    one = found[0][case]
-    for other in found:
+    one = results[0][case]
+    for other in results:
         assert other[case]["digests"] == one["digests"]
         assert other[case]["expected"] == one["expected"]
     assert len(set(one["digests"])) == len(one["digests"])  # each step moved something

@@ -223,7 +223,7 @@ GRAPHS = [
     (2, "none", "net/w:0", "not at all", r"as float32 \[6, 1\]"),
     (2, "more", "net/more:0", r"as float32 \[3\]", "not at all"),
 ]
-NIGHTLY_GRAPHS = [GRAPHS[2], *((3, *each[1:]) for each in GRAPHS)]
+NIGHTLY_GRAPHS = [GRAPHS[2], *((3, *graph[1:]) for graph in GRAPHS)]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ def product(t):
 
 
 def defined(v):
-    made = function.Defun(tf.float32)(product)(v)
-    made.set_shape([4, 4])
-    return made
+    defined = function.Defun(tf.float32)(product)(v)
+    defined.set_shape([4, 4])
+    return defined
 
 
 def called(body):
@@ -119,9 +119,9 @@ def differing(values, expected):
 
 @pytest.fixture(scope="module")
 def graph():
-    with sessions.control_flow(2), tf.Graph().as_default() as made:
+    with sessions.control_flow(2), tf.Graph().as_default() as graph:
         fetches = build()
-    return made.as_graph_def(), fetches
+    return graph.as_graph_def(), fetches
 
 
 @pytest.fixture(scope="module")

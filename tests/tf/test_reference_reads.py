@@ -93,10 +93,10 @@ def run(graph_def, fetches, config=None):
 
 @pytest.fixture(scope="module")
 def graph():
-    with tf.Graph().as_default() as made:  # py_func's functions live as long as their graph
+    with tf.Graph().as_default() as graph:  # py_func's functions live as long as their graph
         with sessions.control_flow(1):
             fetches = build()
-        yield made.as_graph_def(), fetches
+        yield graph.as_graph_def(), fetches
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +148,9 @@ def reads_around_writes():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_grappler_merges_no_casts_across_a_write(mode):
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         fetches = reads_around_writes()
-    graph_def = made.as_graph_def()
+    graph_def = graph.as_graph_def()
     rewritten, _ = npu_shim.rewrite(graph_def, fetches, precision_mode=mode)
     assert sum(node.op == "Cast" for node in rewritten.node) >= 6
     turned = tf.GraphDef(versions=graph_def.versions, node=reversed(graph_def.node))
@@ -202,9 +202,9 @@ def reads_that_wait():
 
 @pytest.fixture(scope="module")
 def graph_of_nothing():
-    with sessions.control_flow(1), tf.Graph().as_default() as made:
+    with sessions.control_flow(1), tf.Graph().as_default() as graph:
         fetches = reads_that_wait()
-    graph_def = made.as_graph_def()
+    graph_def = graph.as_graph_def()
     return graph_def, fetches, run(graph_def, fetches)
 
 
@@ -282,9 +282,9 @@ def copies_before_writes():
 
 @pytest.mark.parametrize("how", [*HOW, {"precision_mode": "force_fp32"}])
 def test_a_cast_of_the_script_copies(how):  # float16 readers were led to the variable, which had been written by then
-    with sessions.control_flow(1), tf.Graph().as_default() as made:
+    with sessions.control_flow(1), tf.Graph().as_default() as graph:
         fetches = copies_before_writes()
-    graph_def = made.as_graph_def()
+    graph_def = graph.as_graph_def()
     for fetch in fetches:
         [wanted] = run(graph_def, [fetch])
         [value] = run(npu_shim.rewrite(graph_def, [fetch], **how)[0], [fetch])

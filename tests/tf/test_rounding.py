@@ -146,9 +146,9 @@ def test_a_session_runs_it_with_the_same_losses(monkeypatch):
 
 
 def test_rewrite_gives_casts():
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         _, loss, step = model()
-    done, _ = npu_shim.rewrite(made.as_graph_def(), [loss.name, step.name], precision_mode=MIX)
+    done, _ = npu_shim.rewrite(graph.as_graph_def(), [loss.name, step.name], precision_mode=MIX)
     assert rounding.OP not in {node.op for node in done.node}
     assert rounding.OP in {node.op for node in rounding.fuse_casts(done).node}
 

@@ -21,7 +21,7 @@ MIX = "allow_mix_precision"
 @pytest.fixture
 def graph():
     """A small training graph: conv, matmul, softmax, their gradients, Adam; resource variables."""
-    with tf.Graph().as_default() as made:
+    with tf.Graph().as_default() as graph:
         tf.set_random_seed(1)
         with tf.variable_scope("net", use_resource=True):
             x = tf.placeholder(tf.float32, [None, 8, 8, 1], "x")
@@ -32,7 +32,7 @@ def graph():
         labels = tf.placeholder(tf.int32, [None], "labels")
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits), name="loss")
         tf.train.AdamOptimizer(1e-2, name="step").minimize(loss)
-        yield made
+        yield graph
 
 
 FEEDS = {"net/x:0": np.linspace(0, 1, 6 * 64).reshape(6, 8, 8, 1), "labels:0": np.arange(6)}
@@ -125,8 +125,8 @@ def test_reference_variables_train_too():
 
 
 def test_keep_dtype_attribute_pins_a_node():
-    with tf.Graph().as_default() as made:
-        with made._attr_scope({"_keep_dtype": tf.AttrValue(i=1)}):  # as npu_scope.keep_dtype_scope sets it
+    with tf.Graph().as_default() as graph:
+        with graph._attr_scope({"_keep_dtype": tf.AttrValue(i=1)}):  # as npu_scope.keep_dtype_scope sets it
             kept = tf.matmul(tf.random_uniform([2, 2]), tf.random_uniform([2, 2]))
         with initialized(sessions.config(precision_mode=MIX)) as session:
             assert set(sessions.Ran(session, kept).dtypes("MatMul").values()) == {"float32"}

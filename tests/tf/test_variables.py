@@ -27,8 +27,8 @@ def published(
 
 @pytest.fixture(autouse=True)
 def graph():
-    with tf.Graph().as_default() as made:
-        yield made
+    with tf.Graph().as_default() as graph:
+        yield graph
 
 
 @pytest.fixture(params=[False, True], ids=["reference", "resource"])

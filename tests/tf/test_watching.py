@@ -44,12 +44,12 @@ def config(**options):
 
 def scalars(path):
     """{tag: {step: value}} of the event files in a folder."""
-    found = collections.defaultdict(dict)
+    scalars = collections.defaultdict(dict)
     for file in sorted(path.glob("events.*")):
         for event in tf.train.summary_iterator(str(file)):
             for value in event.summary.value:
-                found[value.tag][event.step] = value.simple_value
-    return found
+                scalars[value.tag][event.step] = value.simple_value
+    return scalars
 
 
 def _taken(session):
@@ -163,9 +163,9 @@ def model_fn(features, labels, mode):
 @pytest.mark.parametrize("per_loop", [1, 3])
 def test_an_estimator_writes_the_scalars(patched, tmp_path, per_loop, kind):
     options = {"precision_mode": "allow_mix_precision", "npu_shim_watch": True, "npu_shim_engine": kind}
-    made = NPURunConfig(model_dir=str(tmp_path), save_summary_steps=2, iterations_per_loop=per_loop, **options)
+    npurun_config = NPURunConfig(model_dir=str(tmp_path), save_summary_steps=2, iterations_per_loop=per_loop, **options)
     data = lambda: tf.data.Dataset.from_tensors((X, X)).repeat()  # noqa: E731
-    NPUEstimator(model_fn, config=made).train(data, max_steps=6)
+    NPUEstimator(model_fn, config=npurun_config).train(data, max_steps=6)
     written = scalars(tmp_path)
     tags = {"npu_shim/loss_scale", "npu_shim/skipped_steps", "npu_shim/gradient_norm", "npu_shim/overflow_share/first"}
     assert tags < set(written)

@@ -233,10 +233,10 @@ def test_each_way_to_write_it_is_taken_and_trains_as_before(way):
 @pytest.mark.parametrize("way", [bert, transformer, tensor2tensor], ids=lambda way: way.__name__)
 def test_dropout_in_bfloat16_is_taken_and_repeats_itself(way):
     step = prepared(way, BFLOAT16, rate=0.25)
-    made = with_calls(step)
-    assert made.attention.counts()["backward"] == 2, made.attention.as_text()
-    assert {(each.dtype, each.rate) for each in made.attention.taken} == {("bfloat16", 0.25)}
-    first, again = losses(made, 5), losses(with_calls(prepared(way, BFLOAT16, rate=0.25)), 5)
+    result = with_calls(step)
+    assert result.attention.counts()["backward"] == 2, result.attention.as_text()
+    assert {(kernel.dtype, kernel.rate) for kernel in result.attention.taken} == {("bfloat16", 0.25)}
+    first, again = losses(result, 5), losses(with_calls(prepared(way, BFLOAT16, rate=0.25)), 5)
     np.testing.assert_array_equal(first, again)
     assert len(set(first)) == 5
     assert not np.array_equal(first, losses(with_calls(prepared(way, BFLOAT16)), 5))
@@ -268,8 +268,8 @@ def test_inference_is_taken():
             step = with_calls(step_function.prepare(Source.of(session), [out], [x, mask]))
     assert step.attention.counts() == {"mode": "auto", "forward": 1, "backward": 0, "stays": {}}
     with tf_internals.eager_mode():
-        found = tf.function(step.function, autograph=False, jit_compile=True)(*map(tf.constant, feeds))
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+        actual = tf.function(step.function, autograph=False, jit_compile=True)(*map(tf.constant, feeds))
+    np.testing.assert_allclose(actual[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_what_attention_gives_and_the_shape_of_its_scores_can_be_fetched():
@@ -283,9 +283,9 @@ def test_what_attention_gives_and_the_shape_of_its_scores_can_be_fetched():
             step = with_calls(step_function.prepare(Source.of(session), fetches, {x: given.shape}))
     assert step.attention.counts()["forward"] == 1
     with tf_internals.eager_mode():
-        found = tf.function(step.function, autograph=False, jit_compile=True)(tf.constant(given))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(found[1], expected[1])
+        actual = tf.function(step.function, autograph=False, jit_compile=True)(tf.constant(given))
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(actual[1], expected[1])
 
 
 def test_a_probability_that_is_fetched_stays():
@@ -327,21 +327,21 @@ def test_a_step_for_a_cpu_or_without_the_option_is_as_it_was(option):
 def test_an_exported_step_calls_its_functions_by_name_and_trains_as_before(tmp_path):
     random = np.random.RandomState(3)
     feeds = [random.normal(size=[BATCH, LENGTH, WIDTH]).astype("f"), np.ones([BATCH, LENGTH], np.int32)]
-    batches = {"%d|%s" % (number, name): each for number in range(5) for name, each in zip(("x:0", "mask:0"), feeds)}
+    batches = {"%d|%s" % (number, name): feed for number in range(5) for name, feed in zip(("x:0", "mask:0"), feeds)}
     for option in ("auto", "off"):
         (tmp_path / option).mkdir()
-        made = export.export(*built(bert), str(tmp_path / option / "step"), attention=option, **FLOAT32)
-        assert made.plan["attention"]["mode"] == option
-        assert made.plan["attention"]["forward"] == (2 if option == "auto" else 0)
+        written = export.export(*built(bert), str(tmp_path / option / "step"), attention=option, **FLOAT32)
+        assert written.plan["attention"]["mode"] == option
+        assert written.plan["attention"]["forward"] == (2 if option == "auto" else 0)
         np.savez(str(tmp_path / option / "batches.npz"), **batches)
         program = b"".join(path.read_bytes() for path in (tmp_path / option / "step").glob("program*"))
         for kind in (b"forward", b"backward"):
             assert (b"npu_shim_attention_" + kind in program) == (option == "auto")
     differential.run_under_jax([tmp_path / "auto", tmp_path / "off"], INTERPRETER)
-    found, expected = (dict(np.load(str(tmp_path / option / "results.npz"))) for option in ("auto", "off"))
-    assert len(found) > 5
+    actual, expected = (dict(np.load(str(tmp_path / option / "results.npz"))) for option in ("auto", "off"))
+    assert len(actual) > 5
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 # -- the functions alone -----------------------------------------------------------------------------------------------
@@ -360,16 +360,18 @@ def test_the_backward_function_is_the_gradient_of_the_forward_function(name):
     backward = replace(forward, kind=BACKWARD, bias_gradient=forward.bias is not None)
     random = np.random.RandomState(2)
     with tf.Graph().as_default(), tf.Session() as session:
-        given = {each.name: tf.constant(random.normal(size=each.shape).astype("f")) for each in forward.given}
+        given = {
+            argument.name: tf.constant(random.normal(size=argument.shape).astype("f")) for argument in forward.given
+        }
         given.update({"seed": tf.constant([3, 5])} if forward.rate else {})
         out, lse = composite._forward(forward, given)
         d_out = tf.constant(random.normal(size=forward.out).astype("f"))
-        inputs = [given[each.name] for each in forward.given[: len(backward.results)]]
+        inputs = [given[argument.name] for argument in forward.given[: len(backward.results)]]
         expected = tf.gradients(out, inputs, d_out)
-        found = composite._backward(backward, dict(given, out=out, lse=lse, d_out=d_out))
-        shapes = [tuple(each.shape.as_list()) for each in (out, lse, *found)]
-        assert shapes == [each.shape for each in (*forward.results, *backward.results)]
-        for one, other in zip(*session.run([expected, found])):
+        gradients = composite._backward(backward, dict(given, out=out, lse=lse, d_out=d_out))
+        shapes = [tuple(tensor.shape.as_list()) for tensor in (out, lse, *gradients)]
+        assert shapes == [result.shape for result in (*forward.results, *backward.results)]
+        for one, other in zip(*session.run([expected, gradients])):
             np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
         if not forward.rate:
             scores = np.einsum("bhsd,bhtd->bhst", *session.run([given["q"], given["k"]])) * forward.scale

@@ -213,7 +213,7 @@ def test_the_state_is_as_the_scripts_variables(resource):
         tf.get_variable_scope().set_use_resource(resource)
         state = ExponentialUpdateLossScaleManager(8.0, 3).variables().values()
         assert {variable.op.type for variable in state} == {"VarHandleOp" if resource else "VariableV2"}
-        assert [each.name for each in tf.global_variables()] == ["loss_scale:0", "good_steps:0", "bad_steps:0"]
+        assert [variable.name for variable in tf.global_variables()] == ["loss_scale:0", "good_steps:0", "bad_steps:0"]
 
 
 def test_a_conditional_in_a_loop(patched):
@@ -245,7 +245,7 @@ def test_a_conditional_in_a_loop(patched):
 def test_xla_has_a_kernel_for_every_op_that_may_move(patched):
     trained(network, "on", steps=1)  # TensorFlow registers XLA's kernels when it first forms clusters
     registered = tf_internals.kernels.__wrapped__()
-    compiled = {op for op, kernels in registered.items() if any("_JIT" in each.device_type for each in kernels)}
+    compiled = {op for op, kernels in registered.items() if any("_JIT" in kernel.device_type for kernel in kernels)}
     assert conditionals.OPS - compiled == set()
 
 

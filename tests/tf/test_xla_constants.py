@@ -160,6 +160,6 @@ def test_a_size_is_asked_of_the_value_that_a_loop_gives_and_of_no_other():
         last, _ = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2.0), (count, rows))
         tf.fill([last], 1.0)
     given = graph.as_graph_def()
-    asked = compile_time.asked(given.node, {each.signature.name: each for each in given.library.function})
+    asked = compile_time.asked(given.node, {function.signature.name: function for function in given.library.function})
     assert "count" in asked
     assert "rows" not in asked

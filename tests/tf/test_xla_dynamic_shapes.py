@@ -20,7 +20,7 @@ def assert_as_in_a_session(build):
     with tf.Graph().as_default() as graph:
         ids, x = tf.placeholder(tf.int32, [6], "ids"), tf.placeholder(tf.float32, [6, 3], "x")
         fetches = build(ids, x)
-        variables = [each.op.name for each in tf.global_variables()]
+        variables = [variable.op.name for variable in tf.global_variables()]
         reads = [each.read_value() for each in tf.global_variables()]
         init = tf.global_variables_initializer()
     numbers = np.random.RandomState(1)
@@ -32,10 +32,10 @@ def assert_as_in_a_session(build):
         values = dict(zip(variables, session.run(reads)))
     step = npu_shim.compile_step(graph, fetches, [ids, x], initializer=init)
     for batch, wanted in zip(batches, expected):
-        for found, value in zip(step(batch), wanted):
+        for actual, value in zip(step(batch), wanted):
             if value is not None:
-                assert np.shape(found) == np.shape(value)
-                np.testing.assert_allclose(found, value, 1e-4, 1e-4)
+                assert np.shape(actual) == np.shape(value)
+                np.testing.assert_allclose(actual, value, 1e-4, 1e-4)
     for name, value in step.state().items():
         np.testing.assert_allclose(value, values[name], 1e-4, 1e-4, err_msg=name)
 
@@ -274,8 +274,8 @@ def test_a_slice_that_leaves_out_more_rows_than_there_are_is_empty(name):
         step = npu_shim.compile_step(session, fetches, [x, limit])
         for count in range(5):
             feeds = {"x:0": given, "limit:0": given[count, 0]}
-            for found, wanted in zip(step(feeds), session.run(fetches, feeds)):
-                np.testing.assert_allclose(found, wanted, rtol=1e-5)
+            for actual, wanted in zip(step(feeds), session.run(fetches, feeds)):
+                np.testing.assert_allclose(actual, wanted, rtol=1e-5)
 
 
 CUT_SHORT = {
@@ -334,7 +334,7 @@ def test_a_computed_slice_that_begins_at_0_in_another_axis():
     def build(ids, x):
         n = tf.shape(tf.boolean_mask(ids, tf.not_equal(ids, 3)))[0]
         parts = x[:n, :2], x[1:n, 1], x[n - 1 :, None, :], x[2, 1:n]
-        return [tf.reduce_sum(each) for each in parts] + [tf.shape(each) for each in parts]
+        return [tf.reduce_sum(part) for part in parts] + [tf.shape(each) for each in parts]
 
     assert_as_in_a_session(build)
 
@@ -383,5 +383,5 @@ def test_few_rows_of_several_have_the_gradients_of_a_session():
         step = npu_shim.compile_step(session, fetches, feeds)
         for count in (6, 2, 1, 0):
             batch = {"x:0": np.random.RandomState(1).randn(6, 3), "mask:0": np.arange(6) < count}
-            for found, wanted in zip(step(batch), session.run(fetches, batch)):
-                np.testing.assert_allclose(found, wanted, 1e-4, 1e-5)
+            for actual, wanted in zip(step(batch), session.run(fetches, batch)):
+                np.testing.assert_allclose(actual, wanted, 1e-4, 1e-5)

@@ -35,8 +35,8 @@ def test_assignments_loops_and_variables_are_fetched(use_resource):
         [3, 3, [32.0, 96.0, 192.0], [2.0, 3.0, 4.0], 3, 3],
     ]
     for number, wanted in enumerate(expected):
-        for found, value in zip(step({"x": np.arange(3.0) + number}), wanted):
-            assert np.array_equal(found, value)
+        for actual, value in zip(step({"x": np.arange(3.0) + number}), wanted):
+            assert np.array_equal(actual, value)
 
 
 def test_what_a_loop_or_conditional_does_is_run():
@@ -123,4 +123,4 @@ def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
     step = npu_shim.compile_step(graph, fetches, ["x"], initializer="init")
     with pytest.raises(npu_shim.ConfigError, match="file/model' cannot be written: "):
         step.save(tmp_path / "file" / "model")
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -26,8 +26,8 @@ def loop(body, start, steps=STEPS, **options):
 
 
 def of_lengths(x, lengths, p):
-    made = tf.nn.rnn_cell.LSTMCell(WIDTH, use_peepholes=True, num_proj=4)
-    return tf.nn.dynamic_rnn(made, x, lengths, dtype=tf.float32)[0]
+    lstmcell = tf.nn.rnn_cell.LSTMCell(WIDTH, use_peepholes=True, num_proj=4)
+    return tf.nn.dynamic_rnn(lstmcell, x, lengths, dtype=tf.float32)[0]
 
 
 def stacked(x, lengths, p):
@@ -155,20 +155,20 @@ def gradients(layer):
 def fed(graph):
     """Values of the placeholders of all layers."""
     values = {"x": DRAW.randn(BATCH, STEPS, WIDTH).astype(np.float32), "n": np.int32([4, 2]), "p": np.bool_(True)}
-    found = [op for op in graph.get_operations() if op.type == "Placeholder"]
-    return {op.name + ":0": values[op.name.rpartition("/")[2]] for op in found}
+    ops = [op for op in graph.get_operations() if op.type == "Placeholder"]
+    return {op.name + ":0": values[op.name.rpartition("/")[2]] for op in ops}
 
 
-def late(made):
+def late(step):
     """Names of the gradients that a step sums after loops."""
-    return [node.name[: -len("/summed/late")] for node in made.graph_def.node if node.name.endswith("/summed/late")]
+    return [node.name[: -len("/summed/late")] for node in step.graph_def.node if node.name.endswith("/summed/late")]
 
 
-def run(made, feeds):
+def run(built, feeds):
     """Fetched values of a StepFunction, compiled."""
     with tf_internals.eager_mode():
-        step = tf.function(made.function, autograph=False, jit_compile=True)
-        return [each.numpy() for each in step(*[tf.constant(feeds[feed.name]) for feed in made.feeds])]
+        step = tf.function(built.function, autograph=False, jit_compile=True)
+        return [value.numpy() for value in step(*[tf.constant(feeds[feed.name]) for feed in built.feeds])]
 
 
 @pytest.fixture(scope="module")
@@ -178,29 +178,29 @@ def all_layers():
     with sessions.control_flow(1), tf.Graph().as_default() as graph:
         for number, (layer, _) in enumerate(LAYERS.values()):
             with tf.variable_scope("layer%d" % number):
-                fetches += [each for each in gradients(layer) if each is not None]
+                fetches += [gradient for gradient in gradients(layer) if gradient is not None]
         init = tf.global_variables_initializer()
     feeds = fed(graph)
     with tf.Session(graph=graph) as session:
         session.run(init)
         expected = session.run(fetches, feeds)
-        made = step_function.build(session, fetches, list(feeds))
-    values = zip([each.name for each in fetches], expected, run(made, feeds))
-    return list(values), late(made)
+        built = step_function.build(session, fetches, list(feeds))
+    values = zip([fetch.name for fetch in fetches], expected, run(built, feeds))
+    return list(values), late(built)
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_loops_are_the_sessions(name, all_layers):
     values, sums = all_layers
     scope = "layer%d/" % list(LAYERS).index(name)
-    compared = [each for each in values if each[0].startswith(scope)]
+    compared = [value for value in values if value[0].startswith(scope)]
     assert compared
-    for tensor, expected, found in compared:
-        assert found.dtype == expected.dtype
+    for tensor, expected, actual in compared:
+        assert actual.dtype == expected.dtype
         # XLA's tanh is a few roundings off TensorFlow's; the steps of a loop multiply them
         tolerance = 2e-5 * max(1, np.abs(expected).max())
-        np.testing.assert_allclose(found, expected, 0, tolerance, err_msg=tensor)
-    assert len([each for each in sums if each.startswith(scope)]) == LAYERS[name][1]
+        np.testing.assert_allclose(actual, expected, 0, tolerance, err_msg=tensor)
+    assert len([name for name in sums if name.startswith(scope)]) == LAYERS[name][1]
 
 
 MODES = {"float16": "allow_mix_precision", "bfloat16": "allow_mix_precision_bf16"}
@@ -217,15 +217,15 @@ def test_16_bit_factors_are_summed_in_float32(low):
         kernel = tf.identity(w)
         y = loop(lambda t, s: [s + tf.tanh(tf.matmul(rows.read(t), kernel))], [tf.zeros([BATCH, WIDTH])], steps)[0]
         gradient = tf.gradients(tf.reduce_sum(y), w)[0]
-    made = step_function.build(graph, [gradient], ["x:0"], **options)
-    assert late(made)
-    assert "XlaDotV2" in {node.op for node in made.graph_def.node}
+    built = step_function.build(graph, [gradient], ["x:0"], **options)
+    assert late(built)
+    assert "XlaDotV2" in {node.op for node in built.graph_def.node}
     # whole numbers are the same in 16 bits; tanh'(0) is 1, so the gradient is the sum of x over steps and batch
     given = DRAW.randint(-100, 100, [steps, BATCH, WIDTH]).astype(np.float32)
-    (found,) = run(made, {"x:0": given})
+    (actual,) = run(built, {"x:0": given})
     expected = np.tile(given.sum((0, 1))[:, None], WIDTH)
     assert abs(expected).max() > 256  # bfloat16 has no odd numbers from here on
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_rows_that_are_not_finite():
@@ -235,14 +235,14 @@ def test_rows_that_are_not_finite():
         tf.global_variables_initializer()
     with tf.Session(graph=graph) as session:
         session.run("init")
-        made = step_function.build(session, fetches[2:], ["x:0"])
-        assert late(made)
+        built = step_function.build(session, fetches[2:], ["x:0"])
+        assert late(built)
         for value in (np.inf, np.nan):
             given = DRAW.randn(BATCH, STEPS, WIDTH).astype(np.float32)
             given[0, 0, 2] = value
-            (expected,), (found,) = session.run(fetches[2:], {"x:0": given}), run(made, {"x:0": given})
-            np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
-            assert not np.isfinite(found).all()
+            (expected,), (actual,) = session.run(fetches[2:], {"x:0": given}), run(built, {"x:0": given})
+            np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(expected))
+            assert not np.isfinite(actual).all()
 
 
 def test_training_and_a_second_gradient_of_the_loop():
@@ -262,6 +262,6 @@ def test_training_and_a_second_gradient_of_the_loop():
         step = compile_step(session, fetches, [x])
         for number in range(10):
             given = np.float32(np.sin(np.arange(BATCH * STEPS * WIDTH) + number)).reshape([BATCH, STEPS, WIDTH])
-            for found, expected in zip(step({x: given})[:-1], session.run(fetches[:-1], {x: given})):
-                np.testing.assert_allclose(found, expected, 1e-4, 1e-5)
+            for actual, expected in zip(step({x: given})[:-1], session.run(fetches[:-1], {x: given})):
+                np.testing.assert_allclose(actual, expected, 1e-4, 1e-5)
             session.run(train, {x: given})

@@ -44,7 +44,7 @@ def trained(scale, use_resource, steps=8):
         step = npu_shim.compile_step(session, ["loss:0", "train"], ["ids", "x"], **options)
         draw = np.random.RandomState(0)
         feeds = [{"ids": draw.randint(0, 9, 6), "x": draw.randn(6, 8).astype("f")} for _ in range(steps)]
-        losses = [step(each)[0] for each in feeds]
+        losses = [step(feed)[0] for feed in feeds]
         state = {name: value for name, value in step.state().items() if name != random_ops.STATE}
         nodes = step._prepared.for_shapes([[6], [6, 8]]).graph_def.node
     return losses, state, [node.name for node in nodes if node.op in ("If", "StatelessIf", "SelectV2")]
@@ -57,7 +57,7 @@ def test_an_update_that_always_runs_has_the_bits_of_one_that_is_skipped(kind, us
     assert {name.partition("/")[0] for name in ifs if "finite" in name} == {"apply_if_finite"}  # no sum of squares
     assert not [name for name in ifs if "finite" in name and name.endswith("Merge_if")]
     with monkeypatch.context() as patch:
-        others = tuple(each for each in pipeline.SHAPES.passes if each.name != "predicate-updates")
+        others = tuple(step for step in pipeline.SHAPES.passes if step.name != "predicate-updates")
         assert len(others) == len(pipeline.SHAPES.passes) - 1
         patch.setattr(pipeline, "SHAPES", replace(pipeline.SHAPES, passes=others))
         expected, before, kept = trained(SCALES[kind], use_resource)

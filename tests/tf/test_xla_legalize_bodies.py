@@ -25,7 +25,7 @@ def test_an_optimizer_in_a_branch(optimizer):
         train = tf.cond(tf.is_finite(loss), apply, tf.no_op)
         tf.global_variables_initializer()
     networks.steps(graph, [loss, train.name], networks.batches("ids:0"))
-    bodies = [node.op for each in graph.as_graph_def().library.function for node in each.node_def]
+    bodies = [node.op for function in graph.as_graph_def().library.function for node in function.node_def]
     assert any(op in bodies for op in ("Unique", "UniqueV2"))
 
 

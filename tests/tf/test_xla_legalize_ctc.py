@@ -24,7 +24,7 @@ def graph_of(attrs, scale=1.0):
 
 
 def feed(labels=LABELS, steps=STEPS):
-    at = [[row, 2 * column] for row, each in enumerate(labels) for column in range(len(each))]  # with gaps
+    at = [[row, 2 * column] for row, label in enumerate(labels) for column in range(len(label))]  # with gaps
     return {
         "x:0": np.random.RandomState(3).randn(TIMES, BATCH, CLASSES), "steps:0": steps,
         "labels/indices:0": np.array(at, np.int64).reshape(-1, 2),
@@ -38,8 +38,8 @@ def compare(attrs, given, scale=1.0):
     with tf.Session(graph=graph) as session:
         expected = session.run(fetches, given)
     del given["labels/shape:0"]
-    found = npu_shim.compile_step(graph, fetches, list(given))(given)
-    for value, wanted in zip(found, expected):
+    actual = npu_shim.compile_step(graph, fetches, list(given))(given)
+    for value, wanted in zip(actual, expected):
         # sums of 2 TIMES terms in log space, of logs up to 10 * scale
         np.testing.assert_allclose(value, wanted, rtol=64 * EPS, atol=64 * TIMES * scale * EPS)
     return expected

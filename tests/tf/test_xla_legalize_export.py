@@ -77,5 +77,5 @@ def test_exported_programs_give_the_sessions_losses(tmp_path):
             export(session, [loss, *train], shapes, folders[number], jax=interpreter)
             expected.append([session.run([loss, *train], feed)[0] for _ in range(STEPS)])
         np.savez(folders[number] + ".npz", **feed)
-    found = test_export.under_jax(interpreter, folders, tmp_path / "site", STEPS)
-    np.testing.assert_allclose(found, expected, rtol=256 * EPS)
+    actual = test_export.under_jax(interpreter, folders, tmp_path / "site", STEPS)
+    np.testing.assert_allclose(actual, expected, rtol=256 * EPS)

@@ -40,8 +40,8 @@ def test_a_block_of_steps_is_that_of_the_kernel(dtype):
         fetches = [t for k, (op, attrs, steps) in enumerate(cases) for t in cell(k, op, attrs, steps, dtype, feeds)]
     with tf.Session(graph=graph) as session:
         expected = session.run(fetches, feeds)
-    found = npu_shim.compile_step(graph, fetches, list(feeds))(feeds)
-    for tensor, value, wanted in zip(fetches, found, expected):
+    actual = npu_shim.compile_step(graph, fetches, list(feeds))(feeds)
+    for tensor, value, wanted in zip(fetches, actual, expected):
         # sums of 9 products, roundings of 6 steps on
         tolerance = 64 * EPS[dtype] * max(1, np.abs(wanted).max())
         np.testing.assert_allclose(np.float64(value), np.float64(wanted), 0, tolerance, err_msg=tensor.name)

@@ -26,10 +26,10 @@ def steps(graph, fetches, feeds, count=3):
     with tf.Session(graph=graph) as session:
         session.run(["init", *(each.initializer for each in local)])
         step = npu_shim.compile_step(session, fetches, list(feeds[0]))
-        found = [step(feeds[k % len(feeds)]) for k in range(count)]
+        actual = [step(feeds[k % len(feeds)]) for k in range(count)]
         expected = [session.run(fetches, feeds[k % len(feeds)]) for k in range(count)]
         state = session.run({v.op.name: v for v in [*graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES), *local]})
-    for ours, theirs in zip(found, expected):
+    for ours, theirs in zip(actual, expected):
         for value, wanted in zip(ours, theirs):
             if wanted is not None:
                 np.testing.assert_allclose(value, wanted, rtol=64 * EPS, atol=64 * EPS)
@@ -69,7 +69,7 @@ def sums_by_row(optimizer, use_resource):
 @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "descent", "scaled"])
 def test_gradients_with_a_row_for_each_index(optimizer, use_resource):
-    """"scaled" asks whether they are finite."""
+    """ "scaled" asks whether they are finite."""
     descent = lambda: tf.train.GradientDescentOptimizer(0.01)  # noqa: E731
     scaled = lambda: LossScaleOptimizer(descent(), FixedLossScaleManager(8.0))  # noqa: E731
     make = {**OPTIMIZERS, "descent": descent, "scaled": scaled}[optimizer]

@@ -60,7 +60,7 @@ def sparse_updates(use_resource, dtype=tf.float32, unique=False):
 def has_kernel(op, dtype):
     """Whether TensorFlow has a kernel on CPUs: not of KerasMomentum for references, few of low dtypes."""
     kernels = [each for each in tf_internals.kernels().get(op, ()) if each.device_type == "CPU"]
-    allowed = [constraint.allowed_values.list.type for each in kernels for constraint in each.constraint]
+    allowed = [constraint.allowed_values.list.type for kernel in kernels for constraint in kernel.constraint]
     return any(dtype.as_datatype_enum in types for types in allowed)
 
 
@@ -70,11 +70,11 @@ def sparse_update(row, gradient, indices, use_resource):
     if not has_kernel(op, gradient.dtype):
         return tf.no_op()
     dtype, taken = gradient.dtype, {}
-    for number, each in enumerate(variables):
-        start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS]) * (0.1 if each == "mg" else 1)
-        name_of = "%d_%s_%s" % (place, name, each)
+    for number, variable in enumerate(variables):
+        start = np.random.RandomState(number).uniform(0.5, 1.5, [ROWS, COLUMNS]) * (0.1 if variable == "mg" else 1)
+        name_of = "%d_%s_%s" % (place, name, variable)
         made = tf.get_variable(name_of, initializer=tf.constant(start, dtype), use_resource=use_resource)
-        taken[each] = made.handle if use_resource else made._ref()
+        taken[variable] = made.handle if use_resource else made._ref()
     given = {k: tf.constant(v, tf.int64 if k == "global_step" else dtype) for k, v in scalars.items()}
     return getattr(tf.raw_ops, op)(grad=gradient, indices=indices, **taken, **given, **attrs)
 

@@ -141,9 +141,9 @@ def test_an_op_gives_what_its_kernel_gives(dtype):
         fetches = [tensor for each in made for tensor in each]
     with tf.Session(graph=graph) as session:
         expected = session.run(fetches, feeds)
-    found = npu_shim.compile_step(graph, fetches, list(feeds))(feeds)
+    actual = npu_shim.compile_step(graph, fetches, list(feeds))(feeds)
     names = [case[0] for case, tensors in zip(cases, made) for _ in tensors]
-    for name, value, wanted in zip(names, found, expected):
+    for name, value, wanted in zip(names, actual, expected):
         assert value.dtype == wanted.dtype, name
         if wanted.dtype.kind in "iub":
             np.testing.assert_array_equal(value, wanted, err_msg=name)

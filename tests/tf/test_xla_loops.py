@@ -72,8 +72,8 @@ def test_a_loop_and_its_gradient_are_the_sessions(name):
         session.run("init")
         for number in range(2):
             fed = {"x:0": np.float32([1.0, 0.5, 0.25]) + number, "p:0": number == 0}
-            for found, expected in zip(step(fed), session.run(fetches, fed)):
-                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            for actual, expected in zip(step(fed), session.run(fetches, fed)):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def counts(build):
@@ -94,8 +94,8 @@ ENDS = [
 
 @pytest.mark.parametrize(("ends", "first", "step", "expected"), ENDS)
 def test_conditions_tell_how_often_at_most(ends, first, step, expected):
-    found = counts(lambda: loop(lambda a: a + 1, 0, ends, first, step))
-    assert found == {"while/while_context": expected}
+    actual = counts(lambda: loop(lambda a: a + 1, 0, ends, first, step))
+    assert actual == {"while/while_context": expected}
     with tf.Graph().as_default(), tf.Session() as session:
         assert session.run(loop(lambda a: a + 1, 0, ends, first, step)) == expected
 
@@ -217,8 +217,8 @@ def test_a_cond_in_a_loop_whose_rows_the_graph_does_not_know(name):
         session.run("init")
         for number in range(2):
             fed = {"x:0": np.float32([[1.0, 0.5, 0.25], [0.5, 0.2, 0.1]]) + number, "p:0": number == 0}
-            for found, expected in zip(step(fed), session.run(fetches, fed)):
-                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            for actual, expected in zip(step(fed), session.run(fetches, fed)):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def log_sums(v, x):
@@ -258,8 +258,8 @@ def test_a_loop_on_a_side_that_is_known_and_its_gradient_are_the_sessions(name):
         for value in (True, False):
             step = npu_shim.compile_step(graph, fetches, ["x"], constants={"p": value}, initializer="init")
             fed = {"x:0": np.float32([1.0, 0.5, 0.25])}
-            for found, expected in zip(step(fed), session.run(fetches, {**fed, "p:0": value})):
-                np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+            for actual, expected in zip(step(fed), session.run(fetches, {**fed, "p:0": value})):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_loop_on_a_side_that_data_decide_is_named_with_the_way_out():

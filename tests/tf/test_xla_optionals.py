@@ -133,7 +133,7 @@ def test_the_engine_takes_such_steps(form):
     losses, weights = in_session(graph, **own)
     with tf.Session(graph=graph, config=sessions.config(npu_shim_engine="pjrt", **own)) as session:
         session.run("init")
-        np.testing.assert_allclose([session.run(["loss:0", "train"], each)[0] for each in batches()], losses, 1e-5)
+        np.testing.assert_allclose([session.run(["loss:0", "train"], batch)[0] for batch in batches()], losses, 1e-5)
         for name, value in zip("wv", weights):
             np.testing.assert_allclose(session.run(name + "/Read/ReadVariableOp:0"), value, 1e-4, 1e-5)
         (known,) = (each for each in session._npu_shim_engine.known.values() if each.programs)

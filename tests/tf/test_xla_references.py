@@ -126,7 +126,7 @@ def both(build):
     with tf.Graph().as_default() as graph:
         x, p = tf.placeholder(tf.float32, [3], "x"), tf.placeholder(tf.bool, [], "p")
         fetches = build(x, p)
-        names = {each.op.name: each for each in tf.global_variables() + tf.local_variables()}
+        names = {variable.op.name: variable for variable in tf.global_variables() + tf.local_variables()}
         fed = [{x: np.arange(3.0) + number, p: number % 2 == 0} for number in range(STEPS)]
         start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
     with tf.Session(graph=graph) as session:
@@ -142,8 +142,8 @@ def both(build):
 @pytest.mark.parametrize("build", STEPS_OF + [pytest.param(slots(m), id=n) for n, m in OPTIMIZERS.items()])
 def test_a_compiled_step_on_reference_variables_is_the_sessions(build):
     (plain, values), (compiled, state) = both(build)
-    for expected, found in zip(plain, compiled):
-        for one, other in zip(expected, found):
+    for expected, actual in zip(plain, compiled):
+        for one, other in zip(expected, actual):
             np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
     for name in values:
         np.testing.assert_allclose(state[name], values[name], rtol=1e-5, atol=1e-6, err_msg=name)

@@ -98,7 +98,7 @@ def trained(model, form, mode):
         step = npu_shim.compile_step(session, ["loss:0", "train"], ["x", "y"], recompute=mode, **FORMS[form])
         draw = np.random.RandomState(0)
         feeds = [{"x": draw.randn(32, 64).astype("f"), "y": draw.randint(0, 5, 32)} for _ in range(STEPS)]
-        losses = [step(each)[0] for each in feeds]
+        losses = [step(feed)[0] for feed in feeds]
     return losses, step.state(), step.recomputation
 
 
@@ -201,8 +201,8 @@ def test_fetched_and_fed_values_random_ops_and_later_writes_keep_their_meaning()
         with tf.Session(graph=graph) as session:
             session.run("init")
             step = npu_shim.compile_step(session, ["loss:0", "hidden:0", "train"], ["x"], recompute=mode)
-            found = [step({"x": np.full([32, 16], k, "f")})[:2] for k in range(3)]
-        results[mode] = found, {k: v for k, v in step.state().items() if k != random_ops.STATE}
+            actual = [step({"x": np.full([32, 16], k, "f")})[:2] for k in range(3)]
+        results[mode] = actual, {k: v for k, v in step.state().items() if k != random_ops.STATE}
         if mode == "memory":
             copied = {name for chain in step.recomputation.chains for name in chain.nodes}
             assert any("Tanh" in name or "hidden" in name for name in copied)
@@ -223,8 +223,8 @@ def test_einsum_of_one_input_is_compiled(equation):
         given = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
         with tf.Session() as session:
             expected = session.run(fetches, {x: given})
-            found = npu_shim.compile_step(session, fetches, [x])({x: given})
-    for value, wanted in zip(found, expected):
+            actual = npu_shim.compile_step(session, fetches, [x])({x: given})
+    for value, wanted in zip(actual, expected):
         np.testing.assert_allclose(value, wanted, rtol=1e-6)
 
 

@@ -61,11 +61,11 @@ def test_digits_train_as_in_the_session(digits, use_resource, control_flow_of_ve
     losses = [step(feeds)[0] for feeds in digits]
     # sums of 64 products, and Adam divides by small second moments: roundings grow with the steps
     assert np.allclose(losses, expected, rtol=64 * STEPS * EPS["float32"])
-    found = step.state()
+    actual = step.state()
     assert losses[-1] < 0.9 * losses[0]
-    assert found["global_step"] == state["global_step"] == STEPS
-    assert found["loss_scale"] == state["loss_scale"] == 2.0**15 * 2 ** (STEPS // 5)
-    assert all(np.allclose(found[name], state[name], rtol=1e-3, atol=1e-4) for name in state)
+    assert actual["global_step"] == state["global_step"] == STEPS
+    assert actual["loss_scale"] == state["loss_scale"] == 2.0**15 * 2 ** (STEPS // 5)
+    assert all(np.allclose(actual[name], state[name], rtol=1e-3, atol=1e-4) for name in state)
 
 
 def test_mixed_precision_trains_as_in_the_session(digits, patched):

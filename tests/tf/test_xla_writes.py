@@ -90,8 +90,8 @@ def test_a_step_gives_what_a_session_gives(build, use_resource):
         session.run(initializer)
         for number in range(2):
             batch = {x: np.random.RandomState(number).randint(-2, 3, (4, 4)), p: number == 0}
-            for found, expected in zip(step(batch), session.run(fetches, batch)):
-                np.testing.assert_array_equal(found, expected)
+            for actual, expected in zip(step(batch), session.run(fetches, batch)):
+                np.testing.assert_array_equal(actual, expected)
 
 
 def test_rows_in_one_branch_and_all_in_the_other_say_what_to_write():
@@ -137,11 +137,11 @@ def test_a_variable_is_its_name_in_its_container(second, tmp_path):
             for _ in range(2):
                 session.run(update, {x: STARTS})
                 step({x: STARTS})
-            wanted, found = session.run([v, read, alone]), step.state()
-            names = ["v@A" if "v@A" in found else "v", "v" if second != {"container": "B"} else "v@B", "alone"]
-            assert set(found) == set(names)
+            wanted, actual = session.run([v, read, alone]), step.state()
+            names = ["v@A" if "v@A" in actual else "v", "v" if second != {"container": "B"} else "v@B", "alone"]
+            assert set(actual) == set(names)
             for name, value in zip(names, wanted):
-                np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
+                np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
             saver = tf.train.Saver([alone])
             session.run(alone.initializer)
             saver.restore(session, step.save(str(tmp_path / "step")))  # by its plain name

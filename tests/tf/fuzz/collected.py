@@ -32,7 +32,7 @@ def ranks(graph):
 
 def _containers(graph):
     """The names of the containers of a graph's variables, without the default one."""
-    named = (each.get_attr("container") for each in graph.get_operations() if "container" in each.node_def.attr)
+    named = (op.get_attr("container") for op in graph.get_operations() if "container" in op.node_def.attr)
     return sorted({tf.compat.as_str(name) for name in named} - {""})
 
 

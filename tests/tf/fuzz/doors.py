@@ -58,8 +58,8 @@ def rewritten(program, expected, folder):
     def opened(built, place):
         folder.mkdir(exist_ok=True, parents=True)
         path = folder / "graph.pb"
-        made, _ = npu_shim.rewrite(built.graph.as_graph_def(), built.kept, _fed(program, built), **mode(program))
-        path.write_bytes(made.SerializeToString())
+        rewritten, _ = npu_shim.rewrite(built.graph.as_graph_def(), built.kept, _fed(program, built), **mode(program))
+        path.write_bytes(rewritten.SerializeToString())
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(tf.GraphDef.FromString(path.read_bytes()), name="")
         return playing.Side(built, place, tf.ConfigProto(), graph)
@@ -135,7 +135,7 @@ def compiled(program, expected, folder):
 def as_step(program, built):
     """The differential.Step of a program of one step, which export takes."""
     runs = [re.match(r"s\.run\('(\w+)', (\d+)\)", line) for line in program.runs]
-    numbers = [int(found.group(2)) for found in runs if found]
+    numbers = [int(match.group(2)) for match in runs if match]
     tensors, op = built.fetches[runs[0].group(1)]
     batches = [playing.feeds(number) for number in numbers]
     return differential.Step(built.graph, list(batches[0]), [*tensors, op], batches, [], [program.text])
@@ -170,7 +170,7 @@ def _as_trace(program, ran):
     last = max(k for k, line in enumerate(program.runs) if line == "s.look()")
     for k, line in enumerate(program.runs):
         if line.startswith("s.run"):
-            trace.append([np.asarray(each) for each in next(results)])
+            trace.append([np.asarray(value) for value in next(results)])
         else:
             trace.append(ran.state if k == last else None)
     return trace

@@ -107,9 +107,9 @@ class Drawing:
         return name
 
     def _start(self):
-        made = [*["integers(%d)" % self._number()] * 3, "chance(%d)" % self._number(), "tf.zeros([4, 4])"]
-        made += ["%s + 1.0" % name for name in self._starts] + ["tf.identity(%s)" % name for name in self._starts]
-        self._starts.append(self._add("i", self._one(*made)))
+        lines = [*["integers(%d)" % self._number()] * 3, "chance(%d)" % self._number(), "tf.zeros([4, 4])"]
+        lines += ["%s + 1.0" % name for name in self._starts] + ["tf.identity(%s)" % name for name in self._starts]
+        self._starts.append(self._add("i", self._one(*lines)))
 
     def _variable(self):
         self._one(*self._makers())() if self._plain else self._matrix()
@@ -124,8 +124,8 @@ class Drawing:
         text = "tf.Variable(%s, name='%s', use_resource=%s%s)" % (start, name, resource, more)
         return self._add("v", text), resource
 
-    def _keep(self, made):
-        name, resource = made
+    def _keep(self, kept):
+        name, resource = kept
         self._plain.append(name)
         if resource:
             self._resources.add(name)
@@ -145,8 +145,8 @@ class Drawing:
     def _contained(self):
         name = "v%d" % (len(self._plain) + len(self._others))
         start, resource = self._one(*self._starts), self._kind()
-        made = "tf.Variable(%s, name='%s', use_resource=%s)" % (start, name, resource)
-        self._keep((self._add("v", "within('A', lambda: %s)" % made), resource))
+        text = "tf.Variable(%s, name='%s', use_resource=%s)" % (start, name, resource)
+        self._keep((self._add("v", "within('A', lambda: %s)" % text), resource))
 
     def _twin(self):
         if self._resources:

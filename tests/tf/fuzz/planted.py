@@ -56,7 +56,7 @@ def _put(*triples):
 def _all_at_once(run, values):
     """Assigns in one run, so that variables with one initial tensor get one value."""
     pairs = list(values)
-    run([each.operation for each, _ in pairs], {each.value: value for each, value in pairs})
+    run([assignment.operation for assignment, _ in pairs], {assignment.value: value for assignment, value in pairs})
 
 
 def _nothing_excludes():
@@ -124,8 +124,8 @@ def _swapped():
     real = rewrite.apply
 
     def apply(planned, graph_def):
-        made, touched = real(planned, graph_def)
-        return _swap(made), touched
+        result, touched = real(planned, graph_def)
+        return _swap(result), touched
 
     nobody = lambda *_: None  # noqa: E731
     return _put((rewrite, "apply", apply), (rewrite, "_verify", nobody), (rewrite, "require_same_flat", nobody))()
@@ -136,8 +136,8 @@ def _swapped_later():
     real = rounding.fuse_casts
 
     def fuse_casts(graph_def, keep, accelerator):
-        made = tf.GraphDef.FromString(real(graph_def, keep, accelerator).SerializeToString())
-        return _swap(made)
+        from_string = tf.GraphDef.FromString(real(graph_def, keep, accelerator).SerializeToString())
+        return _swap(from_string)
 
     return _put((rounding, "fuse_casts", fuse_casts), (promises, "require_kept", lambda *_: None))()
 

@@ -63,26 +63,29 @@ def everything():
 
 
 def _built(graph, labels):
-    known = {each.op.name: each for each in everything()}
-    twins = {each.name: each for each in labels.values() if isinstance(each, words.Twin)}
+    known = {variable.op.name: variable for variable in everything()}
+    twins = {label.name: label for label in labels.values() if isinstance(label, words.Twin)}
     with tf.control_dependencies(None):
-        reads = {name: tf.identity(each.read_value()).name for name, each in {**known, **twins}.items()}
-        starts = [tf.variables_initializer(each, "start") for each in (tf.global_variables(), tf.local_variables())]
-        tf.group(*starts, *[each.initializer for each in twins.values()], name="init")
-    variables = {name: each for name, each in labels.items() if hasattr(each, "initialized_value")}
+        reads = {name: tf.identity(variable.read_value()).name for name, variable in {**known, **twins}.items()}
+        starts = [tf.variables_initializer(group, "start") for group in (tf.global_variables(), tf.local_variables())]
+        tf.group(*starts, *[variable.initializer for variable in twins.values()], name="init")
+    variables = {name: twin for name, twin in labels.items() if hasattr(twin, "initialized_value")}
     return Built(
         graph,
         {name: fetches for name, fetches in ((n, _fetches(v)) for n, v in labels.items()) if fetches},
         reads,
-        {name: (each.initializer.name, each.initializer.inputs[1].name) for name, each in variables.items()},
-        {name: each.as_saver_def() for name, each in labels.items() if isinstance(each, tf.train.Saver)},
+        {
+            name: (variable.initializer.name, variable.initializer.inputs[1].name)
+            for name, variable in variables.items()
+        },
+        {name: saver.as_saver_def() for name, saver in labels.items() if isinstance(saver, tf.train.Saver)},
         labels,
     )
 
 
 def _fetches(value):
     if isinstance(value, words.Update):
-        return [each.name for each in value.values], value.op.name
+        return [value.name for value in value.values], value.op.name
     if isinstance(value, tf.Operation):
         return [], value.name
     return ([value.name], None) if isinstance(value, tf.Tensor) and value.op.type != "Placeholder" else None
@@ -115,7 +118,7 @@ class Side:
         self._built, self._folder, self._graph = built, folder, graph or built.graph
         folder.mkdir(exist_ok=True, parents=True)
         with self._graph.as_default():
-            self._savers = {name: tf.train.Saver(saver_def=each) for name, each in built.savers.items()}
+            self._savers = {name: tf.train.Saver(saver_def=saver_def) for name, saver_def in built.savers.items()}
         self.session = tf.Session(target, graph=self._graph, config=config or as_written())
         self.session.run("init")
 
@@ -182,7 +185,7 @@ class Side:
             each.start()
         for each in started:
             each.join(LIMIT)
-        if any(each.is_alive() for each in started):
+        if any(thread.is_alive() for thread in started):
             raise Hang("threads")
         if problems:
             raise problems[0]
@@ -262,7 +265,7 @@ def arrays(values):
 
 def copied(results):
     """Copies of what a run returned: the next run may change the memory of the originals."""
-    return [np.array(each) for each in results if each is not None]
+    return [np.array(result) for result in results if result is not None]
 
 
 class Sides:
@@ -324,7 +327,7 @@ def differences(program, given, expected, partly=False):
     told = []
     for line, one, other in zip(program.runs, given, expected):
         if one is not None or not partly:
-            told += ["%s: %s" % (line, each) for each in _different(one, other, partly)]
+            told += ["%s: %s" % (line, line_of_difference) for line_of_difference in _different(one, other, partly)]
     return told
 
 

@@ -215,7 +215,7 @@ class OracleSide(playing.Side):
         is_full = len(window) == step.wrapped.every
         # the last step of a window that is skipped is skipped with it
         looked_at = window if is_full else window[-1:]
-        finite = all(_is_finite(each) for taken in looked_at for each in taken)
+        finite = all(_is_finite(value) for taken in looked_at for value in taken)
         return window, is_full, finite or not step.wrapped.checks
 
     def _update(self, updates, skipped, fed):
@@ -252,10 +252,10 @@ def _mean(gradients, fed):
     """Feeds of the mean of gradients: computed in float32, rounded once."""
     count = np.float32(len(gradients))
     if isinstance(fed, tf.IndexedSlices):
-        values = np.concatenate([each.values for each in gradients])
+        values = np.concatenate([gradient.values for gradient in gradients])
         mean = (values.astype(np.float32) / count).astype(values.dtype)
-        return {fed.values: mean, fed.indices: np.concatenate([each.indices for each in gradients])}
-    total = sum(each.astype(np.float32) for each in gradients)
+        return {fed.values: mean, fed.indices: np.concatenate([slices.indices for slices in gradients])}
+    total = sum(gradient.astype(np.float32) for gradient in gradients)
     return {fed: (total / count).astype(gradients[0].dtype)}
 
 

@@ -22,7 +22,7 @@ def shrunk(program, fails):
         fails: function of a Program that says whether it still shows the difference.
     """
     while True:
-        smaller = next((made for made in _smaller(program) if fails(made)), None)
+        smaller = next((candidate for candidate in _smaller(program) if fails(candidate)), None)
         if smaller is None:
             return program
         program = smaller
@@ -45,6 +45,6 @@ def _smaller(program):
 def _simpler(line):
     """A line with a shorter expression in it."""
     for pattern, simple in SIMPLER:
-        made = re.sub(pattern, simple, line)
-        if made != line:
-            yield made
+        simpler = re.sub(pattern, simple, line)
+        if simpler != line:
+            yield simpler

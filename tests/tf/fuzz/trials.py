@@ -40,8 +40,8 @@ def _ready():
 def text(door, seed):
     """The script of a seed at a door."""
     program = doors.DOORS[door].draw(seed)
-    made = doors.DOORS[door].lines(program)
-    return program.text if made is None else made.text
+    lines = doors.DOORS[door].lines(program)
+    return program.text if lines is None else lines.text
 
 
 def all_of(names, seed):
@@ -91,8 +91,8 @@ def smallest(door, seed):
     with _ready():
         program = doors.DOORS[door].lines(doors.DOORS[door].draw(seed))
         kind = _kind(_told(door, program))
-        made = shrinking.shrunk(program, lambda smaller: _kind(_told(door, smaller)) == kind)
-        return "%s\n%s" % (made.text, "\n".join(_told(door, made)))
+        smaller_program = shrinking.shrunk(program, lambda smaller: _kind(_told(door, smaller)) == kind)
+        return "%s\n%s" % (smaller_program.text, "\n".join(_told(door, smaller_program)))
 
 
 def _told(door, program):

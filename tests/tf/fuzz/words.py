@@ -83,15 +83,15 @@ def within(container, build):
 def read(variable):
     """A variable as a matrix of small numbers, read here."""
     parts = variable if hasattr(variable, "as_tensor") else [variable]
-    return clip(tf.reshape(tf.cast(tf.concat([each.read_value() for each in parts], 0), tf.float32), [SIZE, SIZE]))
+    return clip(tf.reshape(tf.cast(tf.concat([part.read_value() for part in parts], 0), tf.float32), [SIZE, SIZE]))
 
 
 def product(*variables):
     """The product of x and variables."""
-    made = tf.get_default_graph().get_tensor_by_name("x:0")
-    for each in variables:
-        made = clip(tf.matmul(made, read(each)))
-    return made
+    value = tf.get_default_graph().get_tensor_by_name("x:0")
+    for variable in variables:
+        value = clip(tf.matmul(value, read(variable)))
+    return value
 
 
 class _Parts(differential.Builder):
@@ -140,7 +140,7 @@ def counter():
 
 def minimize(optimizer, value, variables, counted=False):
     """A step of an optimizer on the product of one or two variables, times a matrix that is no longer learned."""
-    flat = [part for each in variables for part in (each if hasattr(each, "as_tensor") else [each])]
+    flat = [part for variable in variables for part in (variable if hasattr(variable, "as_tensor") else [variable])]
     whole = read(variables[0])
     for each in variables[1:]:
         whole = clip(tf.matmul(whole, read(each)))
@@ -202,9 +202,9 @@ def through_alias(variable, value):
 
 def python(tensor):
     """A matrix upside down, by a Python function."""
-    made = tf.py_func(lambda value: value[::-1].copy(), [tensor], tf.float32)
-    made.set_shape([SIZE, SIZE])
-    return made
+    result = tf.py_func(lambda value: value[::-1].copy(), [tensor], tf.float32)
+    result.set_shape([SIZE, SIZE])
+    return result
 
 
 def slow(tensor, seconds=0.01):
@@ -214,9 +214,9 @@ def slow(tensor, seconds=0.01):
         time.sleep(seconds)
         return value.copy()
 
-    made = tf.py_func(function, [tensor], tf.float32)
-    made.set_shape([SIZE, SIZE])
-    return made
+    result = tf.py_func(function, [tensor], tf.float32)
+    result.set_shape([SIZE, SIZE])
+    return result
 
 
 def calling(tensor, label):
@@ -226,9 +226,9 @@ def calling(tensor, label):
         CALLED[-1].run(label, 1)
         return value.copy()
 
-    made = tf.py_func(function, [tensor], tf.float32)
-    made.set_shape([SIZE, SIZE])
-    return made
+    result = tf.py_func(function, [tensor], tf.float32)
+    result.set_shape([SIZE, SIZE])
+    return result
 
 
 def waiting(variable):
